@@ -1,0 +1,34 @@
+//! The language of the house: nouns, pure rules and contracts.
+//!
+//! Upstream: nothing of ours. Downstream: every other crate. Does no I/O, spawns nothing,
+//! reads no clock: time and randomness are arguments.
+
+pub mod consumer;
+pub mod envelope;
+pub mod limits;
+pub mod message;
+pub mod names;
+pub mod ownership;
+pub mod receipt;
+pub mod retry;
+pub mod routing;
+pub mod score;
+pub mod sink;
+pub mod slots;
+pub mod store;
+pub mod time;
+pub mod topic;
+pub mod units;
+
+pub use consumer::{ClaimAsk, Consumers, HandedOver};
+pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
+pub use names::{MessageId, NameError, Namespace, TopicName};
+pub use ownership::{OwnedShards, Ownership};
+pub use receipt::Receipt;
+pub use retry::RetryPolicy;
+pub use routing::{Routing, RoutingState, Shard};
+pub use score::{LeaseClass, Score};
+pub use sink::{Delivery, Sink, Verdict};
+pub use store::{Store, StoreError};
+pub use time::{Clock, Timestamp};
+pub use topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord};

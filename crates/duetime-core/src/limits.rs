@@ -1,0 +1,62 @@
+//! Every bound that more than one room must agree on, by name.
+
+use std::time::Duration;
+
+/// Most items one store script may touch. A script of this size takes about 1 ms of Redis.
+pub const BATCH_ITEMS_MAX: usize = 256;
+
+/// Items per script above which nothing more is gained per message (measured on Redis 7.0).
+pub const BATCH_ITEMS: usize = 64;
+
+/// Most bytes of bodies one claim brings. At least one message is always brought, however large.
+pub const CLAIM_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of bodies one enqueue script is given. One message may be larger by itself.
+pub const ENQUEUE_BYTES_MAX: usize = 4 << 20;
+
+/// Longest message id, in bytes of UTF-8.
+pub const ID_BYTES_MAX: usize = 256;
+
+/// Longest topic name, in bytes.
+pub const TOPIC_BYTES_MAX: usize = 100;
+
+/// Most shards a topic may have.
+pub const SHARDS_MAX: u32 = 4096;
+
+/// Largest `max_attempts`: two decimal digits of the score hold the attempts.
+pub const ATTEMPTS_MAX: u8 = 99;
+
+/// Payload limit of a topic that names none.
+pub const PAYLOAD_BYTES_DEFAULT: u64 = 256 << 10;
+
+/// Largest payload limit a topic may name.
+pub const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
+
+/// Most headers on one message.
+pub const HEADERS_MAX: usize = 64;
+
+/// Most bytes of all header names and values of one message.
+pub const HEADER_BYTES_MAX: usize = 16 << 10;
+
+/// How far ahead a due time may lie: ten years of 365.25 days.
+pub const DUE_AHEAD_MAX: Duration = Duration::from_millis(315_576_000_000);
+
+/// Shortest and longest visibility timeout.
+pub const VISIBILITY_MIN: Duration = Duration::from_millis(100);
+/// See [`VISIBILITY_MIN`].
+pub const VISIBILITY_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Longest time a consumer's claim may wait for something due.
+pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Apart by more than this, the caller's clock and the store's take nothing (`Skew`).
+pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
+
+/// A shard is looked at no later than this after the last look, hint or no hint.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Longest reason kept with a dead letter, in bytes; the rest is cut.
+pub const REASON_BYTES_MAX: usize = 500;
+
+/// Most buckets one forecast may ask for.
+pub const FORECAST_BUCKETS_MAX: usize = 1_440;

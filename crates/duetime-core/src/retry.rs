@@ -1,0 +1,85 @@
+//! When a message that failed is tried again.
+
+use std::time::Duration;
+
+use crate::limits::ATTEMPTS_MAX;
+
+/// Exponential backoff with jitter, and how often at all.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetryPolicy {
+    /// How many times a message is handed over before it is a dead letter, 1 to 99. Default 10.
+    pub max_attempts: u8,
+    /// Wait after the first failure. Default `1s`.
+    #[serde(with = "crate::units::duration")]
+    pub initial: Duration,
+    /// Longest wait. Default `10m`.
+    #[serde(with = "crate::units::duration")]
+    pub max: Duration,
+    /// Each wait is the one before times this, 1 to 10. Default 2.
+    pub factor: f64,
+    /// Share of the wait that is drawn at random, 0 to 1: 0 none, 1 "full jitter"
+    /// (AWS Architecture Blog, 2015). Default 0.2.
+    pub jitter: f64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            max_attempts: 10,
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(600),
+            factor: 2.0,
+            jitter: 0.2,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// Refuses values that make no sense together.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the field and the fix.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=ATTEMPTS_MAX).contains(&self.max_attempts) {
+            return Err(format!("retry.max_attempts is {}; give 1 to {ATTEMPTS_MAX}", self.max_attempts));
+        }
+        if !(1.0..=10.0).contains(&self.factor) {
+            return Err(format!("retry.factor is {}; give 1 to 10", self.factor));
+        }
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(format!("retry.jitter is {}; give a share from 0 to 1", self.jitter));
+        }
+        if self.initial > self.max {
+            return Err("retry.initial is longer than retry.max; make it at most as long".to_owned());
+        }
+        if self.max > Duration::from_secs(7 * 86_400) {
+            return Err("retry.max is longer than 7 days; make it shorter".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The wait after `attempts` failed attempts; `random` in 0..1 draws the jitter.
+    #[must_use]
+    pub fn backoff(&self, attempts: u8, random: f64) -> Duration {
+        let exponent = i32::from(attempts.max(1)) - 1;
+        let whole = (self.initial.as_secs_f64() * self.factor.powi(exponent)).min(self.max.as_secs_f64());
+        Duration::from_secs_f64(whole * (1.0 - self.jitter * random.clamp(0.0, 1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_longest_and_jitter_only_shortens() {
+        let policy = RetryPolicy::default();
+        let waits: Vec<u64> = (1..=12).map(|n| policy.backoff(n, 0.0).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+        assert_eq!(policy.backoff(1, 1.0), Duration::from_millis(800));
+        assert!(RetryPolicy { factor: f64::NAN, ..policy }.check().is_err());
+        assert!(policy.check().is_ok());
+    }
+}

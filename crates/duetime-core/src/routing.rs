@@ -1,0 +1,139 @@
+//! Which shard a message id lives in, and the record that says how many shards there are.
+
+use std::io::Cursor;
+
+use crate::names::{MessageId, TopicName};
+
+/// Whether the shard count is changing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoutingState {
+    /// Every id is in its one home.
+    Stable,
+    /// Ids are moving from their old home (of `previous` shards) to the new one.
+    Moving,
+}
+
+/// How many shards a topic has, and since which epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Routing {
+    /// Grows by one with every change.
+    pub epoch: u64,
+    /// Random name of this change: equal epochs with different rids are an alarm.
+    pub rid: String,
+    /// M.
+    pub shards: u32,
+    /// M before the last change.
+    pub previous: u32,
+    /// Stable or moving.
+    pub state: RoutingState,
+}
+
+impl Routing {
+    /// The first record of a new topic.
+    #[must_use]
+    pub fn first(shards: u32, rid: String) -> Self {
+        Self { epoch: 1, rid, shards, previous: shards, state: RoutingState::Stable }
+    }
+
+    /// The home of `id` in `topic` under this record.
+    #[must_use]
+    pub fn home(&self, topic: &TopicName, id: &MessageId) -> Shard {
+        self.shard(topic, shard_of(id, topic_seed(topic), self.shards))
+    }
+
+    /// Shard `index` of `topic` as this record names it.
+    #[must_use]
+    pub fn shard(&self, topic: &TopicName, index: u32) -> Shard {
+        Shard { topic: topic.clone(), index, epoch: self.epoch }
+    }
+
+    /// All shards of `topic` under this record, in order.
+    pub fn all<'a>(&'a self, topic: &'a TopicName) -> impl Iterator<Item = Shard> + 'a {
+        (0..self.shards).map(move |index| self.shard(topic, index))
+    }
+}
+
+/// One of a topic's M shards, as a routing record of `epoch` names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shard {
+    /// The topic.
+    pub topic: TopicName,
+    /// 0 to M-1.
+    pub index: u32,
+    /// The epoch of the record the caller knows.
+    pub epoch: u64,
+}
+
+impl std::fmt::Display for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.topic, self.index)
+    }
+}
+
+/// The seed of a topic's hash: murmur3 (x86, 32 bit, seed 0) of its name.
+#[must_use]
+pub fn topic_seed(topic: &TopicName) -> u32 {
+    murmur3::murmur3_32(&mut Cursor::new(topic.as_str()), 0).expect("memory can be read")
+}
+
+/// The hash of an id: the first 64 bits of murmur3 (x64, 128 bit) under the topic's seed.
+#[must_use]
+pub fn hash_of(id: &MessageId, seed: u32) -> u64 {
+    let whole = murmur3::murmur3_x64_128(&mut Cursor::new(id.as_str()), seed).expect("memory can be read");
+    whole as u64
+}
+
+/// The shard of an id among `shards`: jump consistent hash (Lamping and Veach, 2014).
+///
+/// Going from M to M+1 moves 1/(M+1) of the ids, all of them into the new shard.
+#[must_use]
+pub fn shard_of(id: &MessageId, seed: u32, shards: u32) -> u32 {
+    jump(hash_of(id, seed), shards)
+}
+
+fn jump(mut key: u64, buckets: u32) -> u32 {
+    let (mut at, mut next) = (0i64, 0i64);
+    while next < i64::from(buckets) {
+        at = next;
+        key = key.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        let draw = ((key >> 33) + 1) as f64;
+        next = ((at + 1) as f64 * ((1u64 << 31) as f64 / draw)) as i64;
+    }
+    u32::try_from(at).expect("below the number of buckets")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> MessageId {
+        MessageId::new(text).unwrap()
+    }
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        let whole = murmur3::murmur3_x64_128(&mut Cursor::new("hello"), 0).unwrap();
+        assert_eq!(whole, 0x5b1e_906a_48ae_1d19_cbd8_a7b3_41bd_9b02);
+        assert_eq!(murmur3::murmur3_32(&mut Cursor::new("hello"), 0).unwrap(), 0x248b_fa47);
+        assert_eq!(hash_of(&id("hello"), 0), 0xcbd8_a7b3_41bd_9b02);
+    }
+
+    #[test]
+    fn growing_moves_ids_only_into_new_shards() {
+        let ids: Vec<MessageId> = (0..20_000).map(|n| id(&format!("order-{n}"))).collect();
+        let moved = |from: u32, to: u32| {
+            ids.iter()
+                .filter(|id| {
+                    let (a, b) = (shard_of(id, 7, from), shard_of(id, 7, to));
+                    assert!(a == b || b >= from, "an id moved between old shards");
+                    a != b
+                })
+                .count() as f64
+                / ids.len() as f64
+        };
+        assert!((moved(8, 9) - 1.0 / 9.0).abs() < 0.01);
+        assert!((moved(8, 16) - 0.5).abs() < 0.02);
+    }
+}

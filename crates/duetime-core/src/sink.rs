@@ -1,0 +1,93 @@
+//! The contract of a sink: where due messages go.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::message::{Headers, Nonce};
+use crate::names::{MessageId, TopicName};
+use crate::routing::hash_of;
+use crate::time::Timestamp;
+
+/// One message to be handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The topic.
+    pub topic: TopicName,
+    /// The message.
+    pub id: MessageId,
+    /// The due time it was given.
+    pub due_at: Timestamp,
+    /// Which attempt this is, from 1.
+    pub attempt: u8,
+    /// Of the enqueue: the same for every attempt, another one for another life of the id.
+    pub nonce: Nonce,
+    /// As given.
+    pub headers: Headers,
+    /// As given, bit for bit.
+    pub payload: Bytes,
+}
+
+impl Delivery {
+    /// A stable id of this delivery, for dedupe downstream: the same for every attempt of one life
+    /// of the message. 32 hexadecimal digits.
+    #[must_use]
+    pub fn delivery_id(&self) -> String {
+        let seed = crate::routing::topic_seed(&self.topic);
+        format!("{:016x}{:016x}", hash_of(&self.id, seed), self.nonce.0)
+    }
+}
+
+/// What a sink says of one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Taken, durably as far as the target can promise.
+    Accepted,
+    /// Not taken this time, and this message's own matter: it costs an attempt.
+    Retry {
+        /// Why, for the operator. Never a credential.
+        reason: String,
+        /// The target asked for at least this wait.
+        after: Option<Duration>,
+    },
+    /// Never to be taken: to the dead letters at once.
+    Rejected {
+        /// Why, for the operator. Never a credential.
+        reason: String,
+    },
+    /// The target as a whole does not answer or asks for a pause: costs no attempt, opens the breaker.
+    Unavailable {
+        /// Why, for the operator. Never a credential.
+        reason: String,
+        /// The target asked for at least this wait.
+        after: Option<Duration>,
+    },
+}
+
+/// A sink bound to one topic.
+///
+/// `deliver` is called with 1 to [`Sink::batch_max`] messages, several calls at once, and must
+/// answer exactly one verdict for each, in order. One message's failure never takes another along.
+/// The caller bounds the time of a call; a call that is dropped may have delivered.
+#[async_trait]
+pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
+    /// The type as in the configuration, for metrics.
+    fn kind(&self) -> &'static str;
+
+    /// Most messages in one call.
+    fn batch_max(&self) -> usize;
+
+    /// Most calls at once.
+    fn calls_max(&self) -> usize;
+
+    /// Hands over.
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict>;
+
+    /// Tries the connection and the settings without handing anything over.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what is wrong and how to mend it.
+    async fn check(&self) -> Result<(), String>;
+}

@@ -1,0 +1,351 @@
+//! The contract of a store: what one shard can be asked, in batches.
+//!
+//! Every implementation runs the one conformance suite of the test kit. Every call on messages is
+//! one atomic step on one shard; batches hold at most [`crate::limits::BATCH_ITEMS_MAX`] items and
+//! answer item by item, in order. `now` is the caller's clock: a store combines it with its own so
+//! that nothing is early by either (`max(high-water, min(own, caller's))`), and refuses a claim
+//! with [`StoreError::Skew`] when the two are far apart.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::broadcast;
+
+use crate::message::{Due, Headers, Nonce, OnConflict, StoredMessage};
+use crate::names::{MessageId, TopicName};
+use crate::retry::RetryPolicy;
+use crate::routing::{Routing, Shard};
+use crate::score::{LeaseClass, Score};
+use crate::time::Timestamp;
+use crate::topic::{DeliveryMode, TopicRecord};
+
+/// One message to be scheduled. Names and sizes were checked where it entered.
+#[derive(Clone, Debug)]
+pub struct Enqueue {
+    /// Its id.
+    pub id: MessageId,
+    /// When.
+    pub due: Due,
+    /// As given.
+    pub headers: Headers,
+    /// As given.
+    pub payload: Bytes,
+    /// What to do when the id lives already (scheduled, in flight or dead).
+    pub on_conflict: OnConflict,
+    /// Same nonce = same enqueue.
+    pub nonce: Nonce,
+}
+
+/// What became of one enqueue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enqueued {
+    /// Scheduled, replaced or duplicate.
+    pub outcome: EnqueueOutcome,
+    /// The due time the message has; of a duplicate, the one that is there keeps
+    /// (zero where the store does not know it without cost).
+    pub due_at: Timestamp,
+}
+
+/// See [`Enqueued`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EnqueueOutcome {
+    /// New. Also the answer to a repetition of the enqueue (same nonce) while the message lives
+    /// and was not rescheduled in between.
+    Scheduled,
+    /// Took the place of a message of the same id; a claim of the old one can no longer be settled.
+    Replaced,
+    /// The id lives already; nothing was changed.
+    Duplicate,
+}
+
+/// One change to a message that is there.
+#[derive(Clone, Debug)]
+pub enum Edit {
+    /// Remove it, wherever it is in its life.
+    Cancel(MessageId),
+    /// Give it another due time and its attempts back. Only while nobody holds it.
+    Reschedule(MessageId, Due),
+}
+
+/// What became of one [`Edit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edited {
+    /// Removed; it will never be claimed. A dead letter is removed too.
+    Cancelled,
+    /// It has this due time.
+    Rescheduled(Timestamp),
+    /// Somebody holds a claim on it. Cancel: it is removed and will not be tried again, but the
+    /// holder may be delivering it. Reschedule: nothing was changed.
+    InFlight,
+    /// Reschedule of a dead letter: nothing was changed.
+    Dead,
+    /// It is not there.
+    Unknown,
+}
+
+/// What a claim asks for.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// Random name of this claim. The same request again, within the last 16 claims of the shard,
+    /// answers the same messages (those of them still held), so a lost answer costs no attempt.
+    pub request: u64,
+    /// Most messages, at most [`crate::limits::BATCH_ITEMS_MAX`].
+    pub limit: usize,
+    /// How long they stay hidden, at least.
+    pub visibility: Duration,
+    /// The class that goes with `visibility`.
+    pub class: LeaseClass,
+    /// Bounds the attempts and sets the wait of messages whose claim ended without a verdict.
+    pub retry: RetryPolicy,
+    /// At most once: removed as they are claimed, receipts have the score
+    /// [`crate::Receipt::SETTLED`].
+    pub delivery: DeliveryMode,
+}
+
+/// One claimed message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// The claimed score: the receipt's proof, with the deadline and the attempts in it.
+    pub score: Score,
+    /// Which attempt this is, from 1.
+    pub attempt: u8,
+    /// The due time it was given.
+    pub due_at: Timestamp,
+    /// Of the enqueue.
+    pub nonce: Nonce,
+    /// As given.
+    pub headers: Headers,
+    /// As given, bit for bit.
+    pub payload: Bytes,
+    /// Its last claim ended without a verdict; such a message comes alone.
+    pub suspect: bool,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Oldest visible time first.
+    pub messages: Vec<ClaimedMessage>,
+    /// The present moment as the store decided it.
+    pub now: Timestamp,
+    /// When the earliest message left in the shard is visible; `None`: the shard is empty.
+    pub next_due: Option<Timestamp>,
+    /// Messages visible at `now` that this claim left behind.
+    pub due_left: u64,
+    /// Messages this call moved to the dead letters: out of attempts, or without a body.
+    pub buried: u64,
+    /// Claims this call found ended without a verdict; each waits for its lone retry.
+    pub expired: u64,
+}
+
+/// One settlement of one claim.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// The message.
+    pub id: MessageId,
+    /// The score of its receipt.
+    pub score: Score,
+    /// What to do.
+    pub how: Settlement,
+}
+
+/// See [`Settle`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settlement {
+    /// Done: remove it.
+    Ack,
+    /// Try again after this long.
+    Nack(Duration),
+    /// Back to where it was; the attempt is given back.
+    Release,
+    /// Hold it for this long from now, in this class; the answer has the new score.
+    Extend(Duration, LeaseClass),
+    /// To the dead letters, for this reason.
+    Bury(String),
+}
+
+/// What became of one [`Settle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// As asked.
+    Ok,
+    /// Extended: the new score.
+    Extended(Score),
+    /// The receipt proves nothing any more; nothing was changed.
+    Expired,
+}
+
+/// One page of a shard's dead letters, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadPage {
+    /// At most as many as asked.
+    pub messages: Vec<StoredMessage>,
+    /// Where the next page starts; `None`: this was the last.
+    pub next: Option<i64>,
+}
+
+/// What to do with dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadAction {
+    /// Schedule them at once with all attempts given back.
+    Redrive,
+    /// Remove them for good.
+    Purge,
+}
+
+/// Counts of one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Held by nobody, due or not.
+    pub scheduled: u64,
+    /// Visible at the moment asked for: the backlog. Claims that ran out are in it.
+    pub due: u64,
+    /// Claimed and not settled, claims that ran out and were not noticed yet among them.
+    pub in_flight: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Visible time of the first message.
+    pub head: Option<Timestamp>,
+}
+
+/// A hint that a shard has a message visible sooner than it had. Never needed for correctness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wakeup {
+    /// The topic.
+    pub topic: TopicName,
+    /// The shard.
+    pub index: u32,
+    /// When its first message is visible.
+    pub visible_at: Timestamp,
+}
+
+/// Why the store could not do what was asked. Callers branch on the variant, never on the text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The backend did not answer. Whether it acted is unknown; repeating the same request is safe.
+    #[error("store did not answer while trying to {doing}: {source}")]
+    Unavailable {
+        /// What we were doing.
+        doing: &'static str,
+        /// What it said.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// No room for another message; nothing was written. The producer must slow down.
+    #[error("store is full: {0}")]
+    Full(String),
+    /// The caller's routing record is old; here is the present one.
+    #[error("routing record of epoch {} is the present one", .0.epoch)]
+    Stale(Box<Routing>),
+    /// The shard has not heard of the caller's epoch yet.
+    #[error("shard {0} has not reached this epoch")]
+    NotReady(String),
+    /// The shard was never created, or its topic was deleted.
+    #[error("shard {0} does not exist")]
+    UnknownShard(String),
+    /// The caller's clock and the store's are too far apart; nothing was taken.
+    #[error("this node's clock and the store's differ by {0} ms, more than 2000; set both by NTP")]
+    Skew(i64),
+    /// The topic changed since the caller read it. Read it again.
+    #[error("topic was changed by somebody else; read it again and repeat")]
+    Conflict,
+    /// What was stored cannot be read, or the store's own rules are broken. An operator must look.
+    #[error("store is damaged: {0}")]
+    Damaged(String),
+    /// The store refuses to work as it is set up; the text says what to change.
+    #[error("{0}")]
+    Setup(String),
+}
+
+impl StoreError {
+    /// Whether the same request may simply be repeated after a pause.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::NotReady(_))
+    }
+
+    /// A stable word for metrics and logs.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable { .. } => "unavailable",
+            Self::Full(_) => "full",
+            Self::Stale(_) => "stale",
+            Self::NotReady(_) => "not_ready",
+            Self::UnknownShard(_) => "unknown_shard",
+            Self::Skew(_) => "skew",
+            Self::Conflict => "conflict",
+            Self::Damaged(_) => "damaged",
+            Self::Setup(_) => "setup",
+        }
+    }
+}
+
+/// A store. See the module.
+#[async_trait]
+pub trait Store: Send + Sync + std::fmt::Debug + 'static {
+    /// All topics, in no order. O(topics).
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError>;
+
+    /// Creates the topic (`seen` is `None`) with all its shards, or changes it from version `seen`;
+    /// `record.version` must be one above `seen`, or 1.
+    ///
+    /// A change never touches the routing: that is the resize's business.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Conflict`]: it exists already, is gone, or has another version.
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError>;
+
+    /// Removes the topic with everything in it; false: it was not there. Works in bounded steps,
+    /// so it may be repeated after an error.
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError>;
+
+    /// Schedules messages. One script, O(items · log N).
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError>;
+
+    /// Cancels and reschedules.
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError>;
+
+    /// Reads messages.
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError>;
+
+    /// Takes messages that are due. O(limit · log N).
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError>;
+
+    /// Settles claims.
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;
+
+    /// Dead letters from `from` on (`None`: the oldest), at most `limit`.
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;
+
+    /// Redrives or purges dead letters by id; false: it is not a dead letter.
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError>;
+
+    /// Counts of many shards in as few round trips as the backend has masters.
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError>;
+
+    /// Visible time of the first message of each shard: the cheapest look there is, one round trip
+    /// for all shards of a master.
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
+
+    /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards.
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError>;
+
+    /// Hints about new heads, from this process and from others where the backend can tell.
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup>;
+
+    /// Answers when the store is able to serve.
+    async fn ready(&self) -> Result<(), StoreError>;
+}

@@ -1,0 +1,231 @@
+//! A topic: a named family of messages with one retry policy, one sink, one shard count.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
+use crate::names::TopicName;
+use crate::retry::RetryPolicy;
+use crate::routing::Routing;
+use crate::time::Timestamp;
+
+/// Shards of a topic: a number, or `"auto"` to follow the number of nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShardCount {
+    /// The smallest power of two that is at least factor × nodes.
+    #[default]
+    Auto,
+    /// This many.
+    Fixed(u32),
+}
+
+impl ShardCount {
+    /// Shards per node under [`ShardCount::Auto`].
+    pub const AUTO_FACTOR: u32 = 4;
+
+    /// The number of shards for so many nodes.
+    #[must_use]
+    pub fn resolve(self, nodes: u32) -> u32 {
+        match self {
+            Self::Fixed(count) => count,
+            Self::Auto => (nodes.max(1) * Self::AUTO_FACTOR).next_power_of_two().min(SHARDS_MAX),
+        }
+    }
+}
+
+impl Serialize for ShardCount {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => to.serialize_str("auto"),
+            Self::Fixed(count) => to.serialize_u32(*count),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ShardCount {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Number(i64),
+            Text(String),
+        }
+        let help = format!("shards must be 1 to {SHARDS_MAX} or \"auto\"");
+        let raw = Raw::deserialize(from).map_err(|_| serde::de::Error::custom(&help))?;
+        match raw {
+            Raw::Text(word) if word == "auto" => Ok(Self::Auto),
+            Raw::Number(count) if (1..=i64::from(SHARDS_MAX)).contains(&count) => {
+                Ok(Self::Fixed(u32::try_from(count).expect("checked")))
+            }
+            _ => Err(serde::de::Error::custom(help)),
+        }
+    }
+}
+
+/// Which configured sink a topic hands over to, with the topic's own settings for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkRef {
+    /// The name under `[sinks.NAME]` in the node's configuration.
+    pub name: String,
+    /// What that type of sink wants to know per topic (an exchange, a routing key, a path …).
+    #[serde(flatten)]
+    pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+/// At most so many messages of a topic are handed over per second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimit {
+    /// Messages per second, more than 0.
+    pub per_second: f64,
+    /// How many may go at once after a pause, 1 or more. Default 1.
+    #[serde(default = "one")]
+    pub burst: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What is promised about a hand-over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeliveryMode {
+    /// Nothing is lost; a fault can make a duplicate.
+    #[default]
+    AtLeastOnce,
+    /// Removed before it is handed over: never twice, and a fault can lose it.
+    AtMostOnce,
+}
+
+/// Everything a user sets on a topic. Absent fields have their defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TopicConfig {
+    /// Shard count. Default `"auto"`.
+    pub shards: ShardCount,
+    /// Where due messages go. Absent: consumers claim them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink: Option<SinkRef>,
+    /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
+    ///
+    /// Set it above the slowest hand-over: too low means duplicates, too high means that a crashed
+    /// node's messages are late by that much.
+    #[serde(with = "crate::units::duration")]
+    pub visibility_timeout: Duration,
+    /// When failed messages are tried again.
+    pub retry: RetryPolicy,
+    /// Absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimit>,
+    /// Default `at-least-once`.
+    pub delivery: DeliveryMode,
+    /// Largest payload, up to 16 MiB. Default 256 KiB.
+    #[serde(with = "crate::units::size")]
+    pub max_payload: u64,
+}
+
+impl Default for TopicConfig {
+    fn default() -> Self {
+        Self {
+            shards: ShardCount::Auto,
+            sink: None,
+            visibility_timeout: Duration::from_secs(30),
+            retry: RetryPolicy::default(),
+            rate_limit: None,
+            delivery: DeliveryMode::AtLeastOnce,
+            max_payload: PAYLOAD_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// Refuses a visibility timeout outside its bounds.
+///
+/// # Errors
+///
+/// A sentence that names the bounds.
+pub fn check_visibility(asked: Duration) -> Result<Duration, String> {
+    if (VISIBILITY_MIN..=VISIBILITY_MAX).contains(&asked) {
+        Ok(asked)
+    } else {
+        Err("visibility_timeout must be 100ms to 24h".to_owned())
+    }
+}
+
+impl TopicConfig {
+    /// Refuses values that make no sense.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the field and the fix.
+    pub fn check(&self) -> Result<(), String> {
+        self.retry.check()?;
+        check_visibility(self.visibility_timeout)?;
+        if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
+            return Err("max_payload must be 1 byte to 16MiB".to_owned());
+        }
+        if let Some(limit) = self.rate_limit {
+            if !(limit.per_second > 0.0 && limit.per_second <= 10_000_000.0) {
+                return Err("rate_limit.per_second must be above 0 and at most 10000000".to_owned());
+            }
+            if limit.burst == 0 {
+                return Err("rate_limit.burst must be 1 or more".to_owned());
+            }
+        }
+        if let ShardCount::Fixed(count) = self.shards
+            && !(1..=SHARDS_MAX).contains(&count)
+        {
+            return Err(format!("shards must be 1 to {SHARDS_MAX} or \"auto\""));
+        }
+        Ok(())
+    }
+}
+
+/// A topic as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopicRecord {
+    /// Its name.
+    pub name: TopicName,
+    /// What users set.
+    pub config: TopicConfig,
+    /// How many shards it has.
+    pub routing: Routing,
+    /// Grows by one with every change; changes name the version they saw.
+    pub version: u64,
+    /// When it was created, milliseconds since the Unix epoch.
+    pub created_at_ms: i64,
+}
+
+impl TopicRecord {
+    /// A new topic for so many nodes. `rid` is a random name of 16 characters.
+    #[must_use]
+    pub fn new(name: TopicName, config: TopicConfig, nodes: u32, rid: String, now: Timestamp) -> Self {
+        let routing = Routing::first(config.shards.resolve(nodes), rid);
+        Self { name, config, routing, version: 1, created_at_ms: now.as_millis() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_is_read_as_users_write_it_and_typos_are_named() {
+        let text = r#"{"shards": "auto", "visibility_timeout": "45s", "max_payload": "1MiB",
+            "retry": {"max_attempts": 3}, "delivery": "at-most-once",
+            "sink": {"name": "mq", "exchange": "orders"}}"#;
+        let config: TopicConfig = serde_json::from_str(text).unwrap();
+        assert_eq!(config.visibility_timeout, Duration::from_secs(45));
+        assert_eq!(config.sink.as_ref().unwrap().settings["exchange"], "orders");
+        let back: TopicConfig = serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
+        assert_eq!(back, config);
+        let typo = serde_json::from_str::<TopicConfig>(r#"{"visibility_timout": 1}"#).unwrap_err();
+        assert!(typo.to_string().contains("visibility_timeout"));
+        for bad in ["0", "4097", "-1", "\"many\"", "1.5"] {
+            let error = serde_json::from_str::<TopicConfig>(&format!("{{\"shards\": {bad}}}")).unwrap_err();
+            assert!(error.to_string().contains("shards must be 1 to 4096"), "{error}");
+        }
+        assert_eq!(ShardCount::Auto.resolve(3), 16);
+    }
+}

@@ -1,0 +1,197 @@
+//! Durations, sizes and moments as people write them, each with a clear refusal.
+
+use std::time::Duration;
+
+use crate::limits::DUE_AHEAD_MAX;
+use crate::time::Timestamp;
+
+/// Reads `"500ms"`, `"30m"`, `"1h 30m"` or a whole number of milliseconds.
+///
+/// # Errors
+///
+/// A sentence that says what was read and how a duration is written.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().map(Duration::from_millis).map_err(|_| duration_help(text));
+    }
+    humantime::parse_duration(text).map_err(|_| duration_help(text))
+}
+
+fn duration_help(text: &str) -> String {
+    format!("{text:?} is not a duration; write \"500ms\", \"30m\", \"1h 30m\" or a whole number of milliseconds")
+}
+
+/// Writes a duration the way [`parse_duration`] reads it, rounded down to milliseconds.
+#[must_use]
+pub fn show_duration(value: Duration) -> String {
+    let millis = u64::try_from(value.as_millis()).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(millis)).to_string()
+}
+
+/// Reads a number of bytes or `"256KiB"` (B, KiB, MiB, GiB; KB, MB, GB are powers of ten).
+///
+/// # Errors
+///
+/// A sentence that says what was read and how a size is written.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let help = || format!("{text:?} is not a size; write a number of bytes or \"256KiB\"");
+    let trimmed = text.trim();
+    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = trimmed[..digits].parse().map_err(|_| help())?;
+    let unit: u64 = match trimmed[digits..].trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "KB" | "kB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => return Err(help()),
+    };
+    number.checked_mul(unit).ok_or_else(help)
+}
+
+/// Reads a moment: whole milliseconds since the Unix epoch, or RFC 3339.
+///
+/// # Errors
+///
+/// A sentence that says what was read and how a moment is written.
+pub fn parse_time(text: &str) -> Result<Timestamp, String> {
+    let text = text.trim();
+    if let Ok(millis) = text.parse::<i64>() {
+        if millis < 0 {
+            return Err(format!("{text} lies before 1970; give milliseconds since the Unix epoch"));
+        }
+        return Ok(Timestamp::from_millis(millis));
+    }
+    text.parse::<jiff::Timestamp>().map(|at| Timestamp::from_millis(at.as_millisecond())).map_err(|_| {
+        format!(
+            "{text:?} is not a time; give milliseconds since the Unix epoch or RFC 3339 \
+                 like \"2030-01-31T12:00:00Z\""
+        )
+    })
+}
+
+/// Refuses a moment further ahead of `now` than [`DUE_AHEAD_MAX`].
+///
+/// # Errors
+///
+/// A sentence that names the bound.
+pub fn check_due_at(due_at: Timestamp, now: Timestamp) -> Result<Timestamp, String> {
+    if due_at.since(now) > DUE_AHEAD_MAX {
+        return Err("the due time lies more than 10 years ahead; schedule it nearer".to_owned());
+    }
+    if due_at < Timestamp::ZERO {
+        return Err("the due time lies before 1970; give milliseconds since the Unix epoch".to_owned());
+    }
+    Ok(due_at)
+}
+
+/// Refuses a delay longer than [`DUE_AHEAD_MAX`].
+///
+/// # Errors
+///
+/// A sentence that names the bound.
+pub fn check_delay(delay: Duration) -> Result<Duration, String> {
+    if delay > DUE_AHEAD_MAX {
+        return Err("the delay is longer than 10 years; schedule it nearer".to_owned());
+    }
+    Ok(delay)
+}
+
+struct TextOrNumber(String);
+
+impl<'de> serde::Deserialize<'de> for TextOrNumber {
+    fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = TextOrNumber;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string with a unit, or a whole number not below 0")
+            }
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Self::Value, E> {
+                Ok(TextOrNumber(v.to_owned()))
+            }
+            fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Self::Value, E> {
+                Ok(TextOrNumber(v.to_string()))
+            }
+            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Self::Value, E> {
+                u64::try_from(v)
+                    .map(|v| TextOrNumber(v.to_string()))
+                    .map_err(|_| E::custom(format!("{v} is negative; give a whole number not below 0")))
+            }
+        }
+        source.deserialize_any(Visitor)
+    }
+}
+
+/// `#[serde(with = "duetime_core::units::duration")]`: a string with a unit or whole milliseconds.
+pub mod duration {
+    use super::{Duration, TextOrNumber, parse_duration, show_duration};
+
+    /// Writes a string with units.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serializer answers.
+    pub fn serialize<S: serde::Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&show_duration(*value))
+    }
+
+    /// Reads a string with units or whole milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// The sentence of [`parse_duration`].
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = <TextOrNumber as serde::Deserialize>::deserialize(from)?;
+        parse_duration(&text.0).map_err(serde::de::Error::custom)
+    }
+}
+
+/// `#[serde(with = "duetime_core::units::size")]`: a number of bytes or `"256KiB"`.
+pub mod size {
+    use super::{TextOrNumber, parse_size};
+
+    /// Writes a number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serializer answers.
+    pub fn serialize<S: serde::Serializer>(value: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(*value)
+    }
+
+    /// Reads a number of bytes or a string with a unit.
+    ///
+    /// # Errors
+    ///
+    /// The sentence of [`parse_size`].
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = <TextOrNumber as serde::Deserialize>::deserialize(from)?;
+        parse_size(&text.0).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_sizes_and_times_are_read_as_people_write_them() {
+        assert_eq!(parse_duration("1h 30m").unwrap(), Duration::from_secs(5400));
+        assert_eq!(parse_duration("250").unwrap(), Duration::from_millis(250));
+        assert!(parse_duration("-1s").unwrap_err().contains("30m"));
+        assert!(parse_duration("NaN").is_err());
+        assert!(parse_duration("").is_err());
+        assert!(parse_duration("99999999999999999999").is_err());
+        assert_eq!(parse_size("256KiB").unwrap(), 262_144);
+        assert_eq!(parse_size("10").unwrap(), 10);
+        assert!(parse_size("x").is_err());
+        assert_eq!(parse_time("1970-01-01T00:00:01Z").unwrap().as_millis(), 1000);
+        assert!(parse_time("-5").unwrap_err().contains("1970"));
+        assert_eq!(Timestamp::from_millis(1500).to_string(), "1970-01-01T00:00:01.500Z");
+        assert!(check_due_at(Timestamp::from_millis(i64::MAX), Timestamp::ZERO).is_err());
+    }
+}

@@ -1,0 +1,329 @@
+//! The meters: every metric is in [`table`], and this is the only place that registers any.
+//!
+//! Handles are cheap to clone; those of a topic are looked up once and kept.
+
+pub mod table;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::TopicName;
+use parking_lot::RwLock;
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
+
+use table::{Kind, Metric};
+
+/// What can happen to a message: the values of the label `event`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Event {
+    /// Taken in as new.
+    Scheduled,
+    /// Refused because its id lives.
+    Duplicate,
+    /// Took the place of another.
+    Replaced,
+    /// Cancelled.
+    Cancelled,
+    /// Given another due time.
+    Rescheduled,
+    /// Claimed for delivery.
+    Claimed,
+    /// Accepted by its sink, or acked by its consumer.
+    Delivered,
+    /// To be tried again.
+    Retried,
+    /// Became a dead letter.
+    Dead,
+    /// Came back from the dead letters.
+    Redriven,
+    /// Moved to another shard.
+    Moved,
+}
+
+impl Event {
+    /// All, in the order of their numbers.
+    pub const ALL: [(Self, &'static str); 11] = [
+        (Self::Scheduled, "scheduled"),
+        (Self::Duplicate, "duplicate"),
+        (Self::Replaced, "replaced"),
+        (Self::Cancelled, "cancelled"),
+        (Self::Rescheduled, "rescheduled"),
+        (Self::Claimed, "claimed"),
+        (Self::Delivered, "delivered"),
+        (Self::Retried, "retried"),
+        (Self::Dead, "dead"),
+        (Self::Redriven, "redriven"),
+        (Self::Moved, "moved"),
+    ];
+}
+
+/// The meters of one topic.
+#[derive(Debug)]
+pub struct TopicMeters {
+    /// See [`table::LATENESS`].
+    pub lateness: Histogram,
+    events: Vec<IntCounter>,
+    /// See [`table::SCHEDULED`].
+    pub scheduled: IntGauge,
+    /// See [`table::DUE`].
+    pub due: IntGauge,
+    /// See [`table::IN_FLIGHT`].
+    pub in_flight: IntGauge,
+    /// See [`table::DEAD`].
+    pub dead: IntGauge,
+    /// See [`table::OLDEST_DUE_AGE`].
+    pub oldest_due_age: Gauge,
+    /// See [`table::SHARDS`].
+    pub shards: IntGauge,
+    /// See [`table::SHARDS_OWNED`].
+    pub shards_owned: IntGauge,
+    /// See [`table::RESIZE_REMAINING`].
+    pub resize_remaining: IntGauge,
+    /// See [`table::CLAIM_BATCH_SIZE`].
+    pub claim_batch_size: Histogram,
+    /// See [`table::CLAIMS_EXPIRED`].
+    pub claims_expired: IntCounter,
+    /// See [`table::BREAKER_OPEN`].
+    pub breaker_open: IntGauge,
+}
+
+impl TopicMeters {
+    /// Counts `n` messages to which `event` happened.
+    pub fn count(&self, event: Event, n: u64) {
+        if n > 0 {
+            self.events[event as usize].inc_by(n);
+        }
+    }
+
+    /// How many messages `event` happened to so far.
+    #[must_use]
+    pub fn counted(&self, event: Event) -> u64 {
+        self.events[event as usize].get()
+    }
+}
+
+/// All meters of one program.
+#[derive(Debug)]
+pub struct Meters {
+    registry: Registry,
+    topics: RwLock<HashMap<TopicName, Arc<TopicMeters>>>,
+    lateness: HistogramVec,
+    messages: IntCounterVec,
+    scheduled: IntGaugeVec,
+    due: IntGaugeVec,
+    in_flight: IntGaugeVec,
+    dead: IntGaugeVec,
+    oldest_due_age: GaugeVec,
+    shards: IntGaugeVec,
+    shards_owned: IntGaugeVec,
+    resize_remaining: IntGaugeVec,
+    claim_batch_size: HistogramVec,
+    claims_expired: IntCounterVec,
+    breaker_open: IntGaugeVec,
+    store_call: HistogramVec,
+    store_errors: IntCounterVec,
+    sink_call: HistogramVec,
+    sink_errors: IntCounterVec,
+    lease_changes: IntCounterVec,
+    owners: IntGaugeVec,
+    requests: IntCounterVec,
+}
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let collector = made.expect("the table's names and labels are valid");
+    registry.register(Box::new(collector.clone())).expect("each row is registered once");
+    collector
+}
+
+fn opts(row: &Metric) -> Opts {
+    Opts::new(row.name, row.help)
+}
+
+fn counter(registry: &Registry, row: &Metric) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(opts(row), row.labels))
+}
+
+fn gauge(registry: &Registry, row: &Metric) -> IntGaugeVec {
+    registered(registry, IntGaugeVec::new(opts(row), row.labels))
+}
+
+fn histogram(registry: &Registry, row: &Metric) -> HistogramVec {
+    let Kind::Histogram(buckets) = row.kind else { unreachable!("{} is no histogram", row.name) };
+    let opts = HistogramOpts::new(row.name, row.help).buckets(buckets.to_vec());
+    registered(registry, HistogramVec::new(opts, row.labels))
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Meters {
+    /// Meters with a registry of their own, so that several nodes can live in one test.
+    #[must_use]
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let r = &registry;
+        Self {
+            topics: RwLock::default(),
+            lateness: histogram(r, &table::LATENESS),
+            messages: counter(r, &table::MESSAGES),
+            scheduled: gauge(r, &table::SCHEDULED),
+            due: gauge(r, &table::DUE),
+            in_flight: gauge(r, &table::IN_FLIGHT),
+            dead: gauge(r, &table::DEAD),
+            oldest_due_age: registered(r, GaugeVec::new(opts(&table::OLDEST_DUE_AGE), table::OLDEST_DUE_AGE.labels)),
+            shards: gauge(r, &table::SHARDS),
+            shards_owned: gauge(r, &table::SHARDS_OWNED),
+            resize_remaining: gauge(r, &table::RESIZE_REMAINING),
+            claim_batch_size: histogram(r, &table::CLAIM_BATCH_SIZE),
+            claims_expired: counter(r, &table::CLAIMS_EXPIRED),
+            breaker_open: gauge(r, &table::BREAKER_OPEN),
+            store_call: histogram(r, &table::STORE_CALL),
+            store_errors: counter(r, &table::STORE_ERRORS),
+            sink_call: histogram(r, &table::SINK_CALL),
+            sink_errors: counter(r, &table::SINK_ERRORS),
+            lease_changes: counter(r, &table::LEASE_CHANGES),
+            owners: gauge(r, &table::OWNERS),
+            requests: counter(r, &table::REQUESTS),
+            registry,
+        }
+    }
+
+    /// Adds the process's own metrics (CPU, memory, file descriptors). Once per program.
+    pub fn with_process(self) -> Self {
+        let process = prometheus::process_collector::ProcessCollector::for_self();
+        self.registry.register(Box::new(process)).expect("registered once per program");
+        self
+    }
+
+    /// The meters of a topic; made at the first call.
+    #[must_use]
+    pub fn topic(&self, topic: &TopicName) -> Arc<TopicMeters> {
+        if let Some(found) = self.topics.read().get(topic) {
+            return found.clone();
+        }
+        let mut topics = self.topics.write();
+        topics.entry(topic.clone()).or_insert_with(|| Arc::new(self.make_topic(topic.as_str()))).clone()
+    }
+
+    fn make_topic(&self, name: &str) -> TopicMeters {
+        let labels = &[name];
+        TopicMeters {
+            lateness: self.lateness.with_label_values(labels),
+            events: Event::ALL.iter().map(|(_, event)| self.messages.with_label_values(&[name, event])).collect(),
+            scheduled: self.scheduled.with_label_values(labels),
+            due: self.due.with_label_values(labels),
+            in_flight: self.in_flight.with_label_values(labels),
+            dead: self.dead.with_label_values(labels),
+            oldest_due_age: self.oldest_due_age.with_label_values(labels),
+            shards: self.shards.with_label_values(labels),
+            shards_owned: self.shards_owned.with_label_values(labels),
+            resize_remaining: self.resize_remaining.with_label_values(labels),
+            claim_batch_size: self.claim_batch_size.with_label_values(labels),
+            claims_expired: self.claims_expired.with_label_values(labels),
+            breaker_open: self.breaker_open.with_label_values(labels),
+        }
+    }
+
+    /// Takes a deleted topic's rows out of the answer.
+    pub fn forget_topic(&self, topic: &TopicName) {
+        if self.topics.write().remove(topic).is_none() {
+            return;
+        }
+        let labels = &[topic.as_str()];
+        for (_, event) in Event::ALL {
+            let _ = self.messages.remove_label_values(&[topic.as_str(), event]);
+        }
+        for gauges in [
+            &self.scheduled,
+            &self.due,
+            &self.in_flight,
+            &self.dead,
+            &self.shards,
+            &self.shards_owned,
+            &self.resize_remaining,
+            &self.breaker_open,
+        ] {
+            let _ = gauges.remove_label_values(labels);
+        }
+        let _ = self.oldest_due_age.remove_label_values(labels);
+        let _ = self.claims_expired.remove_label_values(labels);
+        let _ = self.lateness.remove_label_values(labels);
+        let _ = self.claim_batch_size.remove_label_values(labels);
+    }
+
+    /// One call to the store took this long.
+    pub fn store_call(&self, op: &str, took: Duration) {
+        self.store_call.with_label_values(&[op]).observe(took.as_secs_f64());
+    }
+
+    /// One call to the store failed.
+    pub fn store_error(&self, kind: &str) {
+        self.store_errors.with_label_values(&[kind]).inc();
+    }
+
+    /// One hand-over of a batch took this long.
+    pub fn sink_call(&self, sink: &str, took: Duration) {
+        self.sink_call.with_label_values(&[sink]).observe(took.as_secs_f64());
+    }
+
+    /// A sink did not accept `n` messages.
+    pub fn sink_errors(&self, sink: &str, kind: &str, n: u64) {
+        self.sink_errors.with_label_values(&[sink, kind]).inc_by(n);
+    }
+
+    /// This node took, gave up or lost shards.
+    pub fn lease_changes(&self, kind: &str, n: u64) {
+        self.lease_changes.with_label_values(&[kind]).inc_by(n);
+    }
+
+    /// So many nodes share the shards.
+    pub fn owners(&self, mode: &str, n: i64) {
+        self.owners.with_label_values(&[mode]).set(n);
+    }
+
+    /// One HTTP request was answered.
+    pub fn request(&self, route: &str, status: u16) {
+        self.requests.with_label_values(&[route, &status.to_string()]).inc();
+    }
+
+    /// Everything, in Prometheus's text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).expect("text can be written to memory")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
+        let meters = Meters::new();
+        let topic = TopicName::new("orders").unwrap();
+        meters.topic(&topic).count(Event::Scheduled, 3);
+        meters.store_call("claim", Duration::from_millis(1));
+        meters.store_error("unavailable");
+        meters.sink_call("http", Duration::from_millis(1));
+        meters.sink_errors("http", "retry", 1);
+        meters.lease_changes("taken", 1);
+        meters.owners("solo", 1);
+        meters.request("/v1/topics", 200);
+        let text = meters.render();
+        for row in table::TABLE {
+            assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
+        }
+        assert!(text.contains("duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3"));
+        meters.forget_topic(&topic);
+        assert!(!meters.render().contains("orders"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Every metric's name, kind, labels and help, in one table. Base units; never an id in a label.
+
+/// What sort of metric it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by size, with these buckets.
+    Histogram(&'static [f64]),
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Full name.
+    pub name: &'static str,
+    /// Sort and buckets.
+    pub kind: Kind,
+    /// Label names.
+    pub labels: &'static [&'static str],
+    /// One line for people.
+    pub help: &'static str,
+}
+
+/// From 1 ms, below which nobody cares, to an hour.
+const LATENESS_S: &[f64] = &[
+    0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+    900.0, 3600.0,
+];
+const CALL_S: &[f64] =
+    &[0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+macro_rules! table {
+    ($($konst:ident = $name:literal, $kind:expr, $labels:expr, $help:literal;)*) => {
+        $(#[doc = $help] pub const $konst: Metric = Metric { name: $name, kind: $kind, labels: &$labels, help: $help };)*
+        /// All rows.
+        pub const TABLE: &[Metric] = &[$($konst),*];
+    };
+}
+
+table! {
+    LATENESS = "duetime_lateness_seconds", Kind::Histogram(LATENESS_S), ["topic"],
+        "From the due time of a message to the moment its sink accepted it or a consumer was given it.";
+    MESSAGES = "duetime_messages_total", Kind::Counter, ["topic", "event"],
+        "Messages by what happened to them.";
+    SCHEDULED = "duetime_scheduled", Kind::Gauge, ["topic"],
+        "Messages nobody holds, due or not.";
+    DUE = "duetime_due", Kind::Gauge, ["topic"],
+        "Messages whose time has come: the backlog.";
+    IN_FLIGHT = "duetime_in_flight", Kind::Gauge, ["topic"],
+        "Messages claimed and not settled.";
+    DEAD = "duetime_dead", Kind::Gauge, ["topic"],
+        "Dead letters.";
+    OLDEST_DUE_AGE = "duetime_oldest_due_age_seconds", Kind::Gauge, ["topic"],
+        "How long the oldest due message has been waiting; 0 when none is due.";
+    SHARDS = "duetime_shards", Kind::Gauge, ["topic"],
+        "Shards the topic has.";
+    SHARDS_OWNED = "duetime_shards_owned", Kind::Gauge, ["topic"],
+        "Shards of the topic this node scans.";
+    RESIZE_REMAINING = "duetime_resize_remaining", Kind::Gauge, ["topic"],
+        "Messages still to be moved by the resize under way; 0 when none is.";
+    CLAIM_BATCH_SIZE = "duetime_claim_batch_size", Kind::Histogram(BATCH), ["topic"],
+        "Messages brought by one claim that brought any.";
+    CLAIMS_EXPIRED = "duetime_claims_expired_total", Kind::Counter, ["topic"],
+        "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short.";
+    BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
+        "1 while the topic's sink is taken to be down and claims are stopped, else 0.";
+    STORE_CALL = "duetime_store_call_seconds", Kind::Histogram(CALL_S), ["op"],
+        "Time of one call to the store, by operation.";
+    STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
+        "Store calls that failed, by kind.";
+    SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
+        "Time of one hand-over of a batch, by type of sink.";
+    SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],
+        "Messages a sink did not accept, by kind: retry, rejected, unavailable, timeout.";
+    LEASE_CHANGES = "duetime_lease_changes_total", Kind::Counter, ["kind"],
+        "Shards this node took, gave up or lost.";
+    OWNERS = "duetime_owners", Kind::Gauge, ["mode"],
+        "Nodes that share the shards, as this node sees them.";
+    REQUESTS = "duetime_http_requests_total", Kind::Counter, ["route", "status"],
+        "HTTP requests by route and status.";
+}

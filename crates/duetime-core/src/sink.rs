@@ -1,5 +1,6 @@
 //! The contract of a sink: where due messages go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,7 @@ use crate::message::{Headers, Nonce};
 use crate::names::{MessageId, TopicName};
 use crate::routing::hash_of;
 use crate::time::Timestamp;
+use crate::topic::SinkRef;
 
 /// One message to be handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,4 +92,14 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// A sentence that says what is wrong and how to mend it.
     async fn check(&self) -> Result<(), String>;
+}
+
+/// Makes a configured sink ready for one topic.
+pub trait SinkBinder: Send + Sync + std::fmt::Debug + 'static {
+    /// The sink that `sink` names, with the topic's settings checked. Opens no connection.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user: an unknown name (with the known ones), an unknown or missing setting.
+    fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, String>;
 }

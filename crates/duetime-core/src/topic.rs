@@ -1,5 +1,7 @@
 //! A topic: a named family of messages with one retry policy, one sink, one shard count.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -205,6 +207,9 @@ impl TopicRecord {
         Self { name, config, routing, version: 1, created_at_ms: now.as_millis() }
     }
 }
+
+/// All topics this node knows of.
+pub type Topics = HashMap<TopicName, Arc<TopicRecord>>;
 
 #[cfg(test)]
 mod tests {

@@ -1,2 +1,5 @@
-//! The program.
-fn main() {}
+//! The program `duetime`.
+
+fn main() -> std::process::ExitCode {
+    duetime::main()
+}

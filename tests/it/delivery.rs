@@ -1,0 +1,1 @@
+//! Order timeouts from enqueue to hand-over on a real node.

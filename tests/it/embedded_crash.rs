@@ -1,0 +1,1 @@
+//! The embedded store is killed, filled up and damaged.

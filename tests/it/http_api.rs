@@ -1,0 +1,1 @@
+//! The HTTP API, good and bad input.

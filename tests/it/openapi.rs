@@ -1,0 +1,1 @@
+//! The API document and the running server agree.

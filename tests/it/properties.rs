@@ -1,0 +1,1 @@
+//! The same random operations on the model, Redis and the embedded store.

@@ -1,0 +1,1 @@
+//! A real redis-server is restarted, stalled, filled up and flushed of its scripts.

@@ -1,0 +1,1 @@
+//! The store contract on a real redis-server.

@@ -1,0 +1,1 @@
+//! SIGTERM: nothing in flight is lost, nothing is delivered twice.

@@ -1,0 +1,1 @@
+//! A topic whose sink is a webhook, on a real node.

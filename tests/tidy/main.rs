@@ -1,1 +1,9 @@
 //! Rules of the repository that a machine keeps.
+//!
+//! Each rule collects everything that breaks it and says how to mend it, so that one run tells all.
+
+mod crates;
+mod docs;
+mod repo;
+mod shape;
+mod words;

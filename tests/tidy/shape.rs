@@ -1,0 +1,96 @@
+//! How files look: their length, their first lines, and what a Lua script must not do.
+
+use crate::repo::{File, files, is, none};
+
+/// A Rust file longer than this holds more than one thing.
+const RUST_LINES_MAX: usize = 500;
+/// A script longer than this does more than one thing while Redis waits.
+const LUA_LINES_MAX: usize = 80;
+
+fn rust() -> Vec<File> {
+    files(|path| is(path, "rs"))
+}
+
+fn lua() -> Vec<File> {
+    files(|path| is(path, "lua"))
+}
+
+#[test]
+fn files_are_short_enough_to_be_read_at_once() {
+    let long = |files: Vec<File>, max: usize| -> Vec<String> {
+        let lines = |file: &File| file.text.lines().count();
+        files.iter().filter(|f| lines(f) > max).map(|f| format!("{}: {} lines", f.path, lines(f))).collect()
+    };
+    none("a .rs file has more than 500 lines: cut it where two things meet", long(rust(), RUST_LINES_MAX));
+    none("a .lua file has more than 80 lines: one operation per file", long(lua(), LUA_LINES_MAX));
+}
+
+#[test]
+fn a_rust_file_opens_with_its_place_in_the_house() {
+    let broken = rust().into_iter().filter(|f| !f.text.starts_with("//! ")).map(|f| f.path).collect();
+    none("a .rs file does not open with `//! …`: say what it is for and who is up- and downstream", broken);
+}
+
+#[test]
+fn a_script_opens_with_keys_arguments_answer_and_cost() {
+    let mut broken = Vec::new();
+    for file in lua() {
+        let head: Vec<&str> = file.text.lines().take_while(|l| l.starts_with("--") || l.starts_with("#!")).collect();
+        for word in ["KEYS", "ARGV", "Returns", "Cost"] {
+            if !head.iter().any(|line| line.contains(word)) {
+                broken.push(format!("{}: {word}", file.path));
+            }
+        }
+    }
+    none("the comment at the head of a .lua file does not name", broken);
+}
+
+#[test]
+fn a_script_does_nothing_that_destroys_scores_or_blocks_redis() {
+    // A score has 16 digits; Lua's own conversions print 14 of them.
+    let banned = [
+        ("'KEYS'", "walks all keys of the server"),
+        ("\"KEYS\"", "walks all keys of the server"),
+        ("'SMEMBERS'", "has no bound"),
+        ("'HGETALL'", "has no bound"),
+        ("tostring(score", "prints 14 digits of 16; use string.format('%.0f', …)"),
+        ("tostring(deadline", "prints 14 digits of 16; use string.format('%.0f', …)"),
+        ("cjson.encode", "prints 14 digits of 16; use string.format('%.0f', …)"),
+        ("math.random", "is not the same on a replica; take randomness as an argument"),
+    ];
+    let mut broken = Vec::new();
+    for file in lua() {
+        for (number, line) in file.text.lines().enumerate() {
+            let code = line.split("--").next().unwrap_or_default();
+            for (pattern, why) in banned {
+                if code.contains(pattern) {
+                    broken.push(format!("{}:{}: {pattern} {why}", file.path, number + 1));
+                }
+            }
+        }
+    }
+    none("a script does what it must not", broken);
+}
+
+#[test]
+fn nothing_is_left_unfinished_and_no_test_is_left_out() {
+    let banned = [
+        concat!("#[ig", "nore"),
+        concat!("to", "do!("),
+        concat!("unim", "plemented!("),
+        concat!("FIX", "ME"),
+        concat!("X", "XX"),
+        concat!("db", "g!("),
+    ];
+    let mut broken = Vec::new();
+    for file in files(|path| ["rs", "lua", "py", "sh", "toml"].iter().any(|ext| is(path, ext)) || path == "test") {
+        for (number, line) in file.text.lines().enumerate() {
+            for pattern in banned {
+                if line.contains(pattern) {
+                    broken.push(format!("{}:{}: {pattern}", file.path, number + 1));
+                }
+            }
+        }
+    }
+    none("finish it, or say in a sentence what is not there and why", broken);
+}

@@ -1,1 +1,26 @@
-//! To be built.
+//! Operations on ids: finds each id's home shard, groups into batches, keeps the order of answers.
+//!
+//! Upstream: the front door and the command line. Downstream: `Store`. Knows no JSON of the API, no
+//! sink, no claim: claiming is the engine's. [`Catalog`] is this node's picture of the topics,
+//! [`Router`] acts on messages, [`MeteredStore`] times every call on its way down.
+
+mod catalog;
+mod change;
+mod dead;
+mod error;
+mod lane;
+mod metered;
+mod ops;
+mod router;
+mod survey;
+
+#[cfg(test)]
+mod tests;
+
+pub use catalog::{Catalog, Put};
+pub use change::TopicChange;
+pub use dead::{DeadCursor, DeadList, DeadSweep};
+pub use error::{CatalogError, RouteError};
+pub use metered::MeteredStore;
+pub use router::{Placed, Router, SettleAnswer, SettleAsk};
+pub use survey::TopicSurvey;

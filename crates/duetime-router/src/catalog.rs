@@ -1,0 +1,240 @@
+//! This node's picture of the topics: read from memory, changed through the store.
+//!
+//! Upstream: the front door, the engine (which watches it), the program at start. Downstream:
+//! `Store`. A change made by another node is seen at the next refresh or the next refused call.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use duetime_core::{Clock, ShardCount, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::change::TopicChange;
+use crate::error::CatalogError;
+
+/// How often topics of a store that other nodes change too are read again.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
+
+/// A name that is not known is looked up in the store no more often than this.
+const MISS_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a change is made again because somebody else changed the topic in between.
+const CONFLICTS_MAX: u32 = 5;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Catalog {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    topics: watch::Sender<Arc<Topics>>,
+    nodes: watch::Sender<u32>,
+    sinks: OnceLock<Arc<dyn SinkBinder>>,
+    /// When the topics were last read; held while they are read, so that readers share one look.
+    reading: Mutex<Instant>,
+}
+
+/// What [`Catalog::put`] did.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// The topic as it is.
+    pub record: Arc<TopicRecord>,
+    /// It was not there before.
+    pub created: bool,
+}
+
+impl Catalog {
+    /// Reads the topics. For one node; see [`Catalog::set_nodes`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::topics`].
+    pub async fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StoreError> {
+        let catalog = Self {
+            store,
+            clock,
+            topics: watch::Sender::new(Arc::default()),
+            nodes: watch::Sender::new(1),
+            sinks: OnceLock::new(),
+            reading: Mutex::new(Instant::now()),
+        };
+        catalog.refresh().await?;
+        Ok(Arc::new(catalog))
+    }
+
+    /// From now on a topic's sink must be one that `sinks` can bind. Only the first call counts.
+    pub fn check_sinks_with(&self, sinks: Arc<dyn SinkBinder>) {
+        let _ = self.sinks.set(sinks);
+    }
+
+    /// How many nodes share the shards: what `"auto"` of a new topic means.
+    pub fn set_nodes(&self, nodes: u32) {
+        self.nodes.send_replace(nodes);
+    }
+
+    /// A topic, from memory.
+    #[must_use]
+    pub fn get(&self, name: &TopicName) -> Option<Arc<TopicRecord>> {
+        self.topics.borrow().get(name).cloned()
+    }
+
+    /// A topic, from memory or else from the store, which is asked at most ten times a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::topics`].
+    pub async fn find(&self, name: &TopicName) -> Result<Option<Arc<TopicRecord>>, StoreError> {
+        if let Some(found) = self.get(name) {
+            return Ok(Some(found));
+        }
+        let mut read_at = self.reading.lock().await;
+        if self.get(name).is_none() && read_at.elapsed() >= MISS_EVERY {
+            self.read(&mut read_at).await?;
+        }
+        Ok(self.get(name))
+    }
+
+    /// All topics, from memory.
+    #[must_use]
+    pub fn all(&self) -> Arc<Topics> {
+        self.topics.borrow().clone()
+    }
+
+    /// The topics now and as they change.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Arc<Topics>> {
+        self.topics.subscribe()
+    }
+
+    /// Reads the topics from the store. Whoever watches hears of it only if something changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::topics`].
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let mut read_at = self.reading.lock().await;
+        self.read(&mut read_at).await
+    }
+
+    async fn read(&self, read_at: &mut Instant) -> Result<(), StoreError> {
+        let records = self.store.topics().await?;
+        *read_at = Instant::now();
+        self.topics.send_if_modified(|topics| {
+            let known = topics.clone();
+            let keep = |record: TopicRecord| match known.get(&record.name) {
+                Some(same) if **same == record => same.clone(),
+                _ => Arc::new(record),
+            };
+            let fresh: Topics = records.into_iter().map(|record| (record.name.clone(), keep(record))).collect();
+            let changed = fresh != **topics;
+            if changed {
+                *topics = Arc::new(fresh);
+            }
+            changed
+        });
+        Ok(())
+    }
+
+    /// Reads the topics every second until `shutdown`. Only for a store that other nodes share:
+    /// with a store of its own, a node makes every change itself.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut failing = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(REFRESH_EVERY) => {}
+            }
+            match self.refresh().await {
+                Ok(()) => failing = false,
+                Err(error) if !failing => {
+                    failing = true;
+                    warn!(%error, "topics could not be read again, going on with those known");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Creates the topic, or makes `change` to the one that is there: what the change leaves out
+    /// stays, what it sets to `null` goes back to the default.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Invalid`] names the field; [`StoreError::Conflict`] after several changes
+    /// by others in between.
+    pub async fn put(&self, name: &TopicName, change: &TopicChange) -> Result<Put, CatalogError> {
+        self.refresh().await?;
+        let mut tries = 0;
+        loop {
+            match self.put_once(name, change).await {
+                Err(CatalogError::Store(StoreError::Conflict)) if tries < CONFLICTS_MAX => {
+                    tries += 1;
+                    self.refresh().await?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn put_once(&self, name: &TopicName, change: &TopicChange) -> Result<Put, CatalogError> {
+        let present = self.get(name);
+        let base = present.as_ref().map_or_else(TopicConfig::default, |record| record.config.clone());
+        let config = change.apply(&base)?;
+        if let (Some(sink), Some(sinks)) = (&config.sink, self.sinks.get())
+            && (present.is_none() || change.has("sink"))
+        {
+            sinks
+                .bind(name, sink)
+                .map_err(|detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail })?;
+        }
+        let record = match &present {
+            None => {
+                let rid = format!("{:016x}", rand::random::<u64>());
+                TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now())
+            }
+            Some(old) if old.config == config => {
+                return Ok(Put { record: old.clone(), created: false });
+            }
+            Some(old) => {
+                let shards = old.routing.shards;
+                if config.shards != old.config.shards && !matches!(config.shards, ShardCount::Fixed(n) if n == shards) {
+                    return Err(CatalogError::ShardsFixed { present: shards });
+                }
+                TopicRecord { config, version: old.version + 1, ..(**old).clone() }
+            }
+        };
+        self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await?;
+        let record = Arc::new(record);
+        self.topics.send_modify(|topics| {
+            Arc::make_mut(topics).insert(name.clone(), record.clone());
+        });
+        Ok(Put { record, created: present.is_none() })
+    }
+
+    /// Creates the topic unless it is there; true: it was created.
+    ///
+    /// # Errors
+    ///
+    /// As [`Catalog::put`].
+    pub async fn create_if_absent(&self, name: &TopicName, config: &TopicConfig) -> Result<bool, CatalogError> {
+        self.refresh().await?;
+        if self.get(name).is_some() {
+            return Ok(false);
+        }
+        Ok(self.put(name, &TopicChange::whole(config)).await?.created)
+    }
+
+    /// Removes the topic with everything in it; false: it was not there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::delete_topic`]; repeating it is safe.
+    pub async fn delete(&self, name: &TopicName) -> Result<bool, StoreError> {
+        let was = self.store.delete_topic(name).await?;
+        self.topics.send_if_modified(|topics| Arc::make_mut(topics).remove(name).is_some());
+        Ok(was)
+    }
+}

@@ -1,0 +1,58 @@
+//! Why an operation on topics or ids could not be done.
+
+use std::sync::Arc;
+
+use duetime_core::{StoreError, TopicName};
+
+/// Why a message was not acted on. Cheap to copy: one failed call answers many items.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// No such topic, here or in the store.
+    #[error("topic {:?} does not exist", .0.as_str())]
+    UnknownTopic(TopicName),
+    /// The store's own answer for the batch this item was in.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for RouteError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+impl RouteError {
+    /// Whether a look at the present topics may mend it.
+    pub(crate) fn is_misrouted(&self) -> bool {
+        matches!(self, Self::Store(error) if matches!(
+            **error,
+            StoreError::Stale(_) | StoreError::NotReady(_) | StoreError::UnknownShard(_)
+        ))
+    }
+}
+
+/// Why a topic could not be created or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogError {
+    /// The wish makes no sense; `detail` says what to write.
+    #[error("{detail}")]
+    Invalid {
+        /// The field, when one is to blame.
+        field: Option<String>,
+        /// A sentence for the user.
+        detail: String,
+    },
+    /// Another shard count for a topic that has messages in the present ones.
+    #[error(
+        "topic has {present} shards and this version cannot change that; leave `shards` out, or create another topic"
+    )]
+    ShardsFixed {
+        /// How many it has.
+        present: u32,
+    },
+    /// The store's own answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,196 @@
+//! One lane per shard and kind of operation: at most one call at a time, and whoever comes while it
+//! is under way shares the next one (group commit, with no delay added).
+//!
+//! Upstream: [`crate::Router`]. Downstream: `Store`, through an [`Op`]. A caller that goes away
+//! takes nothing along: the lane drives itself.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+
+use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
+use duetime_core::{Clock, Shard, Store, StoreError};
+use duetime_metrics::Meters;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::error::RouteError;
+
+/// Room for what waits in one lane, in KiB; who finds it full waits.
+const LANE_KIB_MAX: u32 = 16 << 10;
+
+/// Lanes kept before idle ones are looked for.
+const LANES_IDLE_MAX: usize = 1024;
+
+/// What an operation on a shard needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Kit {
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub meters: Arc<Meters>,
+}
+
+/// A kind of operation that works on a batch of items in one shard.
+pub(crate) trait Op: Send + Sync + 'static {
+    /// One item.
+    type Item: Send + Sync + 'static;
+    /// What becomes of it.
+    type Answer: Send + 'static;
+
+    /// Bytes it weighs in a batch.
+    fn weight(item: &Self::Item) -> usize;
+
+    /// The call itself: one answer for each item, in order.
+    fn call(
+        kit: &Kit,
+        shard: &Shard,
+        items: &[Self::Item],
+    ) -> impl Future<Output = Result<Vec<Self::Answer>, StoreError>> + Send;
+}
+
+/// Answers in order, or why not, with the items given back (none, if the lane broke down).
+pub(crate) type JobResult<O> = Result<Vec<<O as Op>::Answer>, (RouteError, Vec<<O as Op>::Item>)>;
+
+struct Job<O: Op> {
+    items: Vec<O::Item>,
+    weight: usize,
+    answer: oneshot::Sender<JobResult<O>>,
+    _room: OwnedSemaphorePermit,
+}
+
+struct Queue<O: Op> {
+    jobs: VecDeque<Job<O>>,
+    busy: bool,
+}
+
+struct Lane<O: Op> {
+    shard: Shard,
+    room: Arc<Semaphore>,
+    queue: Mutex<Queue<O>>,
+}
+
+/// All lanes of one kind.
+pub(crate) struct Lanes<O: Op> {
+    kit: Kit,
+    lanes: RwLock<HashMap<Shard, Arc<Lane<O>>>>,
+}
+
+/// Whether one call takes so many items of so many bytes.
+pub(crate) fn fits(items: usize, bytes: usize) -> bool {
+    items <= 1 || (items <= BATCH_ITEMS_MAX && bytes <= ENQUEUE_BYTES_MAX)
+}
+
+impl<O: Op> Lanes<O> {
+    pub fn new(kit: Kit) -> Self {
+        Self { kit, lanes: RwLock::default() }
+    }
+
+    fn lane(&self, shard: &Shard) -> Arc<Lane<O>> {
+        if let Some(lane) = self.lanes.read().get(shard) {
+            return lane.clone();
+        }
+        let mut lanes = self.lanes.write();
+        if lanes.len() >= LANES_IDLE_MAX {
+            lanes.retain(|_, lane| Arc::strong_count(lane) > 1);
+        }
+        let fresh = || {
+            Arc::new(Lane {
+                shard: shard.clone(),
+                room: Arc::new(Semaphore::new(LANE_KIB_MAX as usize)),
+                queue: Mutex::new(Queue { jobs: VecDeque::new(), busy: false }),
+            })
+        };
+        lanes.entry(shard.clone()).or_insert_with(fresh).clone()
+    }
+
+    /// Does `items`, which must fit one call, in `shard`; others may share the call.
+    pub async fn submit(&self, shard: &Shard, items: Vec<O::Item>) -> JobResult<O> {
+        let lane = self.lane(shard);
+        let weight: usize = items.iter().map(O::weight).sum();
+        assert!(fits(items.len(), weight), "the router cuts batches to size");
+        let kib = u32::try_from(weight.max(items.len() * 256) / 1024 + 1).unwrap_or(LANE_KIB_MAX).min(LANE_KIB_MAX);
+        let room = lane.room.clone().acquire_many_owned(kib).await.expect("lanes are never closed");
+        let (answer, answered) = oneshot::channel();
+        let start = {
+            let mut queue = lane.queue.lock();
+            queue.jobs.push_back(Job { items, weight, answer, _room: room });
+            !std::mem::replace(&mut queue.busy, true)
+        };
+        if start {
+            tokio::spawn(drive(self.kit.clone(), lane));
+        }
+        answered.await.unwrap_or_else(|_| Err((broken().into(), Vec::new())))
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::Unavailable { doing: "finish a batch", source: "the call was abandoned".into() }
+}
+
+/// Leaves the lane usable, whatever ends the driver.
+struct Driving<O: Op>(Arc<Lane<O>>);
+
+impl<O: Op> Drop for Driving<O> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut queue = self.0.queue.lock();
+            queue.jobs.clear();
+            queue.busy = false;
+        }
+    }
+}
+
+async fn drive<O: Op>(kit: Kit, lane: Arc<Lane<O>>) {
+    let driving = Driving(lane);
+    let lane = &driving.0;
+    loop {
+        let Some(mut jobs) = next_jobs(lane) else { return };
+        let lens: Vec<usize> = jobs.iter().map(|job| job.items.len()).collect();
+        let mut items = std::mem::take(&mut jobs[0].items);
+        for job in &mut jobs[1..] {
+            items.append(&mut job.items);
+        }
+        let mut answer = O::call(&kit, &lane.shard, &items).await;
+        if let Ok(answers) = &answer
+            && answers.len() != items.len()
+        {
+            answer = Err(StoreError::Damaged(format!("{} answers to {} items", answers.len(), items.len())));
+        }
+        // Each job gets its own end of the whole; a caller that went away is not an error.
+        match answer {
+            Ok(mut answers) => {
+                for (job, len) in jobs.into_iter().zip(lens).rev() {
+                    let own = answers.split_off(answers.len() - len);
+                    let _ = job.answer.send(Ok(own));
+                }
+            }
+            Err(error) => {
+                let error = RouteError::from(error);
+                for (job, len) in jobs.into_iter().zip(lens).rev() {
+                    let own = items.split_off(items.len() - len);
+                    let _ = job.answer.send(Err((error.clone(), own)));
+                }
+            }
+        }
+    }
+}
+
+/// The jobs of the next call, or none: then the lane is idle.
+fn next_jobs<O: Op>(lane: &Lane<O>) -> Option<Vec<Job<O>>> {
+    let mut queue = lane.queue.lock();
+    let Some(first) = queue.jobs.pop_front() else {
+        queue.busy = false;
+        return None;
+    };
+    let (mut count, mut weight) = (first.items.len(), first.weight);
+    let mut jobs = vec![first];
+    while let Some(next) = queue.jobs.front() {
+        count += next.items.len();
+        weight += next.weight;
+        if !fits(count, weight) {
+            break;
+        }
+        jobs.extend(queue.jobs.pop_front());
+    }
+    Some(jobs)
+}

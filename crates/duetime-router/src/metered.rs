@@ -1,0 +1,112 @@
+//! Times every call to the store and counts the failed ones, on the way down.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duetime_core::store::{
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
+    Survey, Wakeup,
+};
+use duetime_core::{MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_metrics::Meters;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+
+/// A store with a stop-watch. Changes nothing else.
+#[derive(Debug)]
+pub struct MeteredStore {
+    inner: Arc<dyn Store>,
+    meters: Arc<Meters>,
+}
+
+impl MeteredStore {
+    /// Puts the watch on `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>, meters: Arc<Meters>) -> Arc<Self> {
+        Arc::new(Self { inner, meters })
+    }
+
+    async fn timed<T>(
+        &self,
+        op: &'static str,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let answer = call.await;
+        self.meters.store_call(op, begun.elapsed());
+        if let Err(error) = &answer {
+            self.meters.store_error(error.kind());
+        }
+        answer
+    }
+}
+
+#[async_trait]
+impl Store for MeteredStore {
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        self.timed("topics", self.inner.topics()).await
+    }
+
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        self.timed("put_topic", self.inner.put_topic(record, seen)).await
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        self.timed("delete_topic", self.inner.delete_topic(topic)).await
+    }
+
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        self.timed("enqueue", self.inner.enqueue(shard, now, batch)).await
+    }
+
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        self.timed("edit", self.inner.edit(shard, now, batch)).await
+    }
+
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        self.timed("get", self.inner.get(shard, ids)).await
+    }
+
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.timed("claim", self.inner.claim(shard, now, request)).await
+    }
+
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.timed("settle", self.inner.settle(shard, now, batch)).await
+    }
+
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.timed("dead", self.inner.dead(shard, from, limit)).await
+    }
+
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        self.timed("settle_dead", self.inner.settle_dead(shard, now, ids, action)).await
+    }
+
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        self.timed("survey", self.inner.survey(shards, now)).await
+    }
+
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.timed("heads", self.inner.heads(shards)).await
+    }
+
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.timed("forecast", self.inner.forecast(shards, edges)).await
+    }
+
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.inner.wakeups()
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.timed("ready", self.inner.ready()).await
+    }
+}

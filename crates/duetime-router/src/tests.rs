@@ -1,0 +1,1 @@
+//! Lanes, routing and the catalog against the reference store.

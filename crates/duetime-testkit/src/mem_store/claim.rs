@@ -1,0 +1,132 @@
+//! Claims: what is due, oldest first, hidden from others until its deadline.
+
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
+use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage};
+use duetime_core::{DeliveryMode, LeaseClass, MessageId, Receipt, Score, StoreError, Timestamp};
+
+use super::shard::{Answered, REQUESTS_KEPT, ShardState};
+
+impl ShardState {
+    pub(super) fn claim(
+        &mut self,
+        own: Timestamp,
+        caller: Timestamp,
+        request: &ClaimRequest,
+    ) -> Result<Claim, StoreError> {
+        let apart_ms = own.as_millis() - caller.as_millis();
+        if i128::from(apart_ms).unsigned_abs() > CLOCK_SKEW_MAX.as_millis() {
+            return Err(StoreError::Skew(apart_ms));
+        }
+        let now = own.min(caller).max(self.high_water);
+        self.high_water = now;
+        let mut claim = Claim { now, ..Claim::default() };
+
+        if let Some(answered) = self.answered.iter().find(|a| a.request == request.request).cloned() {
+            let still_held = answered.held.iter().filter(|(id, score)| self.live.get(id) == Some(score));
+            claim.messages =
+                still_held.map(|(id, score)| self.claimed(id, *score, score.attempts(), answered.suspect)).collect();
+        } else {
+            let picked = self.pick(now, request, &mut claim);
+            self.hold(now, request, picked, &mut claim);
+        }
+        claim.next_due = self.head();
+        claim.due_left = self.due(now);
+        Ok(claim)
+    }
+
+    /// Which messages this claim takes: the longest run of ordinary ones, or one suspect alone.
+    fn pick(&mut self, now: Timestamp, request: &ClaimRequest, claim: &mut Claim) -> Vec<(MessageId, Score, bool)> {
+        let mut picked = Vec::new();
+        let mut bytes = 0;
+        let last = Score::due_at_most(now);
+        let limit = request.limit.min(BATCH_ITEMS_MAX);
+        let looked_at: Vec<_> = self.in_order().into_iter().filter(|(score, _)| *score <= last).take(limit).collect();
+        for (score, id) in looked_at {
+            let attempts = score.attempts();
+            let ran_out = score.class().is_held();
+            let lonely = ran_out || score.class() == LeaseClass::SUSPECT;
+            if lonely && !picked.is_empty() {
+                break;
+            }
+            claim.expired += u64::from(ran_out);
+            if attempts >= request.retry.max_attempts {
+                let how = if lonely { "; the last claim ended without a verdict" } else { "" };
+                self.bury(&id, attempts, now, &format!("used up its {attempts} attempts{how}"));
+                claim.buried += 1;
+                continue;
+            }
+            let Some(size) = self.bodies.get(&id).map(super::shard::Body::len) else {
+                self.bury(&id, attempts, now, "its body is missing in the store");
+                claim.buried += 1;
+                continue;
+            };
+            if lonely {
+                if ran_out {
+                    let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));
+                    let waits = Score::new(visible_at, LeaseClass::SUSPECT, attempts);
+                    self.live.insert(id.clone(), waits);
+                    if waits > last {
+                        continue;
+                    }
+                }
+                picked.push((id, score, true));
+                break;
+            }
+            bytes += size;
+            if bytes > CLAIM_BYTES_MAX && !picked.is_empty() {
+                break;
+            }
+            picked.push((id, score, false));
+        }
+        picked
+    }
+
+    /// Hides what was picked until the claim's one deadline, or removes it (at most once).
+    fn hold(
+        &mut self,
+        now: Timestamp,
+        request: &ClaimRequest,
+        picked: Vec<(MessageId, Score, bool)>,
+        claim: &mut Claim,
+    ) {
+        if picked.is_empty() {
+            return;
+        }
+        let suspect = picked[0].2;
+        let mut held = Vec::new();
+        let deadline = match request.delivery {
+            DeliveryMode::AtLeastOnce => self.unique_deadline(now.plus(request.visibility), request.class),
+            DeliveryMode::AtMostOnce => Timestamp::ZERO,
+        };
+        for (id, score, _) in picked {
+            let attempt = score.attempts() + 1;
+            if request.delivery == DeliveryMode::AtMostOnce {
+                claim.messages.push(self.claimed(&id, Receipt::SETTLED, attempt, suspect));
+                self.forget(&id);
+                continue;
+            }
+            let score = Score::new(deadline, request.class, attempt);
+            self.live.insert(id.clone(), score);
+            claim.messages.push(self.claimed(&id, score, attempt, suspect));
+            held.push((id, score));
+        }
+        self.answered.push_back(Answered { request: request.request, suspect, held });
+        if self.answered.len() > REQUESTS_KEPT {
+            self.answered.pop_front();
+        }
+    }
+
+    fn claimed(&self, id: &MessageId, score: Score, attempt: u8, suspect: bool) -> ClaimedMessage {
+        let body = &self.bodies[id];
+        ClaimedMessage {
+            id: id.clone(),
+            score,
+            attempt,
+            due_at: body.due_at,
+            nonce: body.nonce,
+            headers: body.headers.clone(),
+            payload: body.payload.clone(),
+            suspect,
+        }
+    }
+}

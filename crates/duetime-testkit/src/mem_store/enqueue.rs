@@ -1,0 +1,68 @@
+//! Scheduling, and changes to what is scheduled: enqueue, cancel, reschedule.
+
+use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Enqueued};
+use duetime_core::{Due, LeaseClass, OnConflict, Score, Timestamp};
+
+use super::shard::{Body, ShardState};
+
+fn moment_of(due: Due, now: Timestamp) -> Timestamp {
+    match due {
+        Due::In(delay) => now.plus(delay),
+        Due::At(at) => at,
+    }
+}
+
+impl ShardState {
+    pub(super) fn enqueue(&mut self, own: Timestamp, item: &Enqueue) -> Enqueued {
+        let now = self.moment(own);
+        let lives = self.live.contains_key(&item.id) || self.dead.contains_key(&item.id);
+        if lives {
+            let there = self.bodies.get(&item.id).map(|body| (body.nonce, body.due_at));
+            let there_due = there.map_or(Timestamp::ZERO, |(_, due_at)| due_at);
+            // The first answer was lost; acting again would end claims of this very message.
+            if there.is_some_and(|(nonce, _)| nonce == item.nonce) {
+                return Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due };
+            }
+            if item.on_conflict == OnConflict::Reject {
+                return Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due };
+            }
+        }
+        let due_at = moment_of(item.due, now);
+        self.forget(&item.id);
+        self.live.insert(item.id.clone(), Score::new(due_at, LeaseClass::FREE, 0));
+        let body = Body { due_at, nonce: item.nonce, headers: item.headers.clone(), payload: item.payload.clone() };
+        self.bodies.insert(item.id.clone(), body);
+        let outcome = if lives { EnqueueOutcome::Replaced } else { EnqueueOutcome::Scheduled };
+        Enqueued { outcome, due_at }
+    }
+
+    pub(super) fn edit(&mut self, own: Timestamp, edit: &Edit) -> Edited {
+        let now = self.moment(own);
+        match edit {
+            Edit::Cancel(id) => {
+                let held = self.live.get(id).map(|score| score.class().is_held());
+                let dead = self.dead.contains_key(id);
+                self.forget(id);
+                match held {
+                    Some(true) => Edited::InFlight,
+                    Some(false) => Edited::Cancelled,
+                    None if dead => Edited::Cancelled,
+                    None => Edited::Unknown,
+                }
+            }
+            Edit::Reschedule(id, due) => match self.live.get(id) {
+                Some(score) if score.class().is_held() => Edited::InFlight,
+                Some(_) => {
+                    let due_at = moment_of(*due, now);
+                    self.live.insert(id.clone(), Score::new(due_at, LeaseClass::FREE, 0));
+                    if let Some(body) = self.bodies.get_mut(id) {
+                        body.due_at = due_at;
+                    }
+                    Edited::Rescheduled(due_at)
+                }
+                None if self.dead.contains_key(id) => Edited::Dead,
+                None => Edited::Unknown,
+            },
+        }
+    }
+}

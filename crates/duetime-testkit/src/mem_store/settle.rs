@@ -1,0 +1,56 @@
+//! Settlements of claims, and of dead letters.
+
+use duetime_core::store::{DeadAction, DeadPage, Settle, Settled, Settlement};
+use duetime_core::{LeaseClass, MessageId, Score, Timestamp};
+
+use super::shard::ShardState;
+
+impl ShardState {
+    pub(super) fn settle(&mut self, own: Timestamp, item: &Settle) -> Settled {
+        let now = self.moment(own);
+        let id = &item.id;
+        if self.live.get(id) != Some(&item.score) || !item.score.class().is_held() {
+            return Settled::Expired;
+        }
+        let attempts = item.score.attempts();
+        match &item.how {
+            Settlement::Ack => self.forget(id),
+            Settlement::Nack(delay) => {
+                self.live.insert(id.clone(), Score::new(now.plus(*delay), LeaseClass::FREE, attempts));
+            }
+            Settlement::Release => {
+                let due_at = self.bodies.get(id).map_or(now, |body| body.due_at);
+                self.live.insert(id.clone(), Score::new(due_at, LeaseClass::FREE, attempts - 1));
+            }
+            Settlement::Extend(by, class) => {
+                let deadline = self.unique_deadline(now.plus(*by), *class);
+                let score = Score::new(deadline, *class, attempts);
+                self.live.insert(id.clone(), score);
+                return Settled::Extended(score);
+            }
+            Settlement::Bury(reason) => self.bury(id, attempts, now, reason),
+        }
+        Settled::Ok
+    }
+
+    pub(super) fn dead_page(&self, from: Option<i64>, limit: usize) -> DeadPage {
+        let rest: Vec<_> = self.dead_in_order().into_iter().filter(|(at, _)| *at >= from.unwrap_or(0)).collect();
+        let messages = rest.iter().take(limit).filter_map(|(_, id)| self.read(id)).collect();
+        DeadPage { messages, next: rest.get(limit).map(|(at, _)| *at) }
+    }
+
+    pub(super) fn settle_dead(&mut self, own: Timestamp, id: &MessageId, action: DeadAction) -> bool {
+        if !self.dead.contains_key(id) {
+            return false;
+        }
+        match action {
+            DeadAction::Purge => self.forget(id),
+            DeadAction::Redrive => {
+                let now = self.moment(own);
+                self.dead.remove(id);
+                self.live.insert(id.clone(), Score::new(now, LeaseClass::FREE, 0));
+            }
+        }
+        true
+    }
+}

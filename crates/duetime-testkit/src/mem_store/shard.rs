@@ -1,0 +1,173 @@
+//! One shard of the model: plain maps, one per Redis key of the protocol.
+//!
+//! Everything here is the obvious way to keep it; whole maps are walked wherever that is clearer.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use duetime_core::limits::REASON_BYTES_MAX;
+use duetime_core::message::Death;
+use duetime_core::{
+    Headers, LeaseClass, MessageId, MessageState, Nonce, Routing, Score, Shard, StoreError, StoredMessage, Timestamp,
+    envelope,
+};
+
+/// Claims whose request is remembered.
+pub(super) const REQUESTS_KEPT: usize = 16;
+
+/// What a message carries.
+#[derive(Clone, Debug)]
+pub(super) struct Body {
+    pub due_at: Timestamp,
+    pub nonce: Nonce,
+    pub headers: Headers,
+    pub payload: Bytes,
+}
+
+impl Body {
+    /// As many bytes as the stored form has.
+    pub fn len(&self) -> usize {
+        envelope::encode(self.due_at, self.nonce, &self.headers, &self.payload).len()
+    }
+}
+
+/// What is known of a dead letter beside its body.
+#[derive(Clone, Debug)]
+pub(super) struct DeadInfo {
+    pub cursor: i64,
+    pub attempts: u8,
+    pub reason: String,
+}
+
+/// A claim that was answered.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    pub request: u64,
+    pub suspect: bool,
+    pub held: Vec<(MessageId, Score)>,
+}
+
+/// One shard.
+#[derive(Debug)]
+pub(super) struct ShardState {
+    pub routing: Routing,
+    pub high_water: Timestamp,
+    pub live: BTreeMap<MessageId, Score>,
+    pub bodies: BTreeMap<MessageId, Body>,
+    pub dead: BTreeMap<MessageId, DeadInfo>,
+    pub last_deadline: BTreeMap<LeaseClass, Timestamp>,
+    pub answered: VecDeque<Answered>,
+    last_dead: i64,
+}
+
+impl ShardState {
+    pub fn new(routing: Routing) -> Self {
+        Self {
+            routing,
+            high_water: Timestamp::ZERO,
+            live: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            last_deadline: BTreeMap::new(),
+            answered: VecDeque::new(),
+            last_dead: 0,
+        }
+    }
+
+    /// Refuses a caller whose routing record is another one than this shard's.
+    pub fn check_epoch(&self, shard: &Shard) -> Result<(), StoreError> {
+        match shard.epoch.cmp(&self.routing.epoch) {
+            std::cmp::Ordering::Less => Err(StoreError::Stale(Box::new(self.routing.clone()))),
+            std::cmp::Ordering::Greater => Err(StoreError::NotReady(shard.to_string())),
+            std::cmp::Ordering::Equal => Ok(()),
+        }
+    }
+
+    /// The moment relative times are counted from: never behind what a claim has seen.
+    pub fn moment(&self, own: Timestamp) -> Timestamp {
+        own.max(self.high_water)
+    }
+
+    /// Live messages by visible time; equal scores by id, as in a ZSET.
+    pub fn in_order(&self) -> Vec<(Score, MessageId)> {
+        let mut all: Vec<(Score, MessageId)> = self.live.iter().map(|(id, score)| (*score, id.clone())).collect();
+        all.sort();
+        all
+    }
+
+    /// Visible time of the first message.
+    pub fn head(&self) -> Option<Timestamp> {
+        self.live.values().min().map(|score| score.visible_at())
+    }
+
+    /// How many are visible at `now`, ran-out claims among them.
+    pub fn due(&self, now: Timestamp) -> u64 {
+        let last = Score::due_at_most(now);
+        self.live.values().filter(|score| **score <= last).count() as u64
+    }
+
+    /// A deadline nobody in this shard and class had before.
+    pub fn unique_deadline(&mut self, wanted: Timestamp, class: LeaseClass) -> Timestamp {
+        let last = self.last_deadline.get(&class).copied().unwrap_or_default();
+        let deadline = wanted.max(Timestamp::from_millis(last.as_millis() + 1));
+        self.last_deadline.insert(class, deadline);
+        deadline
+    }
+
+    /// Takes a message away, dead or alive.
+    pub fn forget(&mut self, id: &MessageId) {
+        self.live.remove(id);
+        self.bodies.remove(id);
+        self.dead.remove(id);
+    }
+
+    /// Moves a live message to the dead letters; its body stays.
+    pub fn bury(&mut self, id: &MessageId, attempts: u8, now: Timestamp, reason: &str) {
+        self.live.remove(id);
+        self.last_dead = (now.as_millis() * 1000).max(self.last_dead + 1);
+        let reason = cut(reason).to_owned();
+        self.dead.insert(id.clone(), DeadInfo { cursor: self.last_dead, attempts, reason });
+    }
+
+    /// Dead letters, oldest first.
+    pub fn dead_in_order(&self) -> Vec<(i64, MessageId)> {
+        let mut all: Vec<(i64, MessageId)> = self.dead.iter().map(|(id, info)| (info.cursor, id.clone())).collect();
+        all.sort();
+        all
+    }
+
+    /// A message as readers see it, dead or alive.
+    pub fn read(&self, id: &MessageId) -> Option<StoredMessage> {
+        let lost =
+            Body { due_at: Timestamp::ZERO, nonce: Nonce(0), headers: Headers::default(), payload: Bytes::new() };
+        let body = self.bodies.get(id).cloned().unwrap_or(lost);
+        let (state, visible_at, attempts, death) = if let Some(score) = self.live.get(id) {
+            let state = if score.class().is_held() { MessageState::InFlight } else { MessageState::Scheduled };
+            (state, score.visible_at(), score.attempts(), None)
+        } else {
+            let info = self.dead.get(id)?;
+            let at = Timestamp::from_millis(info.cursor / 1000);
+            (MessageState::Dead, at, info.attempts, Some(Death { at, reason: info.reason.clone() }))
+        };
+        Some(StoredMessage {
+            id: id.clone(),
+            state,
+            due_at: body.due_at,
+            visible_at,
+            attempts,
+            nonce: body.nonce,
+            headers: body.headers,
+            payload: body.payload,
+            death,
+        })
+    }
+}
+
+/// A reason no longer than is kept.
+fn cut(reason: &str) -> &str {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}

@@ -1,0 +1,128 @@
+//! The contract, each call handed to the one shard it is about.
+
+use async_trait::async_trait;
+use duetime_core::store::{
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
+};
+use duetime_core::{MessageId, Score, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use tokio::sync::broadcast;
+
+use super::shard::ShardState;
+use super::{Inside, MemStore};
+
+impl Inside {
+    /// Looks never refuse: a shard that is not there is an empty one.
+    fn look<A: Default>(&self, shard: &Shard, look: impl FnOnce(&ShardState) -> A) -> A {
+        self.shards.get(&(shard.topic.clone(), shard.index)).map(look).unwrap_or_default()
+    }
+}
+
+#[async_trait]
+impl Store for MemStore {
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        Ok(self.inside.lock().topics.values().cloned().collect())
+    }
+
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        let mut inside = self.inside.lock();
+        let there = inside.topics.get(&record.name).cloned();
+        if there.as_ref().map(|there| there.version) != seen || record.version != seen.unwrap_or(0) + 1 {
+            return Err(StoreError::Conflict);
+        }
+        let mut record = record.clone();
+        if let Some(there) = there {
+            record.routing = there.routing;
+        } else {
+            for index in 0..record.routing.shards {
+                inside.shards.insert((record.name.clone(), index), ShardState::new(record.routing.clone()));
+            }
+        }
+        inside.topics.insert(record.name.clone(), record);
+        Ok(())
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        let mut inside = self.inside.lock();
+        inside.shards.retain(|(name, _), _| name != topic);
+        Ok(inside.topics.remove(topic).is_some())
+    }
+
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        let own = self.own(now);
+        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.enqueue(own, item)).collect()))
+    }
+
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        let own = self.own(now);
+        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.edit(own, item)).collect()))
+    }
+
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.read(id)).collect()))
+    }
+
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let own = self.own(now);
+        self.on_shard(shard, |state| state.claim(own, now, request))
+    }
+
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        let own = self.own(now);
+        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.settle(own, item)).collect()))
+    }
+
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.on_shard(shard, |state| Ok(state.dead_page(from, limit)))
+    }
+
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        let own = self.own(now);
+        self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.settle_dead(own, id, action)).collect()))
+    }
+
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        let inside = self.inside.lock();
+        let survey = |state: &ShardState| {
+            let held = state.live.values().filter(|score| score.class().is_held()).count() as u64;
+            Survey {
+                scheduled: state.live.len() as u64 - held,
+                due: state.due(now),
+                in_flight: held,
+                dead: state.dead.len() as u64,
+                head: state.head(),
+            }
+        };
+        Ok(shards.iter().map(|shard| inside.look(shard, survey)).collect())
+    }
+
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        let inside = self.inside.lock();
+        Ok(shards.iter().map(|shard| inside.look(shard, ShardState::head)).collect())
+    }
+
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        let inside = self.inside.lock();
+        let scores: Vec<Score> = shards
+            .iter()
+            .flat_map(|shard| inside.look(shard, |state| state.live.values().copied().collect::<Vec<_>>()))
+            .collect();
+        let within = |from: Timestamp, to: Timestamp| {
+            scores.iter().filter(|score| (from..to).contains(&score.visible_at())).count() as u64
+        };
+        Ok(edges.windows(2).map(|edge| within(edge[0], edge[1])).collect())
+    }
+
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.wakeups.subscribe()
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,1 +1,43 @@
-//! To be built.
+//! The engine room: the loops that claim, deliver and settle.
+//!
+//! ```text
+//!            wakeups, answers, a look a second
+//!                        │
+//!                      pace ── wheel
+//!                        │ due
+//!                      lane ──────────────┐
+//!                        │ shards in turn │
+//!   breaker, permits, claimer         consumers ──▶ the front door
+//!   rate ────────────▶   │ batches
+//!                    deliverer ──▶ sink
+//!                        │ verdicts
+//!                     settler ──▶ store
+//! ```
+//! Knows nothing of Redis, HTTP or any sink in particular: it speaks [`duetime_core::Store`],
+//! [`duetime_core::Sink`] and [`duetime_core::Ownership`]. Upstream: the program. Keeps: nothing is
+//! sent after its deadline, one settlement per claim, memory bounded by permits.
+
+mod breaker;
+mod claimer;
+mod config;
+mod consumers;
+mod deliverer;
+mod engine;
+mod gauges;
+mod health;
+mod lane;
+mod pace;
+mod permits;
+mod rate;
+mod runner;
+mod settler;
+mod throughput;
+mod verdicts;
+mod wheel;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::DispatchConfig;
+pub use engine::{Engine, EngineParts};

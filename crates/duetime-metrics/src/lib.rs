@@ -89,6 +89,8 @@ pub struct TopicMeters {
     pub claim_batch_size: Histogram,
     /// See [`table::CLAIMS_EXPIRED`].
     pub claims_expired: IntCounter,
+    /// See [`table::SETTLEMENTS_LOST`].
+    pub settlements_lost: IntCounter,
     /// See [`table::BREAKER_OPEN`].
     pub breaker_open: IntGauge,
 }
@@ -125,6 +127,7 @@ pub struct Meters {
     resize_remaining: IntGaugeVec,
     claim_batch_size: HistogramVec,
     claims_expired: IntCounterVec,
+    settlements_lost: IntCounterVec,
     breaker_open: IntGaugeVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
@@ -185,6 +188,7 @@ impl Meters {
             resize_remaining: gauge(r, &table::RESIZE_REMAINING),
             claim_batch_size: histogram(r, &table::CLAIM_BATCH_SIZE),
             claims_expired: counter(r, &table::CLAIMS_EXPIRED),
+            settlements_lost: counter(r, &table::SETTLEMENTS_LOST),
             breaker_open: gauge(r, &table::BREAKER_OPEN),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: counter(r, &table::STORE_ERRORS),
@@ -229,6 +233,7 @@ impl Meters {
             resize_remaining: self.resize_remaining.with_label_values(labels),
             claim_batch_size: self.claim_batch_size.with_label_values(labels),
             claims_expired: self.claims_expired.with_label_values(labels),
+            settlements_lost: self.settlements_lost.with_label_values(labels),
             breaker_open: self.breaker_open.with_label_values(labels),
         }
     }
@@ -256,6 +261,7 @@ impl Meters {
         }
         let _ = self.oldest_due_age.remove_label_values(labels);
         let _ = self.claims_expired.remove_label_values(labels);
+        let _ = self.settlements_lost.remove_label_values(labels);
         let _ = self.lateness.remove_label_values(labels);
         let _ = self.claim_batch_size.remove_label_values(labels);
     }

@@ -66,6 +66,8 @@ table! {
         "Messages brought by one claim that brought any.";
     CLAIMS_EXPIRED = "duetime_claims_expired_total", Kind::Counter, ["topic"],
         "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short.";
+    SETTLEMENTS_LOST = "duetime_settlements_lost_total", Kind::Counter, ["topic"],
+        "Verdicts that came after their claim had ended: the message is handed over again, unless it was cancelled.";
     BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
         "1 while the topic's sink is taken to be down and claims are stopped, else 0.";
     STORE_CALL = "duetime_store_call_seconds", Kind::Histogram(CALL_S), ["op"],

@@ -1,0 +1,63 @@
+//! The engine's bounds, by name.
+
+use std::time::Duration;
+
+/// Bounds of one node's engine. The defaults suit a node with a few hundred MiB of memory.
+#[derive(Clone, Debug)]
+pub struct DispatchConfig {
+    /// Most messages in flight on this node, from claim to settlement. Default 65,536.
+    pub messages_max: usize,
+    /// Most messages in flight of one topic. Default 8,192.
+    pub topic_messages_max: usize,
+    /// Most bytes of bodies in flight on this node. Default 256 MiB.
+    pub bytes_max: usize,
+    /// Most bytes of bodies in flight of one topic. Default 64 MiB.
+    pub topic_bytes_max: usize,
+    /// Longest time one call of a sink may take, whatever the visibility timeout. Default `60s`.
+    pub call_timeout: Duration,
+    /// How often the gauges of scheduled, due, in flight and dead messages are taken. Default `5s`.
+    pub gauges_every: Duration,
+}
+
+impl Default for DispatchConfig {
+    fn default() -> Self {
+        Self {
+            messages_max: 65_536,
+            topic_messages_max: 8_192,
+            bytes_max: 256 << 20,
+            topic_bytes_max: 64 << 20,
+            call_timeout: Duration::from_secs(60),
+            gauges_every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Most claims of one topic under way at once.
+pub(crate) const CLAIMS_IN_FLIGHT: usize = 8;
+
+/// Most batches waiting between two loops of a topic. What waits is bounded by the permits too.
+pub(crate) const QUEUE_BATCHES: usize = 64;
+
+/// Most bytes of bodies in one call of a sink, unless a single message is larger.
+pub(crate) const CALL_BYTES_MAX: usize = 4 << 20;
+
+/// A shard is claimed from at most this often while its claims bring less than they may: messages
+/// that fall due one after the other are worth a call together.
+pub(crate) const CLAIM_GAP: Duration = Duration::from_millis(2);
+
+/// A claim that brought nothing from a shard that should have something due is repeated after this.
+pub(crate) const EMPTY_PAUSE: Duration = Duration::from_millis(5);
+
+/// First and longest wait between two tries of a store call.
+pub(crate) const STORE_BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// See [`STORE_BACKOFF_MIN`].
+pub(crate) const STORE_BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// Verdicts of one shard wait this long for company before they are settled in one call.
+pub(crate) const SETTLE_LINGER: Duration = Duration::from_millis(5);
+
+/// The wait after `failures` failed tries, up to [`STORE_BACKOFF_MAX`]; a fifth of it is drawn at random.
+pub(crate) fn store_backoff(failures: u32) -> Duration {
+    let whole = STORE_BACKOFF_MIN.saturating_mul(1 << failures.clamp(1, 10).saturating_sub(1)).min(STORE_BACKOFF_MAX);
+    whole.mul_f64(1.0 - 0.2 * rand::random::<f64>())
+}

@@ -1,0 +1,353 @@
+//! Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
+//!
+//! Upstream: `claimer`. Downstream: `Sink`, `settler`. Never talks to a store. A message is sent only
+//! while its deadline is ahead by a margin; what is not sent (deadline near, sink down, stop) is
+//! given back without costing an attempt.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::store::{Settle, Settlement};
+use duetime_core::{Delivery, Sink, Verdict};
+use duetime_metrics::Event;
+use futures::FutureExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::breaker::Breaker;
+use crate::config::CALL_BYTES_MAX;
+use crate::throughput::Throughput;
+use crate::verdicts::{Said, Target, error_kind, judge, reason, settlement};
+use crate::work::{Ends, Held, Hold, Owed, Work};
+
+/// One call of the sink, before and after.
+#[derive(Debug)]
+struct Call {
+    deliveries: Vec<Delivery>,
+    holds: Vec<Hold>,
+    said: Vec<Said>,
+    ended: Instant,
+    took: Duration,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Deliverer {
+    work: Work,
+    sink: Arc<dyn Sink>,
+    breaker: Arc<Breaker>,
+    to: mpsc::Sender<Vec<Owed>>,
+    queue: VecDeque<Held>,
+    calls: JoinSet<Call>,
+    calls_max: usize,
+    batch_max: usize,
+    throughput: Throughput,
+    /// Messages of the probe that have no verdict yet, and its calls that have.
+    probe_left: usize,
+    probe: Vec<Call>,
+}
+
+impl Deliverer {
+    pub(crate) fn new(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, to: mpsc::Sender<Vec<Owed>>) -> Self {
+        let (calls_max, batch_max) = (sink.calls_max().max(1), sink.batch_max().max(1));
+        let throughput = Throughput::new(calls_max, work.record.config.visibility_timeout / 2);
+        Self {
+            work,
+            sink,
+            breaker,
+            to,
+            queue: VecDeque::new(),
+            calls: JoinSet::new(),
+            calls_max,
+            batch_max,
+            throughput,
+            probe_left: 0,
+            probe: Vec::new(),
+        }
+    }
+
+    /// Delivers what `from` brings until it has ended and everything has its verdict.
+    pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Held>>, ends: Ends) {
+        let mut open = true;
+        let mut stopping = false;
+        while open || !self.queue.is_empty() || !self.calls.is_empty() {
+            self.start_calls().await;
+            tokio::select! {
+                biased;
+                () = ends.abandon.cancelled() => return self.abandon(from).await,
+                () = ends.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    self.give_back_queue().await;
+                }
+                Some(call) = self.calls.join_next(), if !self.calls.is_empty() => {
+                    self.call_ended(call.expect("a panic of the sink is caught in the call")).await;
+                }
+                batch = from.recv(), if open => match batch {
+                    Some(batch) => self.take_in(batch, stopping).await,
+                    None => open = false,
+                },
+            }
+        }
+    }
+
+    async fn take_in(&mut self, batch: Vec<Held>, stopping: bool) {
+        self.probe_left += batch.iter().filter(|held| held.hold.probe).count();
+        self.queue.extend(batch);
+        if stopping || !self.breaker.is_closed() {
+            self.give_back_queue_but_probe(stopping).await;
+        }
+    }
+
+    /// Starts as many calls as may be under way at once.
+    async fn start_calls(&mut self) {
+        let mut late = Vec::new();
+        while self.calls.len() < self.calls_max
+            && let Some(mut call) = self.next_call(&mut late)
+        {
+            let deadline = call.holds.iter().map(|hold| hold.deadline).min().expect("a call has messages");
+            let left = deadline.saturating_duration_since(Instant::now());
+            let limit = left.saturating_sub(self.work.settle_margin()).min(self.work.config.call_timeout);
+            let sink = self.sink.clone();
+            self.calls.spawn(async move {
+                let started = Instant::now();
+                let delivered = AssertUnwindSafe(sink.deliver(&call.deliveries)).catch_unwind();
+                let count = call.deliveries.len();
+                call.said = match tokio::time::timeout(limit, delivered).await {
+                    Ok(Ok(verdicts)) if verdicts.len() == count => verdicts.into_iter().map(Said::Verdict).collect(),
+                    Ok(_) => vec![Said::Broken; count],
+                    Err(_) => vec![Said::TimedOut(limit); count],
+                };
+                call.ended = Instant::now();
+                call.took = call.ended - started;
+                call
+            });
+        }
+        if !late.is_empty() {
+            debug!(topic = %self.work.record.name, count = late.len(), "deadline too near to send, given back");
+            self.give_back(late).await;
+        }
+    }
+
+    /// The messages of the next call. A suspect has a call of its own, so that it takes nobody along.
+    fn next_call(&mut self, late: &mut Vec<Held>) -> Option<Call> {
+        let sendable_until = Instant::now() + self.work.send_margin();
+        let now = Instant::now();
+        let most = self.batch_max.min(self.queue.len());
+        let mut call = Call {
+            deliveries: Vec::with_capacity(most),
+            holds: Vec::with_capacity(most),
+            said: Vec::new(),
+            ended: now,
+            took: Duration::ZERO,
+        };
+        let mut bytes = 0;
+        while call.holds.len() < self.batch_max
+            && let Some(held) = self.queue.front()
+        {
+            let alone = held.hold.suspect || call.holds.first().is_some_and(|first| first.suspect);
+            bytes += held.hold.bytes;
+            if !call.holds.is_empty() && (alone || bytes > CALL_BYTES_MAX) {
+                break;
+            }
+            let held = self.queue.pop_front().expect("it was seen");
+            if held.hold.deadline < sendable_until {
+                bytes -= held.hold.bytes;
+                late.push(held);
+                continue;
+            }
+            call.deliveries.push(held.delivery);
+            call.holds.push(held.hold);
+        }
+        (!call.holds.is_empty()).then_some(call)
+    }
+
+    async fn call_ended(&mut self, call: Call) {
+        self.work.meters.sink_call(self.sink.kind(), call.took);
+        if call.said.iter().all(|said| matches!(said, Said::Broken)) {
+            warn!(topic = %self.work.record.name, count = call.said.len(), "sink broke off a call");
+        }
+        let allowed = self.throughput.measured(call.took, call.holds.len());
+        if !self.work.at_most_once() {
+            self.work.room.allow(allowed);
+        }
+        if call.holds[0].probe {
+            self.probe_left -= call.holds.len();
+            self.probe.push(call);
+            self.end_probe().await;
+        } else {
+            let target = judge(&call.said.iter().collect::<Vec<_>>(), false);
+            let down = match &target {
+                Target::Up => {
+                    // An open breaker is closed by its probe, not by calls from before it opened.
+                    if self.breaker.is_closed() {
+                        self.breaker.answered();
+                    }
+                    false
+                }
+                Target::Down(reason, after) => {
+                    self.breaker.unavailable(reason, *after);
+                    true
+                }
+                Target::Silent => {
+                    if self.breaker.timed_out() {
+                        self.breaker.unavailable(&reason(&call.said[0]), None);
+                    }
+                    false
+                }
+            };
+            self.settle(call, down).await;
+        }
+        if !self.breaker.is_closed() {
+            self.give_back_queue_but_probe(false).await;
+        }
+    }
+
+    /// Judges the probe once all its messages have come back, one way or another.
+    async fn end_probe(&mut self) {
+        if self.probe_left > 0 {
+            return;
+        }
+        let calls = std::mem::take(&mut self.probe);
+        if calls.is_empty() {
+            return self.breaker.probe_was_empty();
+        }
+        let said: Vec<&Said> = calls.iter().flat_map(|call| &call.said).collect();
+        let down = match judge(&said, true) {
+            Target::Up => {
+                self.breaker.answered();
+                false
+            }
+            Target::Down(reason, after) => {
+                self.breaker.unavailable(&reason, after);
+                true
+            }
+            Target::Silent => unreachable!("the silence of a probe means down"),
+        };
+        for call in calls {
+            self.settle(call, down).await;
+        }
+    }
+
+    async fn settle(&mut self, call: Call, down: bool) {
+        let Call { deliveries, holds, said, ended, .. } = call;
+        let work = &self.work;
+        let mut errors: Vec<(&'static str, u64)> = Vec::new();
+        let (mut delivered, mut retried, mut dropped, mut bytes) = (0, 0, 0, 0);
+        let mut owed = Vec::with_capacity(holds.len());
+        for ((delivery, hold), said) in deliveries.into_iter().zip(&holds).zip(&said) {
+            bytes += hold.bytes;
+            match error_kind(said) {
+                None => {
+                    delivered += 1;
+                    work.topic_meters.lateness.observe(hold.lateness(ended).as_secs_f64());
+                }
+                Some(kind) => match errors.iter_mut().find(|(known, _)| *known == kind) {
+                    Some((_, count)) => *count += 1,
+                    None => errors.push((kind, 1)),
+                },
+            }
+            if work.at_most_once() {
+                dropped += u64::from(!matches!(said, Said::Verdict(Verdict::Accepted)));
+                work.lane.settled(hold.index, 1);
+                continue;
+            }
+            let how = settlement(said, down, delivery.attempt, &work.record.config.retry, rand::random());
+            retried += u64::from(matches!(how, Settlement::Nack(_)));
+            let settle = Settle { id: delivery.id, score: hold.score, how };
+            owed.push(Owed { index: hold.index, settle, deadline: hold.deadline });
+        }
+        for (kind, count) in errors {
+            work.meters.sink_errors(self.sink.kind(), kind, count);
+        }
+        work.topic_meters.count(Event::Delivered, delivered);
+        work.topic_meters.count(Event::Retried, retried);
+        if work.at_most_once() {
+            self.drop_unsettled(holds.len(), bytes, dropped, said.iter().find(|said| error_kind(said).is_some()));
+        } else {
+            work.room.give_back(0, bytes);
+            self.owe(owed).await;
+        }
+    }
+
+    /// What was claimed at most once needs no settlement. A failed hand-over is counted as dead:
+    /// nothing of it is kept, as the topic's setting says.
+    fn drop_unsettled(&self, messages: usize, bytes: usize, dropped: u64, said: Option<&Said>) {
+        self.work.room.give_back(messages, bytes);
+        self.work.topic_meters.count(Event::Dead, dropped);
+        if dropped > 0 {
+            let reason = said.map(reason).unwrap_or_default();
+            warn!(topic = %self.work.record.name, dropped, reason, "at-most-once messages were not taken and are gone");
+        }
+    }
+
+    async fn give_back_queue(&mut self) {
+        self.give_back_queue_but_probe(true).await;
+    }
+
+    /// Gives back what was not sent; `probe_too`: what belongs to a probe as well.
+    async fn give_back_queue_but_probe(&mut self, probe_too: bool) {
+        // What is claimed at most once cannot be given back: it is sent, come what may.
+        if self.work.at_most_once() {
+            return;
+        }
+        let (kept, back): (VecDeque<Held>, VecDeque<Held>) =
+            std::mem::take(&mut self.queue).into_iter().partition(|held| held.hold.probe && !probe_too);
+        self.queue = kept;
+        if !back.is_empty() {
+            self.give_back(back.into()).await;
+        }
+    }
+
+    async fn give_back(&mut self, back: Vec<Held>) {
+        let probes = back.iter().filter(|held| held.hold.probe).count();
+        self.work.room.give_back(0, back.iter().map(|held| held.hold.bytes).sum());
+        let release = |held: Held| Owed {
+            index: held.hold.index,
+            settle: Settle { id: held.delivery.id, score: held.hold.score, how: Settlement::Release },
+            deadline: held.hold.deadline,
+        };
+        let owed: Vec<Owed> = back.into_iter().map(release).collect();
+        self.owe(owed).await;
+        if probes > 0 {
+            self.probe_left -= probes;
+            self.end_probe().await;
+        }
+    }
+
+    async fn owe(&self, owed: Vec<Owed>) {
+        if !owed.is_empty() && self.to.send(owed).await.is_err() {
+            // Only when the end of the grace period cut the settler off.
+            debug!(topic = %self.work.record.name, "verdicts came after the end");
+        }
+    }
+
+    /// The grace period is over: calls under way are left alone, what they hold stays claimed until
+    /// its deadline; a release could deliver it twice.
+    async fn abandon(mut self, mut from: mpsc::Receiver<Vec<Held>>) {
+        let calls = self.calls.len();
+        self.calls.abort_all();
+        if calls > 0 {
+            warn!(topic = %self.work.record.name, calls, "calls of the sink did not end in time and were broken off");
+        }
+        self.probe_left = 0;
+        while let Some(batch) = from.recv().await {
+            self.queue.extend(batch);
+        }
+        if self.work.at_most_once() {
+            let count = self.queue.len() as u64;
+            self.work.topic_meters.count(Event::Dead, count);
+            if count > 0 {
+                warn!(topic = %self.work.record.name, dropped = count, "at-most-once messages were not sent in time and are gone");
+            }
+            return;
+        }
+        for held in &mut self.queue {
+            held.hold.probe = false;
+        }
+        self.give_back_queue().await;
+    }
+}

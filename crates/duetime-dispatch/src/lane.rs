@@ -1,0 +1,360 @@
+//! One topic's shards as this node sees them: which rest, which are due, which are being claimed.
+//!
+//! ```text
+//! idle ──due──▶ queued ──take──▶ claiming ──answer──▶ idle, or queued when more is due
+//!                  ▲                 └──failure──▶ resting ──backoff over──┐
+//!                  └───────────────────────────────────────────────────────┘
+//! ```
+//! Upstream: `pace` (due times, hints, looks). Downstream: `claimer` and `consumers`, which take the
+//! shards that are due, in turn, one claim per shard at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use duetime_core::store::{Claim, ClaimRequest};
+use duetime_core::{Clock, Shard, Timestamp, TopicName};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::config::{CLAIM_GAP, EMPTY_PAUSE, store_backoff};
+use crate::wheel::Wheel;
+
+/// A due time further ahead than this is not put on the wheel: looks tell it again in time.
+const WHEEL_AHEAD_MAX: Duration = Duration::from_secs(3600);
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Queued,
+    Claiming,
+    Resting,
+}
+
+#[derive(Debug)]
+struct Slot {
+    owned: bool,
+    phase: Phase,
+    /// When its first message is visible, as far as known.
+    next: Option<Timestamp>,
+    /// By how much the store's time is behind this node's clock.
+    lag: Duration,
+    /// Grows whenever something was learnt, so that the answer of an older look is not believed.
+    learnt: u64,
+    failures: u32,
+    /// No claim before this, for the sake of larger ones.
+    not_before: Option<Instant>,
+    /// A claim whose answer was lost: to be repeated as it was.
+    repeat: Option<ClaimRequest>,
+    /// Messages claimed by this node and not settled.
+    held: usize,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            owned: false,
+            phase: Phase::Idle,
+            next: None,
+            lag: Duration::ZERO,
+            learnt: 0,
+            failures: 0,
+            not_before: None,
+            repeat: None,
+            held: 0,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    epoch: u64,
+    slots: BTreeMap<u32, Slot>,
+    queue: VecDeque<u32>,
+}
+
+/// A shard that is due, taken to be claimed from. Exactly one of the `done` methods follows.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) shard: Shard,
+    /// The claim to repeat, if the answer to the last one was lost.
+    pub(crate) repeat: Option<ClaimRequest>,
+}
+
+/// One idle shard, for a look: what was known when the look began.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    pub(crate) shard: Shard,
+    learnt: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) topic: TopicName,
+    pub(crate) number: u64,
+    state: Mutex<State>,
+    due: Notify,
+    /// Who waits for a shard to fall due holds this: waiters are served in the order they came.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    wheel: Arc<Wheel>,
+    clock: Arc<dyn Clock>,
+    emptied: Arc<Notify>,
+}
+
+impl Lane {
+    /// `emptied` is told when a shard that is no longer owned has nothing in flight any more.
+    pub(crate) fn new(topic: TopicName, wheel: Arc<Wheel>, clock: Arc<dyn Clock>, emptied: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            topic,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            state: Mutex::default(),
+            due: Notify::new(),
+            turn: tokio::sync::Mutex::new(()),
+            wheel,
+            clock,
+            emptied,
+        })
+    }
+
+    /// Sets the shards to scan and the epoch to name them by. New ones are looked at next.
+    pub(crate) fn own(self: &Arc<Self>, epoch: u64, indices: impl IntoIterator<Item = u32>) {
+        let mut state = self.state.lock();
+        state.epoch = epoch;
+        for slot in state.slots.values_mut() {
+            slot.owned = false;
+        }
+        for index in indices {
+            state.slots.entry(index).or_default().owned = true;
+        }
+        let State { slots, queue, .. } = &mut *state;
+        queue.retain(|index| slots[index].owned);
+        for (index, slot) in slots.iter_mut().filter(|(_, slot)| !slot.owned) {
+            self.wheel.unset(self.number, *index);
+            if slot.phase != Phase::Claiming {
+                slot.phase = Phase::Idle;
+            }
+            slot.next = None;
+        }
+        drop(state);
+        self.emptied.notify_one();
+    }
+
+    /// Whether [`Self::own`] would change anything.
+    pub(crate) fn differs(&self, epoch: u64, indices: &[u32]) -> bool {
+        let state = self.state.lock();
+        let owned = state.slots.iter().filter(|(_, slot)| slot.owned).map(|(index, _)| index);
+        state.epoch != epoch || !owned.eq(indices)
+    }
+
+    /// Shards that are no longer owned and have nothing in flight; each is told once.
+    pub(crate) fn take_emptied(&self) -> Vec<u32> {
+        let mut state = self.state.lock();
+        let gone = |slot: &Slot| !slot.owned && slot.held == 0 && slot.phase != Phase::Claiming;
+        let emptied: Vec<u32> = state.slots.iter().filter(|(_, slot)| gone(slot)).map(|(index, _)| *index).collect();
+        for index in &emptied {
+            state.slots.remove(index);
+        }
+        emptied
+    }
+
+    /// The owned shards.
+    pub(crate) fn shards(&self) -> Vec<Shard> {
+        let state = self.state.lock();
+        let owned = state.slots.iter().filter(|(_, slot)| slot.owned);
+        owned.map(|(index, _)| self.shard_at(state.epoch, *index)).collect()
+    }
+
+    /// Shard `index`, named by the present epoch.
+    pub(crate) fn shard(&self, index: u32) -> Shard {
+        self.shard_at(self.state.lock().epoch, index)
+    }
+
+    fn shard_at(&self, epoch: u64, index: u32) -> Shard {
+        Shard { topic: self.topic.clone(), index, epoch }
+    }
+
+    /// Whether a shard is due.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.state.lock().queue.is_empty()
+    }
+
+    /// Waits until a shard is due. One waiter at a time: see [`Lane::turn`].
+    pub(crate) async fn due(&self) {
+        while !self.has_due() {
+            self.due.notified().await;
+        }
+    }
+
+    /// Takes the next shard that is due.
+    pub(crate) fn take(&self) -> Option<Taken> {
+        let mut state = self.state.lock();
+        let index = state.queue.pop_front()?;
+        let shard = self.shard_at(state.epoch, index);
+        let slot = state.slots.get_mut(&index).expect("queued shards have a slot");
+        slot.phase = Phase::Claiming;
+        slot.next = None;
+        let repeat = slot.repeat.take();
+        if !state.queue.is_empty() {
+            self.due.notify_one();
+        }
+        Some(Taken { shard, repeat })
+    }
+
+    /// The claim was answered. `sent_at` and `sent` are this node's clocks when it was sent;
+    /// `asked` is how many it might have brought.
+    pub(crate) fn answered(
+        self: &Arc<Self>,
+        index: u32,
+        sent_at: Timestamp,
+        sent: Instant,
+        asked: usize,
+        claim: &Claim,
+    ) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(&index) else { return };
+        slot.failures = 0;
+        slot.learnt += 1;
+        slot.lag = sent_at.since(claim.now);
+        slot.held += claim.messages.len();
+        slot.phase = Phase::Idle;
+        if !slot.owned {
+            return;
+        }
+        let more = claim.due_left > 0 || claim.next_due.is_some_and(|next| next <= claim.now);
+        let progress = !claim.messages.is_empty() || claim.buried > 0 || claim.expired > 0;
+        if more && progress {
+            self.queue(&mut state, index);
+        } else if more {
+            slot.phase = Phase::Resting;
+            self.wheel.set(self, index, Instant::now() + EMPTY_PAUSE);
+        } else {
+            let hinted = slot.next.take();
+            let next = [claim.next_due, hinted].into_iter().flatten().min();
+            slot.not_before = (claim.messages.len() < asked).then(|| sent + CLAIM_GAP);
+            self.schedule(&mut state, index, next);
+        }
+    }
+
+    /// The claim failed. `repeat`: its answer was lost, so the same is to be asked again.
+    pub(crate) fn failed(self: &Arc<Self>, index: u32, repeat: Option<ClaimRequest>) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(&index) else { return };
+        slot.failures = slot.failures.saturating_add(1);
+        slot.repeat = repeat;
+        slot.phase = if slot.owned { Phase::Resting } else { Phase::Idle };
+        if slot.owned {
+            self.wheel.set(self, index, Instant::now() + store_backoff(slot.failures));
+        }
+    }
+
+    /// Nothing was asked after all: the shard is due as before.
+    pub(crate) fn put_back(&self, taken: Taken) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(&taken.shard.index) else { return };
+        slot.repeat = taken.repeat;
+        slot.phase = Phase::Idle;
+        if slot.owned {
+            self.queue(&mut state, taken.shard.index);
+        }
+    }
+
+    /// So many messages of shard `index` are settled.
+    pub(crate) fn settled(&self, index: u32, messages: usize) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(&index) else { return };
+        slot.held = slot.held.saturating_sub(messages);
+        if !slot.owned && slot.held == 0 {
+            self.emptied.notify_one();
+        }
+    }
+
+    /// Shard `index` may have a message visible at `at`.
+    pub(crate) fn hint(self: &Arc<Self>, index: u32, at: Timestamp) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(&index) else { return };
+        if !slot.owned {
+            return;
+        }
+        slot.learnt += 1;
+        if slot.next.is_some_and(|next| next <= at) {
+            return;
+        }
+        match slot.phase {
+            Phase::Idle => self.schedule(&mut state, index, Some(at)),
+            Phase::Claiming => slot.next = Some(at),
+            Phase::Queued | Phase::Resting => {}
+        }
+    }
+
+    /// The shards that neither are due nor being claimed from, for a look.
+    pub(crate) fn idle(&self) -> Vec<Idle> {
+        let state = self.state.lock();
+        let idle = state.slots.iter().filter(|(_, slot)| slot.owned && slot.phase == Phase::Idle);
+        idle.map(|(index, slot)| Idle { shard: self.shard_at(state.epoch, *index), learnt: slot.learnt }).collect()
+    }
+
+    /// A look at a shard found its first message visible at `head`.
+    pub(crate) fn looked(self: &Arc<Self>, idle: &Idle, head: Option<Timestamp>) {
+        let mut state = self.state.lock();
+        let index = idle.shard.index;
+        let Some(slot) = state.slots.get_mut(&index) else { return };
+        if !slot.owned || slot.phase != Phase::Idle {
+            return;
+        }
+        let next = if slot.learnt == idle.learnt { head } else { [head, slot.next].into_iter().flatten().min() };
+        self.schedule(&mut state, index, next);
+    }
+
+    /// The wheel says that it is time.
+    pub(crate) fn came_up(self: &Arc<Self>, index: u32) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(&index) else { return };
+        match slot.phase {
+            Phase::Resting => self.queue(&mut state, index),
+            Phase::Idle => {
+                let next = slot.next;
+                self.schedule(&mut state, index, next);
+            }
+            Phase::Queued | Phase::Claiming => {}
+        }
+    }
+
+    /// Takes every shard off the wheel: the topic is gone.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.own(0, []);
+    }
+
+    fn queue(&self, state: &mut State, index: u32) {
+        let slot = state.slots.get_mut(&index).expect("the caller has seen it");
+        debug_assert!(slot.phase != Phase::Queued, "a shard is queued once");
+        slot.phase = Phase::Queued;
+        slot.next = None;
+        state.queue.push_back(index);
+        self.due.notify_one();
+    }
+
+    /// Queues shard `index` if its time has come by this node's clock and the store's, as far as
+    /// known; else sets the wheel.
+    fn schedule(self: &Arc<Self>, state: &mut State, index: u32, next: Option<Timestamp>) {
+        let slot = state.slots.get_mut(&index).expect("the caller has seen it");
+        slot.next = next;
+        let Some(next) = next else {
+            self.wheel.unset(self.number, index);
+            return;
+        };
+        let now = Instant::now();
+        let wait = next.plus(slot.lag).since(self.clock.now()).min(WHEEL_AHEAD_MAX);
+        let at = slot.not_before.map_or(now + wait, |limit| limit.max(now + wait));
+        if at <= now {
+            self.wheel.unset(self.number, index);
+            self.queue(state, index);
+        } else {
+            self.wheel.set(self, index, at);
+        }
+    }
+}

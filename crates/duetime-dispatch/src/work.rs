@@ -1,0 +1,149 @@
+//! What the loops of one topic share, and what they pass to each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::store::{ClaimedMessage, Settle};
+use duetime_core::{Clock, Delivery, DeliveryMode, Receipt, Score, Store, Timestamp, TopicRecord};
+use duetime_metrics::{Meters, TopicMeters};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::DispatchConfig;
+use crate::health::Health;
+use crate::lane::Lane;
+use crate::permits::Room;
+use crate::rate::Rate;
+
+/// How the loops end, in this order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ends {
+    /// Claim no more; give back what was not sent; finish calls and settlements.
+    pub(crate) stop: CancellationToken,
+    /// Wait for no call any more: what they hold stays claimed until its deadline.
+    pub(crate) abandon: CancellationToken,
+    /// Return.
+    pub(crate) abort: CancellationToken,
+}
+
+impl Ends {
+    /// Ends that follow these and may come earlier.
+    pub(crate) fn child(&self) -> Self {
+        Self { stop: self.stop.child_token(), abandon: self.abandon.child_token(), abort: self.abort.child_token() }
+    }
+}
+
+/// Everything the loops of one topic need. One is made for each version of the topic's record.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) record: Arc<TopicRecord>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) rate: Arc<Rate>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) topic_meters: Arc<TopicMeters>,
+    pub(crate) config: Arc<DispatchConfig>,
+}
+
+impl Work {
+    /// Whether messages are removed before they are handed over.
+    pub(crate) fn at_most_once(&self) -> bool {
+        self.record.config.delivery == DeliveryMode::AtMostOnce
+    }
+
+    /// A message is only sent while its deadline is at least this far ahead.
+    pub(crate) fn send_margin(&self) -> Duration {
+        (self.record.config.visibility_timeout / 4).min(Duration::from_secs(5))
+    }
+
+    /// The end of a call is at least this long before the deadline, so that it can be settled.
+    pub(crate) fn settle_margin(&self) -> Duration {
+        (self.record.config.visibility_timeout / 20).min(Duration::from_secs(1))
+    }
+}
+
+/// When and from where a message was claimed. Times are this node's monotonic clock, tied to the
+/// store's time by the claim's answer: a wall clock that jumps changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    pub(crate) index: u32,
+    pub(crate) score: Score,
+    /// When the claim was sent: the store's `now` was no earlier.
+    pub(crate) sent: Instant,
+    /// When somebody else may have it.
+    pub(crate) deadline: Instant,
+    /// How late it was at `sent`.
+    pub(crate) late: Duration,
+    pub(crate) bytes: usize,
+    pub(crate) suspect: bool,
+    pub(crate) probe: bool,
+}
+
+impl Hold {
+    /// How late the message is at `at`.
+    pub(crate) fn lateness(&self, at: Instant) -> Duration {
+        self.late + at.saturating_duration_since(self.sent)
+    }
+}
+
+/// A message this node holds and has not sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) delivery: Delivery,
+    pub(crate) hold: Hold,
+}
+
+/// When the claim on `message` ends, given the store's `now` at (or after) `sent`.
+pub(crate) fn deadline_of(score: Score, now: Timestamp, sent: Instant) -> Instant {
+    sent + score.visible_at().since(now).min(duetime_core::limits::VISIBILITY_MAX)
+}
+
+impl Held {
+    pub(crate) fn new(
+        record: &TopicRecord,
+        index: u32,
+        now: Timestamp,
+        sent: Instant,
+        probe: bool,
+        message: ClaimedMessage,
+    ) -> Self {
+        // What was removed as it was claimed has no deadline: nobody else can have it.
+        let settled = message.score == Receipt::SETTLED;
+        let deadline = if settled { sent + NEVER } else { deadline_of(message.score, now, sent) };
+        let hold = Hold {
+            index,
+            score: message.score,
+            sent,
+            deadline,
+            late: now.since(message.due_at),
+            bytes: message.payload.len() + message.id.as_str().len(),
+            suspect: message.suspect,
+            probe,
+        };
+        let delivery = Delivery {
+            topic: record.name.clone(),
+            id: message.id,
+            due_at: message.due_at,
+            attempt: message.attempt,
+            nonce: message.nonce,
+            headers: message.headers,
+            payload: message.payload,
+        };
+        Self { delivery, hold }
+    }
+}
+
+/// Far enough ahead to be never, near enough to be a valid instant.
+pub(crate) const NEVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// A verdict on its way to the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Owed {
+    pub(crate) index: u32,
+    pub(crate) settle: Settle,
+    /// After this the verdict cannot be settled any more.
+    pub(crate) deadline: Instant,
+}

@@ -1,1 +1,19 @@
-//! To be built.
+//! One link to Redis: connect, route, retry, load scripts.
+//!
+//! Upstream: the `redis` crate, which is seen nowhere else but where replies are read.
+//! Downstream: store-redis and ownership. Knows nothing of messages.
+
+mod connection;
+mod error;
+mod link;
+mod pubsub;
+mod script;
+mod setup;
+mod url;
+
+pub use error::LinkError;
+pub use link::{Link, LinkConfig, TlsConfig};
+pub use pubsub::Subscription;
+pub use script::Script;
+pub use setup::{Checks, ServerFacts};
+pub use url::RedisUrl;

@@ -1,1 +1,19 @@
-//! To be built.
+//! `Store` on Redis: keys, scripts, replies.
+//!
+//! Upstream: `duetime-core`'s contract. Downstream: `duetime-redis`'s link. The protocol is told in
+//! `docs/PROTOCOL.md`; the scripts lie under `lua/`. Knows nothing of HTTP, sinks or ownership.
+
+mod claim;
+mod config;
+mod edit;
+mod enqueue;
+mod keys;
+mod read;
+mod reply;
+mod scripts;
+mod settle;
+mod store;
+mod topics;
+
+pub use config::RedisStoreConfig;
+pub use store::RedisStore;

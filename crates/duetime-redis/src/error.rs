@@ -1,0 +1,84 @@
+//! Why Redis could not do what was asked. Never carries a password.
+
+use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
+
+/// Callers branch on the variant, never on the text.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// No answer within the bound, or the server cannot act at present. Whether it acted is unknown.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The server is at `maxmemory`; nothing was written.
+    #[error("{0}")]
+    Full(String),
+    /// The server refused: an error code, and the rest of its line.
+    #[error("{code} {detail}")]
+    Refused {
+        /// First word of the server's line.
+        code: String,
+        /// What follows it.
+        detail: String,
+    },
+    /// The link or the server is set up in a way that cannot work; the text says what to change.
+    #[error("{0}")]
+    Setup(String),
+}
+
+/// What the link does about a failed call.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Send it again after a pause, on a fresh connection if `reconnect`.
+    Transient { reconnect: bool, text: String },
+    /// The server has lost its scripts.
+    NoScript,
+    /// Repeating it changes nothing.
+    Final(LinkError),
+}
+
+fn judge(code: &str, detail: &str) -> Failure {
+    let text = || format!("{code} {detail}");
+    match code {
+        "NOSCRIPT" => Failure::NoScript,
+        "OOM" => Failure::Final(LinkError::Full(format!(
+            "redis is at its memory limit ({detail}); let messages drain, or raise it: \
+             redis-cli CONFIG SET maxmemory <bytes>"
+        ))),
+        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "BUSY" | "NOREPLICAS" => {
+            Failure::Transient { reconnect: false, text: text() }
+        }
+        // A demoted primary: the address may lead elsewhere by now.
+        "READONLY" | "UNBLOCKED" => Failure::Transient { reconnect: true, text: text() },
+        // A full disk or a failed snapshot: the server takes writes again when it is mended.
+        "MISCONF" => Failure::Transient { reconnect: false, text: text() },
+        "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::Setup(
+            "redis refused the user or the password; check them in the store's URL".to_owned(),
+        )),
+        "NOPERM" => Failure::Final(LinkError::Setup(format!(
+            "redis does not permit this user what duetime needs ({detail}); allow it: \
+             ACL SETUSER <user> ~<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info +config|get"
+        ))),
+        _ => Failure::Final(LinkError::Refused { code: code.to_owned(), detail: detail.to_owned() }),
+    }
+}
+
+impl From<&ServerError> for Failure {
+    fn from(error: &ServerError) -> Self {
+        judge(error.code(), error.details().unwrap_or_default())
+    }
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::ResponseError) => judge("ERR", error.detail().unwrap_or_default()),
+            ErrorKind::Server(_) | ErrorKind::Extension => {
+                let code = error.code().unwrap_or("ERR").to_owned();
+                judge(&code, error.detail().unwrap_or_default())
+            }
+            ErrorKind::AuthenticationFailed => judge("WRONGPASS", ""),
+            ErrorKind::InvalidClientConfig => Self::Final(LinkError::Setup(format!("redis connection: {error}"))),
+            _ => Self::Transient { reconnect: true, text: error.to_string() },
+        }
+    }
+}

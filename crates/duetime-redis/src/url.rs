@@ -1,0 +1,104 @@
+//! Where Redis is: one URL for each topology.
+
+use std::fmt;
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+
+use crate::error::LinkError;
+
+/// A store URL, taken apart. Shown without user and password.
+#[derive(Clone)]
+pub enum RedisUrl {
+    /// `redis://[user:password@]host[:port][/db]`, or `rediss://` over TLS.
+    Standalone(Box<ConnectionInfo>),
+    /// `redis-sentinel://h:p,h:p,…/MASTER`.
+    Sentinel {
+        /// Addresses of the sentinels.
+        sentinels: Vec<String>,
+        /// The name they know the primary by.
+        master: String,
+    },
+    /// `redis-cluster://h:p,h:p,…`.
+    Cluster {
+        /// Addresses to start from.
+        nodes: Vec<String>,
+    },
+}
+
+impl RedisUrl {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Setup`], without the password that may be in it.
+    pub fn parse(text: &str) -> Result<Self, LinkError> {
+        let setup = |what: &str| LinkError::Setup(format!("store URL: {what}"));
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| setup("write redis://host:port/db"))?;
+        let hosts = |list: &str| -> Result<Vec<String>, LinkError> {
+            let all: Vec<String> = list.rsplit('@').next().unwrap_or("").split(',').map(str::to_owned).collect();
+            if all.iter().any(String::is_empty) {
+                Err(setup("a host is missing; write host:port,host:port"))
+            } else {
+                Ok(all)
+            }
+        };
+        match scheme {
+            "redis" | "rediss" => {
+                text.into_connection_info().map(|info| Self::Standalone(Box::new(info))).map_err(|_| {
+                    setup("cannot be read; write redis://user:password@host:port/db, special characters as %XX")
+                })
+            }
+            "redis-sentinel" => {
+                let (list, master) =
+                    rest.split_once('/').ok_or_else(|| setup("write redis-sentinel://h:p,h:p/MASTER"))?;
+                Ok(Self::Sentinel { sentinels: hosts(list)?, master: master.to_owned() })
+            }
+            "redis-cluster" => Ok(Self::Cluster { nodes: hosts(rest.trim_end_matches('/'))? }),
+            other => Err(setup(&format!("{other:?} is unknown; use redis, rediss, redis-sentinel or redis-cluster"))),
+        }
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standalone(info) => write!(f, "redis at {}", info.addr()),
+            Self::Sentinel { sentinels, master } => write!(f, "redis {master:?} by {}", sentinels.join(",")),
+            Self::Cluster { nodes } => write!(f, "redis cluster at {}", nodes.join(",")),
+        }
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        let url = RedisUrl::parse("rediss://ann:s3cret@redis.example:6380/2").unwrap();
+        assert_eq!(url.to_string(), "redis at redis.example:6380");
+        assert!(!format!("{url:?}").contains("s3cret"));
+        for bad in ["redis://ann:s3cret@:x/1", "http://ann:s3cret@h", "redis-sentinel://ann:s3cret@h:1", "s3cret"] {
+            let error = RedisUrl::parse(bad).unwrap_err().to_string();
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_topology_has_its_url() {
+        assert!(matches!(
+            RedisUrl::parse("redis-sentinel://a:1,b:2/main").unwrap(),
+            RedisUrl::Sentinel { sentinels, master } if sentinels == ["a:1", "b:2"] && master == "main"
+        ));
+        assert!(matches!(
+            RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
+            RedisUrl::Cluster { nodes } if nodes.len() == 2
+        ));
+    }
+}

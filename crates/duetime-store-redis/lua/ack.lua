@@ -1,0 +1,52 @@
+-- Removes messages whose claims were done. A claim's score is its own, so the members that have it
+-- are exactly what the claim still holds; a whole claim goes in one range.
+--
+-- ARGV  2 "1": repeated, the first answer was lost  3 number of claims, then for each:
+--       claimed score, n, n ids in byte order
+-- Returns  1 when all are ok, else a list in the order given: 1 ok, 0 expired
+-- Cost  O(n + log N) a claim
+local repeated, at, done, all, out = ARGV[2] == '1', 4, 0, true, {}
+for _ = 1, tonumber(ARGV[3]) do
+  local score, n, first = ARGV[at], tonumber(ARGV[at + 1]), at + 2
+  local final = first + n - 1
+  local ask = 2 * n + 8
+  local held = call('ZRANGEBYSCORE', Z, score, score, 'LIMIT', '0', ask)
+  local whole = #held == n
+  for i = 1, whole and n or 0 do
+    if held[i] ~= ARGV[first + i - 1] then whole = false break end
+  end
+  if whole then
+    call('ZREMRANGEBYSCORE', Z, score, score)
+    call('HDEL', B, unpack(ARGV, first, final))
+    done = done + n
+    for i = 1, n do out[#out + 1] = 1 end
+  else
+    local is, mine = {}, {}
+    if #held < ask then
+      for i = 1, #held do is[held[i]] = true end
+    else
+      local scores, wanted = call('ZMSCORE', Z, unpack(ARGV, first, final)), tonumber(score)
+      for i = 1, n do is[ARGV[first + i - 1]] = scores[i] and tonumber(scores[i]) == wanted end
+    end
+    for i = first, final do
+      local id = ARGV[i]
+      if is[id] then
+        is[id] = false
+        mine[#mine + 1] = id
+        out[#out + 1] = 1
+      elseif repeated and not call('ZSCORE', Z, id) then
+        out[#out + 1] = 1
+      else
+        out[#out + 1], all = 0, false
+      end
+    end
+    if mine[1] then
+      call('ZREM', Z, unpack(mine))
+      call('HDEL', B, unpack(mine))
+      done = done + #mine
+    end
+  end
+  at = final + 1
+end
+if done > 0 then call('HSET', M, 'in_flight', int(flight - done)) end
+return all and 1 or out

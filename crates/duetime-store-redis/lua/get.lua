@@ -1,0 +1,9 @@
+-- Reads messages as one moment sees them. Writes nothing.
+--
+-- ARGV  2 and on: ids
+-- Returns  {scores, bodies, scores as dead letters, attempts and reasons}
+-- Cost  O(n), four calls
+return {
+  call('ZMSCORE', Z, unpack(ARGV, 2)), call('HMGET', B, unpack(ARGV, 2)),
+  call('ZMSCORE', D, unpack(ARGV, 2)), call('HMGET', I, unpack(ARGV, 2)),
+}

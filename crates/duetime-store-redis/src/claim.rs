@@ -1,0 +1,90 @@
+//! Claim: takes what is due.
+
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
+use duetime_core::receipt::Receipt;
+use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
+use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
+use redis::{Cmd, Value};
+use tracing::error;
+
+use crate::enqueue::millis;
+use crate::reply::{array, bytes, count, id, int, ints, odd, score, tuple};
+use crate::store::RedisStore;
+
+impl RedisStore {
+    pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
+        let once = ask.delivery == DeliveryMode::AtMostOnce;
+        let fill = |cmd: &mut Cmd, _: bool| {
+            cmd.arg(now.as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
+            cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
+            cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
+            cmd.arg(u8::from(once));
+        };
+        let reply = self.on_shard("claim messages", &self.scripts.claim, shard, fill).await?;
+        let (mut claim, unreadable) = read(reply, once)?;
+        if !unreadable.is_empty() {
+            claim.buried += unreadable.len() as u64;
+            self.bury_unreadable(shard, unreadable, once).await?;
+        }
+        Ok(claim)
+    }
+
+    async fn bury_unreadable(&self, shard: &Shard, batch: Vec<Settle>, once: bool) -> Result<(), StoreError> {
+        for item in &batch {
+            error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
+        }
+        if !once {
+            self.settle_claims(shard, &batch).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The claim, and what was claimed but cannot be read.
+fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), StoreError> {
+    let [now, next, left, buried, expired, alone, base, attempts, ids, bodies] = tuple(reply)?;
+    let base = int(&base)?;
+    let alone = int(&alone)?;
+    let (suspect, again) = (alone & 1 == 1, alone & 2 == 2);
+    let (ids, bodies) = (array(ids)?, array(bodies)?);
+    if ids.len() != bodies.len() {
+        return Err(odd("another number of bodies than of ids"));
+    }
+    let attempts = match attempts {
+        Value::Int(same) => vec![same; ids.len()],
+        list => ints(list)?,
+    };
+    let mut messages = Vec::with_capacity(ids.len());
+    let mut unreadable = Vec::new();
+    for ((name, body), tries) in ids.iter().zip(bodies).zip(attempts) {
+        let id = id(name)?;
+        let claimed = if once { Receipt::SETTLED } else { Score::from_raw(base + tries) };
+        let decoded = bytes(body).ok_or_else(|| "it is gone".to_owned());
+        match decoded.and_then(|body| envelope::decode(&body).map_err(|error| error.to_string())) {
+            Ok(body) => messages.push(ClaimedMessage {
+                id,
+                score: claimed,
+                attempt: u8::try_from(tries).unwrap_or(u8::MAX),
+                due_at: body.due_at,
+                nonce: body.nonce,
+                headers: body.headers,
+                payload: body.payload,
+                suspect,
+            }),
+            Err(reason) => unreadable.push(Settle { id, score: claimed, how: Settlement::Bury(reason) }),
+        }
+    }
+    if again {
+        // All have one score by now; what is left of their order is the due time.
+        messages.sort_by_key(|message| message.due_at);
+    }
+    let claim = Claim {
+        messages,
+        now: Timestamp::from_millis(int(&now)?),
+        next_due: score(&next)?.map(Score::visible_at),
+        due_left: count(&left)?,
+        buried: count(&buried)?,
+        expired: count(&expired)?,
+    };
+    Ok((claim, unreadable))
+}

@@ -1,0 +1,70 @@
+//! What an operator sets about the Redis store.
+
+use std::time::Duration;
+
+use duetime_core::Namespace;
+use duetime_redis::{LinkConfig, LinkError, RedisUrl, TlsConfig};
+use serde::Deserialize;
+
+/// The `[store]` section, as far as it concerns Redis.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedisStoreConfig {
+    /// `redis://[user:password@]host[:port][/db]`, or `rediss://` over TLS.
+    pub url: String,
+    /// What all keys begin with. Default `duetime`.
+    pub namespace: Namespace,
+    /// Certificates for `rediss://`. Default: the public authorities.
+    pub tls: TlsConfig,
+    /// Connections calls are spread over, 1 to 64. Default 3; more than a few gain nothing.
+    pub connections: usize,
+    /// Longest wait for a connection. Default `2s`.
+    #[serde(with = "duetime_core::units::duration")]
+    pub connect_timeout: Duration,
+    /// Longest wait for one answer. Default `5s`; set it above the longest stall of the server that
+    /// is to be sat out without a repetition.
+    #[serde(with = "duetime_core::units::duration")]
+    pub response_timeout: Duration,
+    /// How long a call is repeated while the server cannot be reached or cannot act. Default `15s`.
+    #[serde(with = "duetime_core::units::duration")]
+    pub retry_for: Duration,
+}
+
+impl Default for RedisStoreConfig {
+    fn default() -> Self {
+        Self {
+            url: "redis://127.0.0.1:6379".to_owned(),
+            namespace: Namespace::default(),
+            tls: TlsConfig::default(),
+            connections: 3,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(5),
+            retry_for: Duration::from_secs(15),
+        }
+    }
+}
+
+/// Most connections one node may hold.
+const CONNECTIONS_MAX: usize = 64;
+
+impl RedisStoreConfig {
+    pub(crate) fn link(&self) -> Result<LinkConfig, LinkError> {
+        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            return Err(LinkError::Setup(format!("store.connections must be 1 to {CONNECTIONS_MAX}")));
+        }
+        let mut link = LinkConfig::new(RedisUrl::parse(&self.url)?);
+        link.tls = self.tls.clone();
+        link.connections = self.connections;
+        link.connect_timeout = self.connect_timeout;
+        link.response_timeout = self.response_timeout;
+        link.retry_for = self.retry_for;
+        Ok(link)
+    }
+}
+
+impl std::fmt::Debug for RedisStoreConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The URL may carry a password.
+        f.debug_struct("RedisStoreConfig").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}

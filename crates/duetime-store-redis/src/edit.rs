@@ -1,0 +1,74 @@
+//! Cancels and reschedules.
+
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::message::Due;
+use duetime_core::store::{Edit, Edited, StoreError};
+use duetime_core::{Shard, Timestamp};
+use redis::{Cmd, Value};
+
+use crate::enqueue::{HINT_WITHIN, millis};
+use crate::keys::wake_stem;
+use crate::reply::{ints, odd};
+use crate::store::RedisStore;
+
+impl RedisStore {
+    /// One script for each run of edits of one kind, in order.
+    pub(crate) async fn change(&self, shard: &Shard, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        let mut answers = Vec::with_capacity(batch.len());
+        let cancels = |edit: &Edit| matches!(edit, Edit::Cancel(_));
+        for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
+            for part in run.chunks(BATCH_ITEMS_MAX) {
+                let before = answers.len();
+                if cancels(&part[0]) {
+                    self.cancel(shard, part, &mut answers).await?;
+                } else {
+                    self.reschedule(shard, part, &mut answers).await?;
+                }
+                if answers.len() != before + part.len() {
+                    return Err(odd("another number of outcomes than of edits"));
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn cancel(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
+        let fill = |cmd: &mut Cmd, _: bool| {
+            for edit in part {
+                let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
+                cmd.arg(id.as_str());
+            }
+        };
+        match self.on_shard("cancel messages", &self.scripts.cancel, shard, fill).await? {
+            Value::Int(0) => answers.extend(part.iter().map(|_| Edited::Cancelled)),
+            list => answers.extend(ints(list)?.into_iter().map(|outcome| match outcome {
+                0 => Edited::Cancelled,
+                1 => Edited::InFlight,
+                _ => Edited::Unknown,
+            })),
+        }
+        Ok(())
+    }
+
+    async fn reschedule(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
+        let fill = |cmd: &mut Cmd, _: bool| {
+            cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(millis(HINT_WITHIN)).arg(part.len());
+            for edit in part {
+                let Edit::Reschedule(id, due) = edit else { unreachable!("runs are of one kind") };
+                cmd.arg(id.as_str());
+                match due {
+                    Due::At(at) => cmd.arg("a").arg(at.as_millis()),
+                    Due::In(delay) => cmd.arg("d").arg(millis(*delay)),
+                };
+            }
+        };
+        let outcomes = ints(self.on_shard("reschedule messages", &self.scripts.reschedule, shard, fill).await?)?;
+        answers.extend(outcomes.into_iter().map(|outcome| match outcome {
+            -1 => Edited::InFlight,
+            -2 => Edited::Dead,
+            -3 => Edited::Unknown,
+            due => Edited::Rescheduled(Timestamp::from_millis(due)),
+        }));
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Enqueue: what one batch looks like to its script, and what its answer means.
+
+use duetime_core::limits::{BATCH_ITEMS_MAX, LOOK_EVERY};
+use duetime_core::message::{Due, OnConflict};
+use duetime_core::store::{Enqueue, EnqueueOutcome, Enqueued, StoreError};
+use duetime_core::{Shard, Timestamp, envelope};
+use redis::{Cmd, RedisWrite, Value};
+use std::io::Write as _;
+use std::time::Duration;
+
+use crate::keys::wake_stem;
+use crate::reply::{array, int, ints, odd, tuple};
+use crate::store::RedisStore;
+
+/// A new head that is visible later than this is found by the regular look in time.
+pub(crate) const HINT_WITHIN: Duration = LOOK_EVERY.saturating_add(Duration::from_millis(500));
+/// "There is none", for a script that takes the smaller of two times.
+const NEVER_MS: i64 = 9_000_000_000_000_000;
+
+/// What the script is told of a whole batch.
+struct Summary {
+    earliest_ms: i64,
+    shortest_ms: i64,
+    largest: usize,
+    conflicts: String,
+    kinds: String,
+    tails: Vec<bytes::Bytes>,
+}
+
+impl Summary {
+    fn of(batch: &[Enqueue]) -> Self {
+        let mut all = Self {
+            earliest_ms: NEVER_MS,
+            shortest_ms: NEVER_MS,
+            largest: 0,
+            conflicts: String::with_capacity(batch.len()),
+            kinds: String::with_capacity(batch.len()),
+            tails: Vec::with_capacity(batch.len()),
+        };
+        let mut absolute = true;
+        for item in batch {
+            match item.due {
+                Due::At(at) => all.earliest_ms = all.earliest_ms.min(at.as_millis()),
+                Due::In(delay) => {
+                    absolute = false;
+                    all.shortest_ms = all.shortest_ms.min(millis(delay));
+                }
+            }
+            all.kinds.push(if matches!(item.due, Due::At(_)) { 'a' } else { 'd' });
+            all.conflicts.push(if item.on_conflict == OnConflict::Reject { 'r' } else { 'p' });
+            let tail = envelope::encode_tail(item.nonce, &item.headers, &item.payload);
+            all.largest = all.largest.max(tail.len() + envelope::PREFIX_LEN);
+            all.tails.push(tail);
+        }
+        if absolute {
+            all.kinds.clear();
+        }
+        all
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(NEVER_MS)
+}
+
+impl RedisStore {
+    pub(crate) async fn schedule(&self, shard: &Shard, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        let mut answers = Vec::with_capacity(batch.len());
+        for part in batch.chunks(BATCH_ITEMS_MAX) {
+            let all = Summary::of(part);
+            let fill = |cmd: &mut Cmd, _: bool| {
+                cmd.arg(part.len()).arg(all.earliest_ms).arg(all.shortest_ms).arg(all.largest);
+                cmd.arg(&all.conflicts).arg(&all.kinds).arg(self.keys.wake_channel()).arg(wake_stem(shard));
+                cmd.arg(millis(HINT_WITHIN));
+                for item in part {
+                    match item.due {
+                        Due::At(at) => cmd.arg(at.as_millis() * 1000),
+                        Due::In(delay) => cmd.arg(millis(delay)),
+                    };
+                    cmd.arg(item.id.as_str());
+                }
+                for (item, tail) in part.iter().zip(&all.tails) {
+                    cmd.arg(item.id.as_str());
+                    match item.due {
+                        Due::At(at) => {
+                            let mut body = cmd.writer_for_next_arg();
+                            let written = body.write_all(&envelope::prefix(at)).and_then(|()| body.write_all(tail));
+                            written.expect("memory can be written");
+                        }
+                        Due::In(_) => {
+                            cmd.arg(&**tail);
+                        }
+                    }
+                }
+            };
+            let reply = self.on_shard("enqueue messages", &self.scripts.enqueue, shard, fill).await?;
+            read(part, reply, &mut answers)?;
+        }
+        Ok(answers)
+    }
+}
+
+fn read(part: &[Enqueue], reply: Value, answers: &mut Vec<Enqueued>) -> Result<(), StoreError> {
+    if let Value::Int(now) = reply {
+        let now = Timestamp::from_millis(now);
+        answers.extend(part.iter().map(|item| Enqueued {
+            outcome: EnqueueOutcome::Scheduled,
+            due_at: match item.due {
+                Due::At(at) => at,
+                Due::In(delay) => now.plus(Duration::from_millis(millis(delay).unsigned_abs())),
+            },
+        }));
+        return Ok(());
+    }
+    let [_, outcomes, dues] = tuple(reply)?;
+    let (outcomes, dues) = (ints(outcomes)?, array(dues)?);
+    if outcomes.len() != part.len() || dues.len() != part.len() {
+        return Err(odd("another number of outcomes than of messages"));
+    }
+    for (outcome, due) in outcomes.into_iter().zip(&dues) {
+        let outcome = match outcome {
+            0 => EnqueueOutcome::Scheduled,
+            1 => EnqueueOutcome::Replaced,
+            2 => EnqueueOutcome::Duplicate,
+            other => return Err(odd(&format!("outcome {other}"))),
+        };
+        answers.push(Enqueued { outcome, due_at: Timestamp::from_millis(int(due)?) });
+    }
+    Ok(())
+}

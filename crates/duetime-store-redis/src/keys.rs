@@ -1,0 +1,114 @@
+//! Every key and channel, spelled here and nowhere else.
+//!
+//! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta`; TAG puts the shard into
+//! its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work: both
+//! in one slot.
+
+use duetime_core::{Namespace, Shard, TopicName, slots};
+use redis::Cmd;
+
+/// Suffixes of a shard's keys, in the order in which every script takes them.
+const SUFFIXES: [&str; 5] = ["", ":body", ":dead", ":deadinfo", ":meta"];
+
+/// The keys of one installation.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    namespace: Namespace,
+}
+
+impl Keys {
+    pub(crate) fn new(namespace: Namespace) -> Self {
+        Self { namespace }
+    }
+
+    /// The ZSET of a shard; its companions add a suffix.
+    pub(crate) fn messages(&self, shard: &Shard) -> String {
+        let tag = slots::tag_of(slots::slot_of(&shard.topic, shard.index));
+        format!("{}:{{{tag}}}:{}:{}", self.namespace, shard.topic, shard.index)
+    }
+
+    pub(crate) fn dead(&self, shard: &Shard) -> String {
+        self.messages(shard) + SUFFIXES[2]
+    }
+
+    pub(crate) fn meta(&self, shard: &Shard) -> String {
+        self.messages(shard) + SUFFIXES[4]
+    }
+
+    /// Adds the number of keys and all keys of a shard.
+    pub(crate) fn fill(&self, cmd: &mut Cmd, shard: &Shard) {
+        let mut key = self.messages(shard);
+        let stem = key.len();
+        cmd.arg(SUFFIXES.len());
+        for suffix in SUFFIXES {
+            key.truncate(stem);
+            key.push_str(suffix);
+            cmd.arg(key.as_str());
+        }
+    }
+
+    /// Adds all keys of a shard.
+    pub(crate) fn all(&self, cmd: &mut Cmd, shard: &Shard) {
+        let stem = self.messages(shard);
+        for suffix in SUFFIXES {
+            cmd.arg(format!("{stem}{suffix}"));
+        }
+    }
+
+    pub(crate) fn topics(&self) -> String {
+        format!("{}:topics", self.namespace)
+    }
+
+    pub(crate) fn pending(&self) -> String {
+        format!("{{{}:topics}}:pending", self.namespace)
+    }
+
+    /// The channel of the hints about new heads.
+    pub(crate) fn wake_channel(&self) -> String {
+        format!("{}:wake", self.namespace)
+    }
+}
+
+/// A hint up to its time; the script adds the milliseconds.
+pub(crate) fn wake_stem(shard: &Shard) -> String {
+    format!("{}:{}:", shard.topic, shard.index)
+}
+
+/// Reads a hint: topic, shard, milliseconds.
+pub(crate) fn read_wake(message: &[u8]) -> Option<(TopicName, u32, i64)> {
+    let mut parts = std::str::from_utf8(message).ok()?.split(':');
+    let topic = TopicName::new(parts.next()?).ok()?;
+    Some((topic, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(key: &str) -> u16 {
+        let open = key.find('{').unwrap();
+        let inner = &key[open + 1..open + key[open..].find('}').unwrap()];
+        slots::crc16(inner.as_bytes()) % slots::SLOTS
+    }
+
+    #[test]
+    fn a_shards_keys_share_the_slot_it_was_given() {
+        let topic = TopicName::new("orders").unwrap();
+        let keys = Keys::new(Namespace::default());
+        for index in 0..64 {
+            let shard = Shard { topic: topic.clone(), index, epoch: 1 };
+            let key = keys.messages(&shard);
+            assert!(key.starts_with("duetime:{") && key.ends_with(&format!("}}:orders:{index}")), "{key}");
+            assert_eq!(slot(&key), slots::slot_of(&topic, index));
+        }
+        assert_eq!(slot(&keys.pending()), slots::crc16(keys.topics().as_bytes()) % slots::SLOTS);
+    }
+
+    #[test]
+    fn a_hint_is_read_as_the_script_writes_it() {
+        let topic = TopicName::new("a.b_c-1").unwrap();
+        let stem = wake_stem(&Shard { topic: topic.clone(), index: 7, epoch: 1 });
+        assert_eq!(read_wake(format!("{stem}1763700000123").as_bytes()), Some((topic, 7, 1_763_700_000_123)));
+        assert_eq!(read_wake(b"x"), None);
+    }
+}

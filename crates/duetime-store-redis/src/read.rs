@@ -1,0 +1,191 @@
+//! Reads: messages, dead letters, heads, counts. Nothing here writes.
+
+use bytes::Bytes;
+use duetime_core::envelope::{self, Envelope};
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
+use duetime_core::store::{DeadPage, StoreError, Survey};
+use duetime_core::{MessageId, Nonce, Score, Shard, Timestamp};
+use redis::{Cmd, Pipeline, Value};
+
+use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
+use crate::store::RedisStore;
+
+/// Commands sent in one pipeline of reads.
+const PIPELINE_MAX: usize = 2048;
+
+/// The body, or what can be said without one: a reader must not fail over what a claim will bury.
+fn body(value: Value) -> Envelope {
+    let decoded = bytes(value).and_then(|body| envelope::decode(&body).ok());
+    decoded.unwrap_or(Envelope {
+        due_at: Timestamp::ZERO,
+        nonce: Nonce(0),
+        headers: Headers::default(),
+        payload: Bytes::new(),
+    })
+}
+
+fn live(id: MessageId, score: Score, body: Envelope) -> StoredMessage {
+    let state = if score.class().is_held() { MessageState::InFlight } else { MessageState::Scheduled };
+    StoredMessage {
+        id,
+        state,
+        due_at: body.due_at,
+        visible_at: score.visible_at(),
+        attempts: score.attempts(),
+        nonce: body.nonce,
+        headers: body.headers,
+        payload: body.payload,
+        death: None,
+    }
+}
+
+fn dead(id: MessageId, score: Score, body: Envelope, info: Value) -> StoredMessage {
+    let info = text(info).unwrap_or_default();
+    let (attempts, reason) = info.split_once(' ').unwrap_or(("0", ""));
+    StoredMessage {
+        id,
+        state: MessageState::Dead,
+        due_at: body.due_at,
+        visible_at: score.visible_at(),
+        attempts: attempts.parse().unwrap_or(0),
+        nonce: body.nonce,
+        headers: body.headers,
+        payload: body.payload,
+        death: Some(Death { at: score.visible_at(), reason: reason.to_owned() }),
+    }
+}
+
+impl RedisStore {
+    pub(crate) async fn read_messages(
+        &self,
+        shard: &Shard,
+        ids: &[MessageId],
+    ) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        let mut found = Vec::with_capacity(ids.len());
+        for part in ids.chunks(BATCH_ITEMS_MAX) {
+            let fill = |cmd: &mut Cmd, _: bool| {
+                for id in part {
+                    cmd.arg(id.as_str());
+                }
+            };
+            let reply = self.on_shard("read messages", &self.scripts.get, shard, fill).await?;
+            let [scores, bodies, graves, infos] = tuple(reply)?;
+            let rows =
+                array(scores)?.into_iter().zip(array(bodies)?).zip(array(graves)?.into_iter().zip(array(infos)?));
+            for (id, ((at, stored), (grave, info))) in part.iter().zip(rows) {
+                found.push(match (score(&at)?, score(&grave)?) {
+                    (Some(at), _) => Some(live(id.clone(), at, body(stored))),
+                    (None, Some(grave)) => Some(dead(id.clone(), grave, body(stored), info)),
+                    (None, None) => None,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn read_dead(
+        &self,
+        shard: &Shard,
+        from: Option<i64>,
+        limit: usize,
+    ) -> Result<DeadPage, StoreError> {
+        let limit = limit.clamp(1, BATCH_ITEMS_MAX);
+        // One more than asked: its score is where the next page starts.
+        let fill = |cmd: &mut Cmd, _: bool| {
+            match from {
+                Some(from) => cmd.arg(from),
+                None => cmd.arg("-inf"),
+            };
+            cmd.arg(limit + 1);
+        };
+        let reply = self.on_shard("read dead letters", &self.scripts.dead_page, shard, fill).await?;
+        let [pairs, bodies, infos] = tuple(reply)?;
+        let pairs = array(pairs)?;
+        let mut page = DeadPage::default();
+        for ((pair, stored), info) in pairs.chunks_exact(2).zip(array(bodies)?).zip(array(infos)?) {
+            let grave = score(&pair[1])?.ok_or_else(|| odd("a dead letter without a time"))?;
+            if page.messages.len() == limit {
+                page.next = Some(grave.raw());
+                break;
+            }
+            page.messages.push(dead(id(&pair[0])?, grave, body(stored), info));
+        }
+        Ok(page)
+    }
+
+    async fn read(&self, doing: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
+        self.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
+    }
+
+    pub(crate) async fn read_heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        let mut heads = Vec::with_capacity(shards.len());
+        for part in shards.chunks(PIPELINE_MAX) {
+            let mut pipeline = Pipeline::with_capacity(part.len());
+            for shard in part {
+                pipeline.cmd("ZRANGE").arg(self.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
+            }
+            for first in self.read("look at the heads", &pipeline).await? {
+                heads.push(head(first)?);
+            }
+        }
+        Ok(heads)
+    }
+
+    pub(crate) async fn count_shards(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        let top = Score::due_at_most(now).raw();
+        let mut surveys = Vec::with_capacity(shards.len());
+        for part in shards.chunks(PIPELINE_MAX / 5) {
+            let mut pipeline = Pipeline::with_capacity(part.len() * 5);
+            for shard in part {
+                let key = self.keys.messages(shard);
+                pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
+                pipeline.cmd("ZCARD").arg(&key);
+                pipeline.cmd("ZCOUNT").arg(&key).arg("-inf").arg(top);
+                pipeline.cmd("ZCARD").arg(self.keys.dead(shard));
+                pipeline.cmd("HGET").arg(self.keys.meta(shard)).arg("in_flight");
+            }
+            let mut values = self.read("count messages", &pipeline).await?.into_iter();
+            while let (Some(first), Some(all), Some(due), Some(dead), Some(held)) =
+                (values.next(), values.next(), values.next(), values.next(), values.next())
+            {
+                let in_flight = if held == Value::Nil { 0 } else { count(&held)? };
+                surveys.push(Survey {
+                    // The entry that is never claimed is in both counts.
+                    scheduled: count(&all)?.saturating_sub(1).saturating_sub(in_flight),
+                    due: count(&due)?,
+                    in_flight,
+                    dead: count(&dead)?.saturating_sub(1),
+                    head: head(first)?,
+                });
+            }
+        }
+        Ok(surveys)
+    }
+
+    pub(crate) async fn count_buckets(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        let mut totals = vec![0u64; edges.len().saturating_sub(1)];
+        let asks: Vec<(&Shard, usize)> =
+            shards.iter().flat_map(|shard| (0..totals.len()).map(move |bucket| (shard, bucket))).collect();
+        for part in asks.chunks(PIPELINE_MAX) {
+            let mut pipeline = Pipeline::with_capacity(part.len());
+            for (shard, bucket) in part {
+                let edge = |at: usize| edges[at].as_millis().saturating_mul(1000);
+                pipeline.cmd("ZCOUNT").arg(self.keys.messages(shard));
+                pipeline.arg(edge(*bucket)).arg(format!("({}", edge(bucket + 1)));
+            }
+            for ((_, bucket), value) in part.iter().zip(self.read("forecast", &pipeline).await?) {
+                totals[*bucket] += count(&value)?;
+            }
+        }
+        Ok(totals)
+    }
+}
+
+/// Visible time of the first message; a shard with only the entry that is never claimed has none.
+fn head(first: Value) -> Result<Option<Timestamp>, StoreError> {
+    Ok(match array(first)?.get(1) {
+        Some(at) => score(at)?.map(Score::visible_at),
+        None => None,
+    })
+}

@@ -1,0 +1,190 @@
+//! The store itself: connects, checks the server, carries the calls.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::message::StoredMessage;
+use duetime_core::store::{
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
+    Survey, Wakeup,
+};
+use duetime_core::{MessageId, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_metrics::Meters;
+use duetime_redis::{Checks, Link, LinkError, Script};
+use redis::{Cmd, Value};
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::config::RedisStoreConfig;
+use crate::keys::{self, Keys};
+use crate::reply::store_error;
+use crate::scripts::Scripts;
+
+/// Hints a slow reader may be behind; it misses the older ones.
+const WAKEUPS_MAX: usize = 1024;
+/// Longest wait for the answer that the server is there.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+
+/// `Store` on Redis. See the crate.
+#[derive(Debug)]
+pub struct RedisStore {
+    pub(crate) link: Arc<Link>,
+    pub(crate) keys: Keys,
+    pub(crate) scripts: Scripts,
+    meters: Arc<Meters>,
+    wakeups: broadcast::Sender<Wakeup>,
+    listener: JoinHandle<()>,
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+/// This machine's clock, for the start-up check alone; calls are given the time.
+fn machine_ms() -> i64 {
+    #[expect(clippy::disallowed_methods, reason = "what is compared is the machine's clock itself")]
+    let now = std::time::SystemTime::now();
+    now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl RedisStore {
+    /// Connects, and refuses a server that cannot be trusted with messages.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Setup`] with the remedy; [`StoreError::Unavailable`] when nobody answers
+    /// within the configured bound.
+    pub async fn connect(config: RedisStoreConfig, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
+        let at_start = |error| store_error("connect to redis", None, error);
+        let link = Link::new(config.link().map_err(at_start)?).map_err(at_start)?;
+        let most = i64::try_from(CLOCK_SKEW_MAX.as_millis()).expect("two seconds");
+        let facts = link.check(Checks { noeviction: true }).await.map_err(at_start)?;
+        link.check_clock(machine_ms, most).await.map_err(at_start)?;
+        tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
+        let keys = Keys::new(config.namespace);
+        let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
+        let mut hints = link.subscribe(keys.wake_channel());
+        let sender = wakeups.clone();
+        let listener = tokio::spawn(async move {
+            while let Some(message) = hints.next().await {
+                if let Some((topic, index, ms)) = keys::read_wake(&message) {
+                    // Nobody listening is as good as nobody asleep.
+                    let _ = sender.send(Wakeup { topic, index, visible_at: Timestamp::from_millis(ms) });
+                }
+            }
+        });
+        Ok(Arc::new(Self { link, keys, scripts: Scripts::new(), meters, wakeups, listener }))
+    }
+
+    /// Runs a script on the five keys of `shard`, its epoch as the first argument.
+    pub(crate) async fn on_shard<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        fill: F,
+    ) -> Result<Value, StoreError>
+    where
+        F: Fn(&mut Cmd, bool) + Send + Sync,
+    {
+        let run = self.link.script(script, |cmd, unsure| {
+            self.keys.fill(cmd, shard);
+            cmd.arg(shard.epoch);
+            fill(cmd, unsure);
+        });
+        run.await.map_err(|error| store_error(doing, Some(shard), error))
+    }
+
+    async fn metered<T>(
+        &self,
+        op: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let began = Instant::now();
+        let result = call.await;
+        self.meters.store_call(op, began.elapsed());
+        if let Err(error) = &result {
+            self.meters.store_error(error.kind());
+        }
+        result
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        self.metered("topics", self.all_topics()).await
+    }
+
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        self.metered("put_topic", self.store_topic(record, seen)).await
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        self.metered("delete_topic", self.remove_topic(topic)).await
+    }
+
+    async fn enqueue(&self, shard: &Shard, _now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        self.metered("enqueue", self.schedule(shard, batch)).await
+    }
+
+    async fn edit(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        self.metered("edit", self.change(shard, batch)).await
+    }
+
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        self.metered("get", self.read_messages(shard, ids)).await
+    }
+
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.metered("claim", self.take(shard, now, request)).await
+    }
+
+    async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.metered("settle", self.settle_claims(shard, batch)).await
+    }
+
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.metered("dead", self.read_dead(shard, from, limit)).await
+    }
+
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        self.metered("settle_dead", self.settle_dead_letters(shard, ids, action)).await
+    }
+
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        self.metered("survey", self.count_shards(shards, now)).await
+    }
+
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.metered("heads", self.read_heads(shards)).await
+    }
+
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.metered("forecast", self.count_buckets(shards, edges)).await
+    }
+
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.wakeups.subscribe()
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        let ping = redis::cmd("PING");
+        let doing = "see whether redis answers";
+        match tokio::time::timeout(READY_WITHIN, self.link.command("ping", &ping)).await {
+            Ok(answer) => answer.map(drop).map_err(|error| store_error(doing, None, error)),
+            Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
+        }
+    }
+}

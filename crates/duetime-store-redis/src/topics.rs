@@ -1,0 +1,174 @@
+//! Topics: one hash of records; creation and deletion touch many shards and can be taken up again.
+//!
+//! A creation first writes down what it is about to do, then makes the shards, then publishes the
+//! record. A deletion moves the record out of sight, then removes the shards, then forgets it.
+
+use duetime_core::routing::RoutingState;
+use duetime_core::store::StoreError;
+use duetime_core::{Shard, TopicName, TopicRecord};
+use futures::{StreamExt, TryStreamExt, stream};
+use redis::Value;
+use serde::{Deserialize, Serialize};
+
+use crate::reply::{array, int, odd, store_error, text};
+use crate::store::RedisStore;
+
+/// A creation that is neither finished nor taken back after this belongs to a dead node.
+const CREATING_FOR_MS: i64 = 10_000;
+/// Shards made or removed at the same time.
+const SHARDS_AT_ONCE: usize = 32;
+
+/// Work on a topic that is under way.
+#[derive(Serialize, Deserialize)]
+struct Pending {
+    deleting: bool,
+    since_ms: i64,
+    record: TopicRecord,
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("records have string keys only")
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::Damaged(format!("record of a topic: {error}")))
+}
+
+/// Every shard the topic has or had before the last change.
+fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
+    let count = record.routing.shards.max(record.routing.previous);
+    (0..count).map(|index| record.routing.shard(&record.name, index))
+}
+
+impl RedisStore {
+    async fn field(&self, doing: &'static str, key: String, topic: &TopicName) -> Result<Option<String>, StoreError> {
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(key).arg(topic.as_str());
+        let value = self.link.command("topics", &cmd).await.map_err(|error| store_error(doing, None, error))?;
+        Ok(text(value))
+    }
+
+    /// Replaces the record if it is still what was seen; the unfinished work with it.
+    async fn swap(&self, topic: &TopicName, seen: &str, new: &str, pending: &str) -> Result<bool, StoreError> {
+        let fill = |cmd: &mut redis::Cmd, _: bool| {
+            cmd.arg(2).arg(self.keys.topics()).arg(self.keys.pending());
+            cmd.arg(topic.as_str()).arg(seen).arg(new).arg(pending);
+        };
+        let swapped = self.link.script(&self.scripts.topic_swap, fill).await;
+        Ok(int(&swapped.map_err(|error| store_error("write a topic", None, error))?)? == 1)
+    }
+
+    pub(crate) async fn all_topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        let mut cmd = redis::cmd("HVALS");
+        cmd.arg(self.keys.topics());
+        let all = self.link.command("topics", &cmd).await.map_err(|error| store_error("read topics", None, error))?;
+        array(all)?
+            .into_iter()
+            .map(|value| parse(&text(value).ok_or_else(|| odd("the record of a topic is not text"))?))
+            .collect()
+    }
+
+    pub(crate) async fn store_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        let topic = &record.name;
+        let there = self.field("read a topic", self.keys.topics(), topic).await?;
+        let Some(seen) = seen else {
+            return match there {
+                // The answer to the first sending of this very creation was lost.
+                Some(text) if parse::<TopicRecord>(&text)? == *record => Ok(()),
+                Some(_) => Err(StoreError::Conflict),
+                None => self.create(record).await,
+            };
+        };
+        let Some(text) = there else { return Err(StoreError::Conflict) };
+        let old: TopicRecord = parse(&text)?;
+        let new = TopicRecord { routing: old.routing.clone(), ..record.clone() };
+        if old == new {
+            return Ok(());
+        }
+        if old.version != seen || !self.swap(topic, &text, &json(&new), "").await? {
+            return Err(StoreError::Conflict);
+        }
+        Ok(())
+    }
+
+    async fn create(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        let topic = &record.name;
+        let doing = "create a topic";
+        let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
+        if let Some(text) = self.field(doing, self.keys.pending(), topic).await? {
+            let pending: Pending = parse(&text)?;
+            if pending.deleting {
+                self.drop_shards(&pending.record).await?;
+            } else if pending.record.routing.rid != record.routing.rid && now - pending.since_ms < CREATING_FOR_MS {
+                return Err(StoreError::Conflict);
+            }
+        }
+        let pending = Pending { deleting: false, since_ms: now, record: record.clone() };
+        if !self.swap(topic, "", "", &json(&pending)).await? {
+            return Err(StoreError::Conflict);
+        }
+        stream::iter(shards(record).map(|shard| self.create_shard(record, shard)))
+            .buffer_unordered(SHARDS_AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        // Another creator that took over in between owns the shards now.
+        match self.field(doing, self.keys.pending(), topic).await? {
+            Some(text) if parse::<Pending>(&text)?.record.routing.rid == record.routing.rid => {}
+            _ => return Err(StoreError::Conflict),
+        }
+        if self.swap(topic, "", &json(record), "").await? { Ok(()) } else { Err(StoreError::Conflict) }
+    }
+
+    async fn create_shard(&self, record: &TopicRecord, shard: Shard) -> Result<(), StoreError> {
+        let routing = &record.routing;
+        let state = if routing.state == RoutingState::Moving { "moving" } else { "stable" };
+        let fill = |cmd: &mut redis::Cmd, _: bool| {
+            self.keys.fill(cmd, &shard);
+            cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous).arg(state);
+        };
+        let made = self.link.script(&self.scripts.create, fill).await;
+        made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
+    }
+
+    pub(crate) async fn remove_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        let doing = "delete a topic";
+        let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
+        let record = match self.field(doing, self.keys.topics(), topic).await? {
+            Some(text) => {
+                let record: TopicRecord = parse(&text)?;
+                let pending = Pending { deleting: true, since_ms: now, record: record.clone() };
+                if !self.swap(topic, &text, "", &json(&pending)).await? {
+                    return Err(StoreError::Conflict);
+                }
+                record
+            }
+            // A deletion that was interrupted is finished.
+            None => match self.field(doing, self.keys.pending(), topic).await? {
+                Some(text) => match parse::<Pending>(&text)? {
+                    Pending { deleting: true, record, .. } => record,
+                    Pending { .. } => return Ok(false),
+                },
+                None => return Ok(false),
+            },
+        };
+        self.drop_shards(&record).await?;
+        self.swap(topic, "", "", "").await?;
+        Ok(true)
+    }
+
+    /// One UNLINK a shard: everything of it goes at once, and memory is freed in the background.
+    async fn drop_shards(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        let all: Vec<Shard> = shards(record).collect();
+        for part in all.chunks(SHARDS_AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for shard in part {
+                let mut unlink = redis::cmd("UNLINK");
+                self.keys.all(&mut unlink, shard);
+                pipeline.add_command(unlink);
+            }
+            let dropped: Result<Vec<Value>, _> = self.link.pipeline("drop", &pipeline).await;
+            dropped.map_err(|error| store_error("drop shards", None, error))?;
+        }
+        Ok(())
+    }
+}

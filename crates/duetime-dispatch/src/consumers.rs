@@ -10,10 +10,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settlement};
-use duetime_core::{ClaimAsk, Consumers, HandedOver, LeaseClass, Receipt, StoreError, TopicName};
+use duetime_core::{ClaimAsk, Consumers, HandedOver, LeaseClass, Receipt, StoreError, TopicName, Topics};
 use duetime_metrics::Event;
 use parking_lot::RwLock;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +23,9 @@ use crate::claimer::Answer;
 use crate::lane::Taken;
 use crate::pace::Pace;
 use crate::work::Work;
+
+/// A topic that was created is claimed from at the latest this long after.
+const TAKE_IN_WAIT: Duration = Duration::from_secs(1);
 
 /// How often a release is tried while the store does not answer.
 const RELEASE_TRIES: u32 = 5;
@@ -35,6 +38,9 @@ pub(crate) type Open = RwLock<std::collections::HashMap<TopicName, Work>>;
 pub(crate) struct EngineConsumers {
     pub(crate) open: Arc<Open>,
     pub(crate) pace: Pace,
+    pub(crate) topics: watch::Receiver<Arc<Topics>>,
+    /// Changes whenever the engine has taken in a change of the topics.
+    pub(crate) taken_in: watch::Receiver<()>,
     pub(crate) stop: CancellationToken,
     pub(crate) tracker: TaskTracker,
 }
@@ -51,7 +57,7 @@ impl Consumers for EngineConsumers {
             if self.stop.is_cancelled() {
                 return Ok(handed);
             }
-            let Some(work) = self.open.read().get(topic).cloned() else { return self.no_such(topic) };
+            let work = self.find(topic).await?;
             // One look tells what no hint has told yet; from then on the pace tells.
             if !looked && !work.lane.has_due() {
                 self.pace.look_at(&work.lane).await?;
@@ -80,13 +86,26 @@ impl Consumers for EngineConsumers {
 }
 
 impl EngineConsumers {
-    fn no_such(&self, topic: &TopicName) -> Result<Vec<HandedOver>, StoreError> {
-        if self.pace.lanes.read().contains_key(topic) {
-            return Err(StoreError::Setup(format!(
-                "topic {topic:?} has a sink; its messages go there and cannot be claimed"
-            )));
+    /// The topic, if consumers may claim from it. One that was created a moment ago is waited for.
+    async fn find(&self, topic: &TopicName) -> Result<Work, StoreError> {
+        let mut taken_in = self.taken_in.clone();
+        let until = Instant::now() + TAKE_IN_WAIT;
+        loop {
+            taken_in.mark_unchanged();
+            if let Some(work) = self.open.read().get(topic).cloned() {
+                return Ok(work);
+            }
+            let sink = self.topics.borrow().get(topic).map(|record| record.config.sink.is_some());
+            match sink {
+                None => return Err(StoreError::UnknownShard(topic.to_string())),
+                Some(true) => {
+                    let why = format!("topic {topic:?} has a sink; its messages go there and cannot be claimed");
+                    return Err(StoreError::Setup(why));
+                }
+                Some(false) if tokio::time::timeout_at(until, taken_in.changed()).await.is_ok_and(|ok| ok.is_ok()) => {}
+                Some(false) => return Err(StoreError::NotReady(topic.to_string())),
+            }
         }
-        Err(StoreError::UnknownShard(topic.to_string()))
     }
 
     /// Waits until `until` for a shard that is due and for leave to claim up to `max` from it.

@@ -134,8 +134,8 @@ impl Deliverer {
 
     /// The messages of the next call. A suspect has a call of its own, so that it takes nobody along.
     fn next_call(&mut self, late: &mut Vec<Held>) -> Option<Call> {
-        let sendable_until = Instant::now() + self.work.send_margin();
         let now = Instant::now();
+        let sendable_until = now + self.work.send_margin(self.throughput.call_time());
         let most = self.batch_max.min(self.queue.len());
         let mut call = Call {
             deliveries: Vec::with_capacity(most),
@@ -341,7 +341,8 @@ impl Deliverer {
             let count = self.queue.len() as u64;
             self.work.topic_meters.count(Event::Dead, count);
             if count > 0 {
-                warn!(topic = %self.work.record.name, dropped = count, "at-most-once messages were not sent in time and are gone");
+                let topic = &self.work.record.name;
+                warn!(%topic, dropped = count, "at-most-once messages were not sent in time and are gone");
             }
             return;
         }

@@ -71,9 +71,12 @@ impl Engine {
             meters: parts.meters.clone(),
             look: Arc::default(),
         };
+        let taken_in = watch::Sender::default();
         let consumers = Arc::new(EngineConsumers {
             open: Arc::default(),
             pace: pace.clone(),
+            topics: parts.topics.clone(),
+            taken_in: taken_in.subscribe(),
             stop: ends.stop.clone(),
             tracker: tracker.clone(),
         });
@@ -81,6 +84,7 @@ impl Engine {
             permits: Permits::new(&parts.config),
             config: Arc::new(parts.config.clone()),
             open: consumers.open.clone(),
+            taken_in,
             pace: pace.clone(),
             tracker: tracker.clone(),
             ends: ends.clone(),
@@ -155,6 +159,7 @@ struct Supervisor {
     config: Arc<DispatchConfig>,
     permits: Arc<Permits>,
     open: Arc<Open>,
+    taken_in: watch::Sender<()>,
     pace: Pace,
     tracker: TaskTracker,
     ends: Ends,
@@ -194,6 +199,7 @@ impl Supervisor {
             let indices = shards.remove(name).unwrap_or_default();
             self.run_topic(name, record, &indices);
         }
+        self.taken_in.send_replace(());
         self.tell_ownership(&topics).await;
         self.pace.look.notify_one();
     }

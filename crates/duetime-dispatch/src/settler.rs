@@ -199,7 +199,7 @@ impl Settler {
                 warn!(
                     topic = %work.record.name,
                     expired,
-                    "verdicts came after their claim had ended; is visibility_timeout longer than the slowest hand-over?"
+                    "verdicts came after their claim had ended: make visibility_timeout longer than the slowest call"
                 );
             }
         }

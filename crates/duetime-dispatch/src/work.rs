@@ -54,9 +54,12 @@ impl Work {
         self.record.config.delivery == DeliveryMode::AtMostOnce
     }
 
-    /// A message is only sent while its deadline is at least this far ahead.
-    pub(crate) fn send_margin(&self) -> Duration {
-        (self.record.config.visibility_timeout / 4).min(Duration::from_secs(5))
+    /// A message is only sent while its deadline is at least this far ahead: a part of the
+    /// visibility timeout, or what a call takes, going by the slow ones of late.
+    pub(crate) fn send_margin(&self, call_time: Duration) -> Duration {
+        let visibility = self.record.config.visibility_timeout;
+        let least = (visibility / 4).min(Duration::from_secs(5));
+        (call_time + self.settle_margin()).clamp(least, visibility / 4 * 3)
     }
 
     /// The end of a call is at least this long before the deadline, so that it can be settled.

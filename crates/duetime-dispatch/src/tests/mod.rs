@@ -1,1 +1,11 @@
-//! Tests of the whole engine.
+//! Tests of the whole engine on the reference store, in time that is moved.
+
+mod consumers;
+mod delivery;
+mod doubles;
+mod drain;
+mod house;
+mod idle;
+mod outage;
+mod store_outage;
+mod topics;

@@ -1,0 +1,288 @@
+//! Doubles named after their fault.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::ownership::Demand;
+use duetime_core::store::{
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
+};
+use duetime_core::{
+    Delivery, MessageId, OwnedShards, Ownership, Shard, Sink, SinkBinder, SinkRef, Store, StoreError, StoredMessage,
+    Timestamp, TopicName, TopicRecord, Verdict,
+};
+use duetime_testkit::MemStore;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{broadcast, watch};
+
+type Behaviour = Box<dyn Fn(Vec<Delivery>) -> BoxFuture<'static, Vec<Verdict>> + Send + Sync>;
+
+/// A sink that remembers what it was given and does what it is told.
+pub struct TestSink {
+    pub batch_max: usize,
+    pub calls_max: usize,
+    pub calls: Mutex<Vec<Vec<Delivery>>>,
+    pub at_once: AtomicUsize,
+    pub most_at_once: AtomicUsize,
+    behaviour: Mutex<Arc<Behaviour>>,
+}
+
+impl fmt::Debug for TestSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TestSink")
+    }
+}
+
+impl TestSink {
+    pub fn new(calls_max: usize, batch_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            batch_max,
+            calls_max,
+            calls: Mutex::default(),
+            at_once: AtomicUsize::new(0),
+            most_at_once: AtomicUsize::new(0),
+            behaviour: Mutex::new(Arc::new(each(|_| Verdict::Accepted))),
+        })
+    }
+
+    pub fn behave(&self, behaviour: Behaviour) {
+        *self.behaviour.lock() = Arc::new(behaviour);
+    }
+
+    /// Ids in the order they were handed over.
+    pub fn ids(&self) -> Vec<String> {
+        self.calls.lock().iter().flatten().map(|delivery| delivery.id.to_string()).collect()
+    }
+
+    /// How often each id was handed over.
+    pub fn times(&self) -> HashMap<String, usize> {
+        let mut times = HashMap::new();
+        for id in self.ids() {
+            *times.entry(id).or_default() += 1;
+        }
+        times
+    }
+}
+
+/// Says the same of each message of a call, whatever its company.
+pub fn each(verdict: impl Fn(&Delivery) -> Verdict + Send + Sync + 'static) -> Behaviour {
+    Box::new(move |batch| {
+        let verdicts = batch.iter().map(&verdict).collect();
+        Box::pin(async move { verdicts })
+    })
+}
+
+/// Accepts after a while.
+pub fn slow(by: Duration) -> Behaviour {
+    Box::new(move |batch| {
+        Box::pin(async move {
+            tokio::time::sleep(by).await;
+            vec![Verdict::Accepted; batch.len()]
+        })
+    })
+}
+
+/// Never answers.
+pub fn silent() -> Behaviour {
+    Box::new(|_| Box::pin(std::future::pending()))
+}
+
+/// Panics in the call.
+pub fn panicking() -> Behaviour {
+    Box::new(|_| Box::pin(async { panic!("a sink may have a bug") }))
+}
+
+pub fn unavailable() -> Verdict {
+    Verdict::Unavailable { reason: "connection refused".to_owned(), after: None }
+}
+
+pub fn retry() -> Verdict {
+    Verdict::Retry { reason: "500".to_owned(), after: None }
+}
+
+#[async_trait]
+impl Sink for TestSink {
+    fn kind(&self) -> &'static str {
+        "test"
+    }
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+    fn calls_max(&self) -> usize {
+        self.calls_max
+    }
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
+        self.calls.lock().push(batch.to_vec());
+        let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_at_once.fetch_max(now, Ordering::SeqCst);
+        let behaviour = self.behaviour.lock().clone();
+        let verdicts = behaviour(batch.to_vec()).await;
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        verdicts
+    }
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Binds names to the sinks it was given.
+#[derive(Debug, Default)]
+pub struct TestBinder(pub Mutex<HashMap<String, Arc<TestSink>>>);
+
+impl SinkBinder for TestBinder {
+    fn bind(&self, _: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, String> {
+        match self.0.lock().get(&sink.name) {
+            Some(found) => Ok(found.clone()),
+            None => Err(format!("no sink is named {:?}", sink.name)),
+        }
+    }
+}
+
+/// The reference store behind a wire that can be cut, slowed and counted.
+#[derive(Debug)]
+pub struct WiredStore {
+    pub mem: Arc<MemStore>,
+    pub calls: Mutex<HashMap<&'static str, usize>>,
+    /// Every call fails before it reaches the store.
+    pub away: AtomicBool,
+    /// So many claims are done and their answers are lost.
+    pub lose_claim_answers: AtomicUsize,
+    /// So many settlements are done and their answers are lost.
+    pub lose_settle_answers: AtomicUsize,
+    /// Every call takes so long.
+    pub delay: Mutex<Duration>,
+    /// Gives no hints.
+    pub deaf: AtomicBool,
+}
+
+impl WiredStore {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            mem: MemStore::new(),
+            calls: Mutex::default(),
+            away: AtomicBool::new(false),
+            lose_claim_answers: AtomicUsize::new(0),
+            lose_settle_answers: AtomicUsize::new(0),
+            delay: Mutex::default(),
+            deaf: AtomicBool::new(false),
+        })
+    }
+
+    /// Calls since the last time this was asked.
+    pub fn take_calls(&self) -> HashMap<&'static str, usize> {
+        std::mem::take(&mut *self.calls.lock())
+    }
+
+    async fn wire(&self, doing: &'static str) -> Result<(), StoreError> {
+        *self.calls.lock().entry(doing).or_default() += 1;
+        let delay = *self.delay.lock();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if self.away.load(Ordering::SeqCst) { Err(lost(doing)) } else { Ok(()) }
+    }
+}
+
+fn lost(doing: &'static str) -> StoreError {
+    StoreError::Unavailable { doing, source: "the wire is cut".into() }
+}
+
+fn takes_one(counter: &AtomicUsize) -> bool {
+    counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+#[async_trait]
+impl Store for WiredStore {
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        self.mem.topics().await
+    }
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        self.mem.put_topic(record, seen).await
+    }
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        self.mem.delete_topic(topic).await
+    }
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        self.mem.enqueue(shard, now, batch).await
+    }
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        self.mem.edit(shard, now, batch).await
+    }
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        self.mem.get(shard, ids).await
+    }
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.wire("claim").await?;
+        let claim = self.mem.claim(shard, now, request).await?;
+        if takes_one(&self.lose_claim_answers) { Err(lost("claim")) } else { Ok(claim) }
+    }
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.wire("settle").await?;
+        let settled = self.mem.settle(shard, now, batch).await?;
+        if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
+    }
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.mem.dead(shard, from, limit).await
+    }
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        self.mem.settle_dead(shard, now, ids, action).await
+    }
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        self.wire("survey").await?;
+        self.mem.survey(shards, now).await
+    }
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.wire("heads").await?;
+        self.mem.heads(shards).await
+    }
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.mem.forecast(shards, edges).await
+    }
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        if self.deaf.load(Ordering::SeqCst) { broadcast::channel(1).1 } else { self.mem.wakeups() }
+    }
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.mem.ready().await
+    }
+}
+
+/// Ownership that does what the test says.
+#[derive(Debug, Default)]
+pub struct HandedOwnership {
+    pub owned: watch::Sender<Arc<OwnedShards>>,
+    pub settled: Mutex<Vec<u32>>,
+}
+
+impl HandedOwnership {
+    /// Owns exactly these shards from now on.
+    pub fn hand(&self, topic: &TopicName, indices: &[u32]) {
+        let owned = indices.iter().map(|index| (topic.clone(), *index)).collect();
+        self.owned.send_replace(Arc::new(OwnedShards(owned)));
+    }
+}
+
+#[async_trait]
+impl Ownership for HandedOwnership {
+    fn mode(&self) -> &'static str {
+        "handed"
+    }
+    async fn demand(&self, _: Demand) {}
+    fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
+        self.owned.subscribe()
+    }
+    async fn settled(&self, _: &TopicName, index: u32) {
+        self.settled.lock().push(index);
+    }
+    async fn leave(&self) {}
+}

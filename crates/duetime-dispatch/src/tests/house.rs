@@ -1,0 +1,189 @@
+//! A node in a test: reference store, engine, one sink, and time that is moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use duetime_core::store::{DeadPage, Enqueue, Survey};
+use duetime_core::{
+    Clock, Due, Headers, MessageId, Nonce, OnConflict, Ownership, SinkRef, Store, StoredMessage, Timestamp,
+    TopicConfig, TopicName, TopicRecord, Topics,
+};
+use duetime_metrics::{Meters, TopicMeters};
+use duetime_ownership::Solo;
+use duetime_testkit::TokioClock;
+use tokio::sync::watch;
+
+use super::doubles::{TestBinder, TestSink, WiredStore};
+use crate::{DispatchConfig, Engine, EngineParts};
+
+pub const TOPIC: &str = "orders";
+const START: Timestamp = Timestamp::from_millis(1_763_700_000_000);
+
+pub struct House {
+    pub store: Arc<WiredStore>,
+    pub sink: Arc<TestSink>,
+    pub binder: Arc<TestBinder>,
+    pub clock: Arc<TokioClock>,
+    pub meters: Arc<Meters>,
+    pub topics: watch::Sender<Arc<Topics>>,
+    pub engine: Engine,
+}
+
+/// A topic that hands over to the test's sink.
+pub fn with_sink() -> TopicConfig {
+    let sink = SinkRef { name: "test".to_owned(), settings: serde_json::Map::default() };
+    let shards = duetime_core::ShardCount::Fixed(2);
+    TopicConfig { sink: Some(sink), shards, ..TopicConfig::default() }
+}
+
+/// A topic that consumers claim from.
+pub fn without_sink() -> TopicConfig {
+    TopicConfig { sink: None, ..with_sink() }
+}
+
+pub fn name() -> TopicName {
+    TopicName::new(TOPIC).unwrap()
+}
+
+impl House {
+    pub async fn new(config: TopicConfig) -> Self {
+        Self::with(config, TestSink::new(4, 16), DispatchConfig::default()).await
+    }
+
+    pub async fn with(config: TopicConfig, sink: Arc<TestSink>, dispatch: DispatchConfig) -> Self {
+        let store = WiredStore::new();
+        let house = Self::on(store, sink, dispatch);
+        house.set_topic(config).await;
+        house.pass(Duration::from_millis(1)).await;
+        house
+    }
+
+    pub fn on(store: Arc<WiredStore>, sink: Arc<TestSink>, config: DispatchConfig) -> Self {
+        let meters = Arc::new(Meters::new());
+        let solo = Solo::new(meters.clone());
+        Self::owning(store, sink, config, meters, solo)
+    }
+
+    pub fn owning(
+        store: Arc<WiredStore>,
+        sink: Arc<TestSink>,
+        config: DispatchConfig,
+        meters: Arc<Meters>,
+        ownership: Arc<dyn Ownership>,
+    ) -> Self {
+        let clock = TokioClock::at(START);
+        let binder = Arc::new(TestBinder::default());
+        binder.0.lock().insert("test".to_owned(), sink.clone());
+        let (topics, watched) = watch::channel(Arc::new(Topics::new()));
+        let engine = Engine::start(EngineParts {
+            store: store.clone(),
+            topics: watched,
+            owned: ownership.owned(),
+            ownership,
+            sinks: binder.clone(),
+            clock: clock.clone(),
+            meters: meters.clone(),
+            config,
+        });
+        Self { store, sink, binder, clock, meters, topics, engine }
+    }
+
+    /// Creates or changes the topic and tells the engine.
+    pub async fn set_topic(&self, config: TopicConfig) {
+        let there = self.store.topics().await.unwrap().into_iter().find(|record| record.name == name());
+        let record = match there.clone() {
+            Some(there) => TopicRecord { config, version: there.version + 1, ..there },
+            None => TopicRecord::new(name(), config, 1, "0123456789abcdef".to_owned(), self.clock.now()),
+        };
+        self.store.put_topic(&record, there.map(|there| there.version)).await.unwrap();
+        self.tell().await;
+    }
+
+    /// Tells the engine what topics there are.
+    pub async fn tell(&self) {
+        let topics = self.store.topics().await.unwrap();
+        let topics = topics.into_iter().map(|record| (record.name.clone(), Arc::new(record))).collect();
+        self.topics.send_replace(Arc::new(topics));
+    }
+
+    pub async fn record(&self) -> TopicRecord {
+        self.store.topics().await.unwrap().into_iter().find(|record| record.name == name()).unwrap()
+    }
+
+    /// Schedules one message, due after `delay`.
+    pub async fn put(&self, id: &str, delay: Duration) {
+        self.put_all(&[id.to_owned()], delay).await;
+    }
+
+    pub async fn put_all(&self, ids: &[String], delay: Duration) {
+        let record = self.record().await;
+        let due = Due::At(self.clock.now().plus(delay));
+        for id in ids {
+            let id = MessageId::new(id).unwrap();
+            let shard = record.routing.home(&record.name, &id);
+            let item = Enqueue {
+                id,
+                due,
+                headers: Headers::default(),
+                payload: Bytes::from_static(b"hello"),
+                on_conflict: OnConflict::Reject,
+                nonce: Nonce(rand::random()),
+            };
+            self.store.enqueue(&shard, self.clock.now(), &[item]).await.unwrap();
+        }
+    }
+
+    /// Lets time go by.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    pub async fn get(&self, id: &str) -> Option<StoredMessage> {
+        let record = self.record().await;
+        let id = MessageId::new(id).unwrap();
+        let shard = record.routing.home(&record.name, &id);
+        self.store.get(&shard, &[id]).await.unwrap().remove(0)
+    }
+
+    /// Counts over all shards.
+    pub async fn survey(&self) -> Survey {
+        let record = self.record().await;
+        let shards: Vec<_> = record.routing.all(&record.name).collect();
+        let mut sum = Survey::default();
+        for survey in self.store.mem.survey(&shards, self.clock.now()).await.unwrap() {
+            sum.scheduled += survey.scheduled;
+            sum.due += survey.due;
+            sum.in_flight += survey.in_flight;
+            sum.dead += survey.dead;
+        }
+        sum
+    }
+
+    /// All dead letters with their reasons.
+    pub async fn dead(&self) -> Vec<(String, u8, String)> {
+        let record = self.record().await;
+        let mut all = Vec::new();
+        for shard in record.routing.all(&record.name) {
+            let DeadPage { messages, .. } = self.store.dead(&shard, None, 256).await.unwrap();
+            all.extend(messages.into_iter().map(|m| (m.id.to_string(), m.attempts, m.death.unwrap().reason)));
+        }
+        all
+    }
+
+    pub fn counts(&self) -> Arc<TopicMeters> {
+        self.meters.topic(&name())
+    }
+}
+
+pub fn ids(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{prefix}-{n}")).collect()
+}
+
+pub fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}

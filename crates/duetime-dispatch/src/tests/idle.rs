@@ -1,0 +1,78 @@
+//! What an idle node costs, and how it still notices everything.
+
+use std::sync::atomic::Ordering;
+
+use duetime_core::store::Edit;
+use duetime_core::{MessageId, Store};
+
+use super::doubles::{TestSink, WiredStore};
+use super::house::{House, ids, ms, secs, with_sink};
+use crate::DispatchConfig;
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_node_calls_the_store_at_most_once_a_second_for_all_its_shards() {
+    let house = House::new(with_sink()).await;
+    house.put_all(&ids("far", 100), secs(86_400)).await;
+    house.pass(secs(2)).await;
+    house.store.take_calls();
+    house.pass(secs(60)).await;
+    let calls = house.store.take_calls();
+    let all: usize = calls.values().sum();
+    assert!((59..=61).contains(&all), "{calls:?}");
+    assert_eq!(calls.get("claim"), None);
+    assert!((11..=13).contains(&calls["survey"]), "the gauges are the look of that second: {calls:?}");
+    assert_eq!(house.counts().scheduled.get(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_due_in_the_middle_of_nowhere_costs_one_claim() {
+    let house = House::new(with_sink()).await;
+    house.put("o-1", ms(30_500)).await;
+    house.pass(secs(29)).await;
+    house.store.take_calls();
+    house.pass(ms(2_000)).await;
+    assert_eq!(house.sink.ids(), ["o-1"]);
+    let calls = house.store.take_calls();
+    assert_eq!((calls["claim"], calls["settle"]), (1, 1), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_hint_a_message_is_found_by_the_look_of_the_next_second() {
+    let store = WiredStore::new();
+    store.deaf.store(true, Ordering::SeqCst);
+    let house = House::on(store, TestSink::new(4, 16), DispatchConfig::default());
+    house.set_topic(with_sink()).await;
+    house.pass(ms(2_300)).await;
+    house.put("now", ms(0)).await;
+    house.put("in-a-while", ms(5_000)).await;
+    house.pass(ms(1_010)).await;
+    assert_eq!(house.sink.ids(), ["now"]);
+    house.pass(ms(3_985)).await;
+    assert_eq!(house.sink.ids().len(), 1);
+    house.pass(ms(10)).await;
+    assert_eq!(house.sink.ids().len(), 2, "at its millisecond, for a look told it in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_head_wakes_the_node_before_its_next_look() {
+    let house = House::new(with_sink()).await;
+    house.put("late", secs(100)).await;
+    house.pass(ms(10_100)).await;
+    house.put("soon", ms(50)).await;
+    house.pass(ms(54)).await;
+    assert_eq!(house.sink.ids(), ["soon"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_head_costs_no_claim() {
+    let house = House::new(with_sink()).await;
+    house.put("o-1", secs(10)).await;
+    house.pass(secs(5)).await;
+    let record = house.record().await;
+    let id = MessageId::new("o-1").unwrap();
+    let shard = record.routing.home(&record.name, &id);
+    house.store.mem.edit(&shard, duetime_core::Clock::now(&*house.clock), &[Edit::Cancel(id)]).await.unwrap();
+    house.store.take_calls();
+    house.pass(secs(20)).await;
+    assert_eq!(house.store.take_calls().get("claim"), None);
+}

@@ -1,0 +1,132 @@
+//! A sink that is down: the breaker.
+
+use duetime_core::{RetryPolicy, TopicConfig, Verdict};
+
+use super::doubles::{TestSink, each, retry, silent, slow, unavailable};
+use super::house::{House, ids, ms, secs, with_sink};
+use crate::DispatchConfig;
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_s_outage_burns_no_attempt_and_everything_comes_after_it() {
+    let house = House::new(with_sink()).await;
+    house.sink.behave(each(|_| unavailable()));
+    house.put_all(&ids("o", 200), ms(0)).await;
+    house.pass(secs(3_600)).await;
+    assert_eq!(house.counts().breaker_open.get(), 1);
+    let calls = house.sink.calls.lock().len();
+    assert!(calls < 150, "{calls} calls in an hour to a sink that is down");
+    assert_eq!(house.survey().await.in_flight, 0, "what was held is given back");
+    for id in ids("o", 200) {
+        assert_eq!(house.get(&id).await.unwrap().attempts, 0);
+    }
+    house.sink.calls.lock().clear();
+    house.sink.behave(each(|_| Verdict::Accepted));
+    house.pass(secs(35)).await;
+    assert_eq!(house.counts().breaker_open.get(), 0);
+    assert_eq!(house.sink.times().len(), 200);
+    assert!(house.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
+    assert_eq!(house.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_without_an_answer_costs_no_more_than_the_calls_that_open_the_breaker() {
+    let policy = RetryPolicy { max_attempts: 4, ..RetryPolicy::default() };
+    let config = TopicConfig { retry: policy, visibility_timeout: secs(10), ..with_sink() };
+    let house = House::new(config).await;
+    house.sink.behave(silent());
+    house.put_all(&ids("o", 8), ms(0)).await;
+    house.pass(secs(3_600)).await;
+    assert_eq!(house.counts().breaker_open.get(), 1);
+    assert_eq!(house.dead().await, []);
+    house.sink.behave(each(|_| Verdict::Accepted));
+    house.pass(secs(60)).await;
+    assert_eq!(house.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_poison_message_cannot_keep_the_breaker_open() {
+    let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
+    let sink = TestSink::new(4, 1);
+    let house = House::with(TopicConfig { retry: policy, ..with_sink() }, sink, DispatchConfig::default()).await;
+    house.sink.behave(each(
+        |delivery| {
+            if delivery.id.as_str() == "poison" { unavailable() } else { Verdict::Accepted }
+        },
+    ));
+    house.put("poison", ms(0)).await;
+    for round in 0..60 {
+        house.put_all(&ids(&format!("good-{round}"), 10), ms(0)).await;
+        house.pass(secs(1)).await;
+    }
+    house.pass(secs(30)).await;
+    let good = house.sink.times().keys().filter(|id| id.starts_with("good")).count();
+    assert_eq!(good, 600);
+    let dead = house.dead().await;
+    assert_eq!(dead.len(), 1, "the poison message used up its attempts");
+    assert_eq!(dead[0].0, "poison");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unavailable_beside_accepted_in_one_call_is_the_message_s_own_matter() {
+    let house = House::new(with_sink()).await;
+    house.sink.behave(each(|delivery| {
+        if delivery.id.as_str() == "o-3" && delivery.attempt == 1 { unavailable() } else { Verdict::Accepted }
+    }));
+    let record = house.record().await;
+    let same_shard: Vec<String> = ids("o", 200)
+        .into_iter()
+        .filter(|id| {
+            let id = duetime_core::MessageId::new(id).unwrap();
+            record.routing.home(&record.name, &id).index
+                == record.routing.home(&record.name, &duetime_core::MessageId::new("o-3").unwrap()).index
+        })
+        .take(10)
+        .collect();
+    assert!(same_shard.contains(&"o-3".to_owned()));
+    house.put_all(&same_shard, secs(1)).await;
+    house.pass(ms(1_100)).await;
+    assert_eq!(house.counts().breaker_open.get(), 0);
+    assert_eq!(house.get("o-3").await.unwrap().attempts, 1, "it cost an attempt");
+    house.pass(secs(2)).await;
+    assert_eq!(house.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_asks_for_a_pause_is_left_alone_that_long() {
+    let house = House::new(with_sink()).await;
+    house.sink.behave(each(|_| Verdict::Unavailable { reason: "503".to_owned(), after: Some(secs(120)) }));
+    house.put_all(&ids("o", 10), ms(0)).await;
+    house.pass(secs(1)).await;
+    let calls = house.sink.calls.lock().len();
+    house.sink.behave(each(|_| Verdict::Accepted));
+    house.pass(secs(117)).await;
+    assert_eq!(house.sink.calls.lock().len(), calls);
+    house.pass(secs(4)).await;
+    assert_eq!(house.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_fail_by_themselves_do_not_open_the_breaker() {
+    let house = House::new(with_sink()).await;
+    house.sink.behave(each(|_| retry()));
+    house.put_all(&ids("o", 100), ms(0)).await;
+    house.pass(secs(10)).await;
+    assert_eq!(house.counts().breaker_open.get(), 0);
+    assert!(house.sink.ids().len() > 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_breaker_is_open_the_store_is_left_alone() {
+    let house = House::new(with_sink()).await;
+    house.sink.behave(each(|_| unavailable()));
+    house.put_all(&ids("o", 50), ms(0)).await;
+    house.pass(secs(120)).await;
+    house.store.take_calls();
+    house.pass(secs(60)).await;
+    let calls = house.store.take_calls();
+    assert!(calls["claim"] <= 3 && calls["settle"] <= 6, "{calls:?}");
+    // A slow recovery is a recovery.
+    house.sink.behave(slow(secs(2)));
+    house.pass(secs(60)).await;
+    assert_eq!(house.survey().await, Default::default());
+}

@@ -1,0 +1,127 @@
+//! Topics that come, change and go while the node runs.
+
+use std::sync::Arc;
+
+use duetime_core::{MessageId, SinkRef, Store, TopicConfig, Topics};
+use duetime_metrics::Meters;
+
+use super::doubles::{HandedOwnership, TestSink, WiredStore, slow};
+use super::house::{House, ids, ms, name, secs, with_sink, without_sink};
+use crate::DispatchConfig;
+
+fn to_sink(sink: &str) -> TopicConfig {
+    let sink = SinkRef { name: sink.to_owned(), settings: serde_json::Map::default() };
+    TopicConfig { sink: Some(sink), ..with_sink() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_whose_sink_is_unknown_waits_and_goes_on_once_the_sink_is_named_right() {
+    let house = House::new(to_sink("tset")).await;
+    house.put_all(&ids("o", 10), ms(0)).await;
+    house.pass(secs(10)).await;
+    assert_eq!(house.survey().await.scheduled, 10);
+    house.set_topic(to_sink("test")).await;
+    house.pass(secs(1)).await;
+    assert_eq!(house.sink.times().len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_with_another_sink_hands_over_to_that_one_from_then_on() {
+    let house = House::new(with_sink()).await;
+    let second = TestSink::new(1, 1);
+    house.binder.0.lock().insert("second".to_owned(), second.clone());
+    house.sink.behave(slow(secs(2)));
+    house.put_all(&ids("a", 4), ms(0)).await;
+    house.pass(ms(500)).await;
+    house.set_topic(to_sink("second")).await;
+    house.put_all(&ids("b", 4), ms(0)).await;
+    house.pass(secs(5)).await;
+    assert_eq!((house.sink.times().len(), second.times().len()), (4, 4));
+    assert_eq!(house.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_loses_its_sink_is_open_to_consumers() {
+    let house = House::new(with_sink()).await;
+    house.set_topic(without_sink()).await;
+    house.put("o-1", ms(100)).await;
+    let ask = duetime_core::ClaimAsk { max: 1, wait: secs(5), visibility: None };
+    let handed = house.engine.consumers().claim(&name(), ask).await.unwrap();
+    assert_eq!(handed.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_topic_ends_and_can_be_created_anew() {
+    let house = House::new(with_sink()).await;
+    house.put_all(&ids("o", 10), secs(5)).await;
+    house.store.delete_topic(&name()).await.unwrap();
+    house.topics.send_replace(Arc::new(Topics::new()));
+    house.pass(secs(10)).await;
+    house.store.take_calls();
+    house.pass(secs(10)).await;
+    assert_eq!(house.store.take_calls().values().sum::<usize>(), 0, "nothing is owned, nothing is asked");
+    assert!(!house.meters.render().contains("topic=\"orders\""));
+    house.set_topic(with_sink()).await;
+    house.put_all(&ids("p", 10), ms(10)).await;
+    house.pass(secs(1)).await;
+    assert_eq!(house.sink.times().len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_deleted_behind_the_node_s_back_asks_for_fresh_topics_and_does_not_disturb_the_others() {
+    let house = House::new(with_sink()).await;
+    house.put_all(&ids("o", 10), ms(500)).await;
+    house.pass(ms(100)).await;
+    house.store.delete_topic(&name()).await.unwrap();
+    let stale = house.engine.stale_topics();
+    tokio::time::timeout(secs(5), stale.notified()).await.expect("the node asks for fresh topics");
+    house.tell().await;
+    house.pass(secs(5)).await;
+    assert_eq!(house.sink.times().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gauges_show_what_there_is() {
+    let house = House::new(with_sink()).await;
+    house.sink.behave(slow(secs(20)));
+    house.put_all(&ids("soon", 3), ms(0)).await;
+    house.put_all(&ids("later", 5), secs(1_000)).await;
+    house.pass(secs(11)).await;
+    let counts = house.counts();
+    assert_eq!((counts.scheduled.get(), counts.in_flight.get(), counts.due.get()), (5, 3, 0));
+    assert_eq!((counts.shards.get(), counts.shards_owned.get()), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_given_up_is_claimed_from_no_more_and_told_once_all_of_it_is_settled() {
+    let ownership = Arc::new(HandedOwnership::default());
+    let (store, sink, meters) = (WiredStore::new(), TestSink::new(4, 16), Arc::new(Meters::new()));
+    let house = House::owning(store, sink, DispatchConfig::default(), meters, ownership.clone());
+    house.set_topic(with_sink()).await;
+    ownership.hand(&name(), &[0, 1]);
+    house.pass(ms(10)).await;
+    house.sink.behave(slow(secs(3)));
+    house.put_all(&ids("a", 20), ms(0)).await;
+    house.pass(secs(1)).await;
+    ownership.hand(&name(), &[1]);
+    house.pass(secs(1)).await;
+    assert_eq!(*ownership.settled.lock(), [0; 0], "calls of shard 0 are under way");
+    house.put_all(&ids("b", 20), ms(0)).await;
+    house.pass(secs(20)).await;
+    assert_eq!(*ownership.settled.lock(), [0]);
+    let record = house.record().await;
+    let of_one =
+        ids("b", 20).iter().filter(|id| record.routing.home(&name(), &MessageId::new(id).unwrap()).index == 1).count();
+    assert_eq!(house.sink.times().len(), 20 + of_one);
+    ownership.hand(&name(), &[0, 1]);
+    house.pass(secs(5)).await;
+    assert_eq!(house.sink.times().len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_may_ask_for_a_topic_the_moment_it_is_created() {
+    let house = House::new(with_sink()).await;
+    house.set_topic(without_sink()).await;
+    let ask = duetime_core::ClaimAsk { max: 1, wait: ms(0), visibility: None };
+    assert!(house.engine.consumers().claim(&name(), ask).await.is_ok());
+}

@@ -1,0 +1,1 @@
+//! A webhook that answers as each test wants.

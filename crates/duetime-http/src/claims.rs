@@ -1,0 +1,257 @@
+//! Consumers: claim what is due, then ack, nack or extend by receipts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
+use duetime_core::topic::check_visibility;
+use duetime_core::units::check_delay;
+use duetime_core::{ClaimAsk, Receipt, TopicName, units};
+use duetime_router::{SettleAnswer, SettleAsk};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::{self, BODY_BYTES_MAX};
+use crate::doc;
+use crate::fields;
+use crate::path::Topic;
+use crate::problem::{Problem, Refusal};
+use crate::results::{Results, Style};
+use crate::view::{HeadersView, OutcomeView, PayloadView};
+
+/// Largest body of a claim: a few small fields.
+const CLAIM_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// A duration as users write it.
+#[derive(Clone, Copy, Deserialize)]
+struct Span(#[serde(with = "units::duration")] Duration);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClaimIn {
+    max: u64,
+    wait: Option<Span>,
+    visibility_timeout: Option<Span>,
+}
+
+impl Default for ClaimIn {
+    fn default() -> Self {
+        Self { max: 1, wait: None, visibility_timeout: None }
+    }
+}
+
+impl ClaimIn {
+    fn checked(&self) -> Result<ClaimAsk, Problem> {
+        let max =
+            usize::try_from(self.max).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
+                Problem::bad("invalid_value", format!("max is {}; give 1 to {BATCH_ITEMS_MAX}", self.max)).at("max")
+            })?;
+        let wait = self.wait.map_or(Duration::ZERO, |span| span.0);
+        if wait > CLAIM_WAIT_MAX {
+            let detail = format!("wait is longer than {} s; wait less and claim again", CLAIM_WAIT_MAX.as_secs());
+            return Err(Problem::bad("invalid_value", detail).at("wait"));
+        }
+        Ok(ClaimAsk { max, wait, visibility: visibility(self.visibility_timeout)? })
+    }
+}
+
+fn visibility(asked: Option<Span>) -> Result<Option<Duration>, Problem> {
+    asked
+        .map(|span| check_visibility(span.0))
+        .transpose()
+        .map_err(|error| Problem::bad("invalid_value", error).at("visibility_timeout"))
+}
+
+/// A claimed message. Settle it with its receipt before its visibility timeout ends.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ClaimedView<'a> {
+    #[schema(value_type = String)]
+    id: &'a str,
+    #[serde(flatten)]
+    payload: PayloadView<'a>,
+    #[schema(value_type = std::collections::HashMap<String, String>)]
+    headers: HeadersView<'a>,
+    /// The due time it was given, milliseconds since the Unix epoch.
+    due_at: i64,
+    /// Which attempt this is, from 1.
+    attempt: u8,
+    receipt: String,
+}
+
+/// What was claimed; empty: nothing fell due in time.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ClaimedViews<'a> {
+    messages: Vec<ClaimedView<'a>>,
+}
+
+/// Claim due messages
+///
+/// Waits up to `wait` (60 s at most) for something to fall due. What is claimed stays hidden from
+/// others for the visibility timeout.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/claim", tag = "consumers", operation_id = "claim",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = Option<doc::ClaimSchema>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "What is due", body = ClaimedViews),
+        (status = 409, description = "The topic has a sink", body = Problem,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn claim(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, CLAIM_BODY_BYTES_MAX).await?;
+    let ask = fields::read::<ClaimIn>(&bytes)?.checked()?;
+    let record = app.router.topic(&topic).await?;
+    if let Some(sink) = &record.config.sink {
+        let detail = format!(
+            "messages of topic {topic:?} are handed to the sink {:?}; to claim them instead, set its sink to null",
+            sink.name
+        );
+        return Err(Problem::new(StatusCode::CONFLICT, "topic_has_sink", detail));
+    }
+    let given = tokio::select! {
+        biased;
+        given = app.consumers.claim(&topic, ask) => given?,
+        () = app.draining.cancelled(), if !ask.wait.is_zero() => Vec::new(),
+    };
+    let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
+    let messages = claimed.map(|(shard, message)| ClaimedView {
+        id: message.id.as_str(),
+        payload: PayloadView::from(&message.payload[..]),
+        headers: HeadersView(&message.headers),
+        due_at: message.due_at.as_millis(),
+        attempt: message.attempt,
+        receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
+    });
+    Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AckIn {
+    receipts: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NackIn {
+    receipts: Vec<String>,
+    #[serde(default)]
+    delay: Option<Span>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExtendIn {
+    receipts: Vec<String>,
+    #[serde(default)]
+    visibility_timeout: Option<Span>,
+}
+
+async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAsk) -> Result<Response, Problem> {
+    app.router.topic(topic).await?;
+    let read: Vec<Result<Receipt, Refusal>> = receipts
+        .iter()
+        .map(|text| Receipt::parse(topic, text).map_err(|error| Refusal::new("invalid_receipt", error).at("receipts")))
+        .collect();
+    let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask)).collect();
+    let mut answers = app.router.settle(topic, asks).await.into_iter();
+    let mut results = Results::new(Style::Object);
+    for receipt in &read {
+        let receipt = match receipt {
+            Ok(receipt) => receipt,
+            Err(refusal) => {
+                results.refused(None, refusal, None);
+                continue;
+            }
+        };
+        let id = Some(receipt.id.as_str());
+        match answers.next().expect("one answer for each") {
+            Ok(SettleAnswer::Ok) => results.item(&OutcomeView::word(id, "ok")),
+            Ok(SettleAnswer::Expired) => results.item(&OutcomeView::word(id, "expired")),
+            Ok(SettleAnswer::Extended(fresh)) => {
+                results.item(&OutcomeView { receipt: Some(fresh.to_string()), ..OutcomeView::word(id, "ok") });
+            }
+            Err(error) => results.refused(id, &Refusal::from(&error), None),
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, "application/json")], results.finish()).into_response())
+}
+
+async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
+    body::json_only(headers)?;
+    let bytes = body::whole(body, headers, BODY_BYTES_MAX).await?;
+    Ok(fields::read(&bytes)?)
+}
+
+/// Ack: done
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = doc::ReceiptsSchema, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`", body = doc::Outcomes))
+)]
+pub(crate) async fn ack(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let ask: AckIn = read_body(&headers, body).await?;
+    settle(&app, &topic, &ask.receipts, SettleAsk::Ack).await
+}
+
+/// Nack: try again later
+///
+/// After `delay`, or after the topic's own backoff. A message whose attempts are used up becomes a
+/// dead letter.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = doc::NackSchema, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`", body = doc::Outcomes))
+)]
+pub(crate) async fn nack(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let ask: NackIn = read_body(&headers, body).await?;
+    let delay = ask.delay.map(|span| check_delay(span.0)).transpose();
+    let delay = delay.map_err(|error| Problem::bad("invalid_value", error).at("delay"))?;
+    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay)).await
+}
+
+/// Extend: I need more time
+///
+/// The visibility timeout begins anew; answers new receipts, and the old ones end.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = doc::ExtendSchema, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `expired`",
+        body = doc::Outcomes))
+)]
+pub(crate) async fn extend(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let ask: ExtendIn = read_body(&headers, body).await?;
+    let visibility = visibility(ask.visibility_timeout)?;
+    settle(&app, &topic, &ask.receipts, SettleAsk::Extend(visibility)).await
+}

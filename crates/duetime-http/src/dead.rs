@@ -1,0 +1,201 @@
+//! Dead letters: paged, redriven, purged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use duetime_core::TopicName;
+use duetime_core::store::DeadAction;
+use duetime_router::DeadCursor;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::{self, BODY_BYTES_MAX};
+use crate::doc;
+use crate::fields;
+use crate::messages::read_id;
+use crate::path::{Query, Topic};
+use crate::problem::{Problem, Refusal};
+use crate::view::MessageView;
+
+/// Dead letters on one page, unless asked for otherwise.
+const PAGE: usize = 50;
+/// Most on one page.
+const PAGE_MAX: usize = 500;
+/// A request that redrives or purges all answers after so long, and says whether any are left.
+const SWEEP_MAX: Duration = Duration::from_secs(20);
+
+fn show_cursor(cursor: DeadCursor) -> String {
+    let mut bytes = cursor.shard.to_be_bytes().to_vec();
+    bytes.extend(cursor.from.map(i64::to_be_bytes).into_iter().flatten());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn read_cursor(text: &str) -> Result<Option<DeadCursor>, String> {
+    let help = || "not a cursor; give back `next` of the page before, exactly".to_owned();
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| help())?;
+    let (shard, from) = bytes.split_first_chunk::<4>().ok_or_else(help)?;
+    let from = match from.len() {
+        0 => None,
+        8 => Some(i64::from_be_bytes(from.try_into().expect("eight bytes"))),
+        _ => return Err(help()),
+    };
+    Ok(Some(DeadCursor { shard: u32::from_be_bytes(*shard), from }))
+}
+
+fn read_limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit));
+    limit.ok_or_else(|| format!("give 1 to {PAGE_MAX}"))
+}
+
+/// One page of dead letters.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadView<'a> {
+    /// Shard by shard, oldest first in each.
+    messages: Vec<MessageView<'a>>,
+    /// Give it as `cursor` to get the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
+}
+
+/// List dead letters
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "list_dead",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("limit" = inline(Option<usize>), Query, description = "Most on this page", minimum = 1, maximum = 500),
+        ("cursor" = inline(Option<String>), Query, description = "`next` of the page before"),
+    ),
+    responses((status = 200, description = "One page", body = DeadView))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::read(query.as_deref(), &["limit", "cursor"])?;
+    let limit = query.get("limit", PAGE, read_limit)?;
+    let cursor = query.get("cursor", None, read_cursor)?;
+    let page = app.router.dead(&topic, cursor, limit).await?;
+    let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard)).collect();
+    Ok(Json(DeadView { messages, next: page.next.map(show_cursor) }).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeadIn<'a> {
+    #[serde(borrow, default)]
+    ids: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    all: bool,
+}
+
+/// What became of one dead letter.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadOutcome {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    id: Option<String>,
+    /// `redriven`, `purged`, `unknown` (not a dead letter) or `refused` (not an id).
+    outcome: &'static str,
+    /// Why an id was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    detail: Option<String>,
+}
+
+/// What was done.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadDone {
+    /// How many dead letters.
+    done: u64,
+    /// `all` took long and some are left: send the same request again.
+    more: bool,
+    /// An outcome for each of `ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    results: Option<Vec<DeadOutcome>>,
+}
+
+async fn act(
+    app: &App,
+    topic: &TopicName,
+    headers: &HeaderMap,
+    body: Body,
+    action: DeadAction,
+) -> Result<Response, Problem> {
+    body::json_only(headers)?;
+    let bytes = body::whole(body, headers, BODY_BYTES_MAX).await?;
+    let ask: DeadIn<'_> = serde_json::from_slice(if bytes.is_empty() { b"{}" } else { &bytes })
+        .map_err(|error| fields::refuse(&error))?;
+    let word = match action {
+        DeadAction::Redrive => "redriven",
+        DeadAction::Purge => "purged",
+    };
+    let done = match (ask.ids, ask.all) {
+        (None, true) => {
+            let sweep = app.router.sweep_dead(topic, action, SWEEP_MAX).await?;
+            DeadDone { done: sweep.done, more: sweep.more, results: None }
+        }
+        (Some(raw), false) => {
+            let ids: Vec<Result<_, Refusal>> = raw.into_iter().map(read_id).collect();
+            let good: Vec<_> = ids.iter().flatten().cloned().collect();
+            let answers = app.router.settle_dead(topic, &good, action).await?;
+            let count = answers.iter().filter(|done| **done).count() as u64;
+            let mut answers = answers.into_iter();
+            let outcome = |id: Result<duetime_core::MessageId, Refusal>| match id {
+                Err(refusal) => DeadOutcome { id: None, outcome: "refused", detail: Some(refusal.detail) },
+                Ok(id) => {
+                    let outcome = if answers.next().expect("one answer for each") { word } else { "unknown" };
+                    DeadOutcome { id: Some(id.as_str().to_owned()), outcome, detail: None }
+                }
+            };
+            DeadDone { done: count, more: false, results: Some(ids.into_iter().map(outcome).collect()) }
+        }
+        _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}")),
+    };
+    Ok(Json(done).into_response())
+}
+
+/// Redrive dead letters
+///
+/// They are due at once, with all their attempts given back.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/dead/redrive", tag = "dead letters", operation_id = "redrive_dead",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = doc::DeadSchema, content_type = "application/json"),
+    responses((status = 200, description = "What was redriven", body = DeadDone))
+)]
+pub(crate) async fn redrive(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    act(&app, &topic, &headers, body, DeadAction::Redrive).await
+}
+
+/// Purge dead letters
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "purge_dead",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = doc::DeadSchema, content_type = "application/json"),
+    responses((status = 200, description = "What was purged", body = DeadDone))
+)]
+pub(crate) async fn purge(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    act(&app, &topic, &headers, body, DeadAction::Purge).await
+}

@@ -1,0 +1,277 @@
+//! `POST /v1/topics/{topic}/messages`: one message, an array, or NDJSON of any length.
+//!
+//! One bad message never takes others along. A stream is read, enqueued and answered batch by
+//! batch, so neither its length nor its answer's is ever held in memory.
+
+use std::sync::Arc;
+
+use axum::body::{Body, BodyDataStream};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use duetime_core::store::{Enqueue, EnqueueOutcome};
+use duetime_core::{MessageId, TopicName, TopicRecord};
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::value::RawValue;
+
+use crate::app::App;
+use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, Kind};
+use crate::doc;
+use crate::message_in::{self, MessageSchema, Rules};
+use crate::ndjson::{Line, Lines};
+use crate::path::Topic;
+use crate::problem::{Problem, Refusal};
+use crate::results::{Results, Style, write_placed};
+
+/// Most messages of a stream that are enqueued, and then answered, together.
+const STREAM_ITEMS: usize = 4096;
+
+/// A batch of a stream is enqueued when its lines have so many bytes.
+const STREAM_BYTES: usize = 4 << 20;
+
+/// Bytes of a message beside its payload: id, headers, times, with escapes.
+const AROUND_PAYLOAD: usize = 128 << 10;
+
+/// A message takes at most so many bytes: its payload, half of it escaped, and the rest.
+fn message_bytes_max(record: &TopicRecord) -> usize {
+    usize::try_from(record.config.max_payload).unwrap_or(usize::MAX / 4) * 2 + AROUND_PAYLOAD
+}
+
+/// Enqueue messages
+///
+/// One message answers with its own status. An array, or NDJSON as a stream of any length, answers
+/// 200 with one outcome or error for each, in order; with `Accept: application/x-ndjson` one a line.
+/// A stream is answered while it is sent: read the answer meanwhile.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "enqueue",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content(
+        (doc::OneOrManySchema = "application/json"),
+        (MessageSchema = "application/x-ndjson"),
+    )),
+    responses(
+        (status = 201, description = "Scheduled", body = doc::PlacedView),
+        (status = 200, description = "Replaced; or several, an outcome or an error for each", content(
+            (doc::EnqueueAnswer = "application/json"),
+            (doc::EnqueueItem = "application/x-ndjson"),
+        )),
+        (status = 409, description = "The id lives already; nothing was changed", body = doc::PlacedView),
+    )
+)]
+pub(crate) async fn post(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let kind = body::kind(&headers)?;
+    let record = app.router.topic(&topic).await?;
+    let style = style(&headers);
+    if kind == Kind::Ndjson {
+        return Ok(stream(app, record, body, style).await);
+    }
+    let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);
+    let bytes = body::whole(body, &headers, limit).await?;
+    let rules = Rules { now: app.clock.now(), payload_bytes_max: record.config.max_payload };
+    if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
+        many(&app, &topic, &bytes, &rules, style).await
+    } else {
+        one(&app, &topic, &bytes, &rules).await
+    }
+}
+
+fn style(headers: &HeaderMap) -> Style {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if accept.contains("application/x-ndjson") { Style::Lines } else { Style::Object }
+}
+
+fn answer(style: Style, body: Body) -> Response {
+    let content_type = match style {
+        Style::Object => "application/json",
+        Style::Lines => "application/x-ndjson",
+    };
+    ([(header::CONTENT_TYPE, content_type)], body).into_response()
+}
+
+async fn one(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules) -> Result<Response, Problem> {
+    let item = message_in::read(bytes, rules).map_err(|(_, refusal)| Problem::from(refusal))?;
+    let id = item.id.clone();
+    let placed = app.router.enqueue(topic, vec![item]).await.pop().expect("one answer")?;
+    let status = match placed.outcome {
+        EnqueueOutcome::Scheduled => StatusCode::CREATED,
+        EnqueueOutcome::Replaced => StatusCode::OK,
+        EnqueueOutcome::Duplicate => StatusCode::CONFLICT,
+    };
+    let mut out = Vec::with_capacity(128);
+    write_placed(&mut out, id.as_str(), &placed);
+    Ok((status, [(header::CONTENT_TYPE, "application/json")], out).into_response())
+}
+
+async fn many(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules, style: Style) -> Result<Response, Problem> {
+    let raw: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
+    let mut results = Results::new(style);
+    for some in raw.chunks(STREAM_ITEMS) {
+        let mut batch = Batch::default();
+        for item in some {
+            batch.read(item.get().as_bytes(), None, rules);
+        }
+        batch.enqueue(app, topic, &mut results).await;
+    }
+    Ok(answer(style, Body::from(results.finish())))
+}
+
+/// One item of a batch: on its way, or refused already.
+enum Entry {
+    Sent(MessageId, Option<u64>),
+    Refused(Option<String>, Refusal, Option<u64>),
+}
+
+#[derive(Default)]
+struct Batch {
+    entries: Vec<Entry>,
+    items: Vec<Enqueue>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn read(&mut self, json: &[u8], line: Option<u64>, rules: &Rules) {
+        self.bytes += json.len();
+        match message_in::read(json, rules) {
+            Ok(item) => {
+                self.entries.push(Entry::Sent(item.id.clone(), line));
+                self.items.push(item);
+            }
+            Err((id, mut refusal)) => {
+                // The place within one line is told by the column alone.
+                if line.is_some() {
+                    refusal.detail = refusal.detail.replace(" at line 1 column ", " at column ");
+                }
+                self.entries.push(Entry::Refused(id, refusal, line));
+            }
+        }
+    }
+
+    fn read_line(&mut self, line: Line, rules: &Rules, bytes_max: usize) {
+        match line.bytes {
+            Some(bytes) => self.read(&bytes, Some(line.number), rules),
+            None => {
+                let detail = format!("the line has more than {bytes_max} bytes; send less in one message");
+                self.entries.push(Entry::Refused(None, Refusal::new("line_too_long", detail), Some(line.number)));
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.entries.len() >= STREAM_ITEMS || self.bytes >= STREAM_BYTES
+    }
+
+    async fn enqueue(self, app: &App, topic: &TopicName, results: &mut Results) {
+        let mut answers = app.router.enqueue(topic, self.items).await.into_iter();
+        for entry in &self.entries {
+            match entry {
+                Entry::Sent(id, line) => {
+                    results.placed(id.as_str(), &answers.next().expect("one answer for each"), *line);
+                }
+                Entry::Refused(id, refusal, line) => results.refused(id.as_deref(), refusal, *line),
+            }
+        }
+    }
+}
+
+/// A stream under way.
+struct Stream {
+    app: Arc<App>,
+    record: Arc<TopicRecord>,
+    chunks: BodyDataStream,
+    lines: Lines,
+    line_bytes_max: usize,
+    results: Results,
+    ended: bool,
+}
+
+impl Stream {
+    /// The next batch: what is here already, or else what comes next.
+    async fn batch(&mut self) -> Batch {
+        let rules = Rules { now: self.app.clock.now(), payload_bytes_max: self.record.config.max_payload };
+        let mut batch = Batch::default();
+        loop {
+            while let Some(line) = self.lines.next() {
+                batch.read_line(line, &rules, self.line_bytes_max);
+                if batch.is_full() {
+                    return batch;
+                }
+            }
+            if self.ended {
+                return batch;
+            }
+            let chunk = if batch.entries.is_empty() {
+                tokio::time::timeout(BODY_IDLE_MAX, self.chunks.next()).await
+            } else {
+                match self.chunks.next().now_or_never() {
+                    Some(chunk) => Ok(chunk),
+                    None => return batch,
+                }
+            };
+            match chunk {
+                Ok(Some(Ok(chunk))) => self.lines.push(&chunk),
+                Ok(None) => {
+                    self.ended = true;
+                    if let Some(line) = self.lines.last() {
+                        batch.read_line(line, &rules, self.line_bytes_max);
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    self.ended = true;
+                    let refusal = Refusal::new("body_unreadable", format!("the stream ended early: {error}"));
+                    batch.entries.push(Entry::Refused(None, refusal, None));
+                }
+                Err(_) => {
+                    self.ended = true;
+                    let refusal = Refusal::new("body_timeout", body::too_slow().detail);
+                    batch.entries.push(Entry::Refused(None, refusal, None));
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Vec<u8> {
+        let batch = self.batch().await;
+        if !batch.entries.is_empty() {
+            batch.enqueue(&self.app, &self.record.name, &mut self.results).await;
+        }
+        self.results.take()
+    }
+}
+
+async fn stream(app: Arc<App>, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
+    let line_bytes_max = message_bytes_max(&record);
+    let mut stream = Stream {
+        app,
+        record,
+        chunks: body.into_data_stream(),
+        lines: Lines::new(line_bytes_max),
+        line_bytes_max,
+        results: Results::new(style),
+        ended: false,
+    };
+    // The first batch is read before the answer begins: a client that waits for "100 Continue" gets it.
+    let first = stream.step().await;
+    if stream.ended {
+        let mut whole = first;
+        whole.extend(stream.results.finish());
+        return answer(style, Body::from(whole));
+    }
+    let rest = futures::stream::unfold(Some(stream), |stream| async {
+        let mut stream = stream?;
+        let mut out = stream.step().await;
+        if stream.ended {
+            out.extend(stream.results.finish());
+            return Some((out, None));
+        }
+        Some((out, Some(stream)))
+    });
+    let first = futures::stream::once(std::future::ready(first));
+    let chunks = first.chain(rest).map(|chunk| Ok::<_, std::convert::Infallible>(Bytes::from(chunk)));
+    answer(style, Body::from_stream(chunks))
+}

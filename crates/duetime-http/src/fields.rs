@@ -1,0 +1,76 @@
+//! Reads JSON objects whose fields are known: a typo is refused with the nearest known name.
+
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use crate::problem::Refusal;
+
+/// Names less alike than this are not proposed (Jaro and Winkler's measure, 0 to 1).
+const ALIKE_MIN: f64 = 0.7;
+
+/// The refusal of a field nobody knows.
+pub(crate) fn unknown_field(name: &str, known: &[&str]) -> Refusal {
+    let nearest = known
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
+        .filter(|(alike, _)| *alike >= ALIKE_MIN)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let advice = match nearest {
+        Some((_, candidate)) => format!("did you mean {candidate:?}?"),
+        None => format!("known are {}", known.join(", ")),
+    };
+    Refusal::new("unknown_field", format!("unknown field {name:?}; {advice}")).at(name)
+}
+
+/// Reads `bytes` as a `T`; an empty body is an empty object.
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    serde_json::from_slice(bytes).map_err(|error| refuse(&error))
+}
+
+/// Puts an error of the JSON reader into words.
+pub(crate) fn refuse(error: &serde_json::Error) -> Refusal {
+    let text = error.to_string();
+    if error.classify() != Category::Data {
+        return Refusal::new("malformed_json", format!("the JSON cannot be read: {text}"));
+    }
+    let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    if what.starts_with("unknown field `") {
+        // The reader lists names in backticks: first the unknown one, then all that it knows.
+        let names: Vec<&str> = what.split('`').skip(1).step_by(2).collect();
+        if let Some((name, known)) = names.split_first() {
+            return unknown_field(name, known);
+        }
+    }
+    let field = what.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    let refusal = Refusal::new("invalid_value", what.to_owned());
+    match field {
+        Some(field) => refusal.at(field),
+        None => refusal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Ask {
+        #[serde(default)]
+        visibility_timeout: u32,
+        receipts: Vec<String>,
+    }
+
+    #[test]
+    fn a_typo_is_answered_with_the_nearest_known_name() {
+        let typo = read::<Ask>(br#"{"visibility_timout": 1}"#).unwrap_err();
+        assert_eq!(typo.code, "unknown_field");
+        assert!(typo.detail.contains("did you mean \"visibility_timeout\"?"), "{}", typo.detail);
+        let far = read::<Ask>(br#"{"zzz": 1}"#).unwrap_err();
+        assert!(far.detail.contains("known are visibility_timeout, receipts"), "{}", far.detail);
+        assert_eq!(read::<Ask>(b"{}").unwrap_err().field.as_deref(), Some("receipts"));
+        assert_eq!(read::<Ask>(b"{").unwrap_err().code, "malformed_json");
+    }
+}

@@ -1,0 +1,76 @@
+//! Around every request: counted, let in, answered in time, and never lost to a panic.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Response, StatusCode};
+use axum::middleware::Next;
+use axum::response::IntoResponse;
+use duetime_core::limits::CLAIM_WAIT_MAX;
+use percent_encoding::percent_decode_str;
+use tracing::error;
+
+use crate::app::App;
+use crate::auth::scope_of;
+use crate::problem::Problem;
+
+/// A request is answered, or its stream of answers begun, in so long.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+fn route(request: &Request) -> String {
+    request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned()
+}
+
+/// Counts requests by route template and status.
+pub(crate) async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
+    let route = route(&request);
+    let response = next.run(request).await;
+    app.meters.request(&route, response.status().as_u16());
+    response
+}
+
+/// Looks at the token, and hands the caller on to the handlers.
+pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
+    let route = route(&request);
+    if route.starts_with("/v1/") {
+        let checked = app.auth.caller(request.headers()).and_then(|caller| {
+            let topic = route.contains("{topic}").then(|| request.uri().path().split('/').nth(3).unwrap_or_default());
+            let topic = topic.map(|raw| percent_decode_str(raw).decode_utf8_lossy());
+            caller.check(scope_of(request.method(), &route), topic.as_deref())?;
+            Ok(caller)
+        });
+        match checked {
+            Ok(caller) => request.extensions_mut().insert(caller),
+            Err(problem) => return problem.into_response(),
+        };
+    }
+    next.run(request).await
+}
+
+/// Ends a request that takes too long. What it began in the store may still be done.
+pub(crate) async fn in_time(request: Request, next: Next) -> Response<Body> {
+    let waits = request.uri().path().ends_with("/claim");
+    let limit = if waits { CLAIM_WAIT_MAX + ANSWER_MAX } else { ANSWER_MAX };
+    match tokio::time::timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!("no answer within {} s; whether it was done is unknown, repeat it", limit.as_secs());
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail).into_response()
+        }
+    }
+}
+
+/// The answer of a handler that broke.
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Response<Body> {
+    let text = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default();
+    error!(text, "a request handler panicked");
+    let detail = "the node met a bug while answering; its log has the details, please report it";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
+}

@@ -1,0 +1,271 @@
+//! One message by its id: read, explained, cancelled, rescheduled; and many cancelled at once.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use duetime_core::store::{Edit, Edited};
+use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, slots};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::{self, BODY_BYTES_MAX};
+use crate::doc;
+use crate::fields;
+use crate::message_in::{read_due, text};
+use crate::path::{Topic, TopicAndId, refuse_id};
+use crate::problem::{Problem, Refusal};
+use crate::results::{Results, Style};
+use crate::view::{MessageView, OutcomeView};
+
+/// Largest body of a request about one message.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+
+async fn find(app: &App, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
+    let (shard, found) = app.router.get(topic, vec![id.clone()]).await.pop().expect("one answer")?;
+    let message = found.ok_or_else(|| {
+        let detail = format!("topic {topic:?} has no message {id:?}: never enqueued, cancelled, or delivered already");
+        Problem::new(StatusCode::NOT_FOUND, "unknown_message", detail)
+    })?;
+    Ok((shard, message))
+}
+
+/// Read a message
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "get_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    responses((status = 200, description = "The message", body = MessageView))
+)]
+pub(crate) async fn get(State(app): State<Arc<App>>, TopicAndId(topic, id): TopicAndId) -> Result<Response, Problem> {
+    let (shard, message) = find(&app, &topic, id).await?;
+    Ok(Json(MessageView::new(&message, shard)).into_response())
+}
+
+/// Where a message is, and what happens to it next.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Explained<'a> {
+    #[schema(value_type = String)]
+    id: &'a str,
+    shard: u32,
+    /// The Redis Cluster slot of its shard.
+    slot: u16,
+    /// The key of its shard's sorted set in Redis.
+    key: String,
+    state: &'static str,
+    due_at: i64,
+    /// The first part of its score; of a dead letter, when it died.
+    visible_at: i64,
+    /// The last part of its score.
+    attempts: u8,
+    max_attempts: u8,
+    /// What happens next, in words.
+    next: String,
+}
+
+fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> String {
+    let target = match &record.config.sink {
+        Some(sink) => format!("handed to the sink {:?}", sink.name),
+        None => "given to the next consumer that claims".to_owned(),
+    };
+    let (attempts, max) = (message.attempts, record.config.retry.max_attempts);
+    let visible_at = message.visible_at;
+    let away = duetime_core::units::show_duration(visible_at.since(now));
+    match message.state {
+        MessageState::Dead => {
+            let reason = message.death.as_ref().map_or("of an unknown reason", |death| death.reason.as_str());
+            format!("Dead since {visible_at}, because: {reason}. Stays until it is redriven or purged.")
+        }
+        MessageState::InFlight if visible_at > now => format!(
+            "Claimed for attempt {attempts} of {max}. Unless it is settled before {visible_at} (in {away}), it is \
+             tried again."
+        ),
+        MessageState::InFlight => format!(
+            "Its claim for attempt {attempts} of {max} ran out at {visible_at} without a verdict; the next look at \
+             its shard decides whether it is tried again."
+        ),
+        MessageState::Scheduled if visible_at > now && attempts > 0 => {
+            format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
+        }
+        MessageState::Scheduled if visible_at > now => {
+            format!("Due at {visible_at} (in {away}); then it is {target}.")
+        }
+        MessageState::Scheduled => format!("Due since {visible_at}; it is {target} as soon as its turn comes."),
+    }
+}
+
+/// Explain a message
+///
+/// Its shard, slot and key, the parts of its score, and what happens next in words.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "messages", operation_id = "explain_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    responses((status = 200, description = "Where it is and what happens next", body = Explained))
+)]
+pub(crate) async fn explain(
+    State(app): State<Arc<App>>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    let record = app.router.topic(&topic).await?;
+    let (shard, message) = find(&app, &topic, id).await?;
+    let slot = slots::slot_of(&topic, shard);
+    let explained = Explained {
+        id: message.id.as_str(),
+        shard,
+        slot,
+        key: format!("{}:{{{}}}:{topic}:{shard}", app.namespace, slots::tag_of(slot)),
+        state: message.state.as_str(),
+        due_at: message.due_at.as_millis(),
+        visible_at: message.visible_at.as_millis(),
+        attempts: message.attempts,
+        max_attempts: record.config.retry.max_attempts,
+        next: in_words(&message, &record, app.clock.now()),
+    };
+    Ok(Json(explained).into_response())
+}
+
+/// The word users see, and the status of a single answer.
+fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
+    match answer {
+        Edited::Cancelled => (StatusCode::OK, "cancelled", None),
+        Edited::Rescheduled(due_at) => (StatusCode::OK, "rescheduled", Some(due_at.as_millis())),
+        Edited::InFlight => (StatusCode::CONFLICT, "in_flight", None),
+        Edited::Dead => (StatusCode::CONFLICT, "dead", None),
+        Edited::Unknown => (StatusCode::NOT_FOUND, "unknown", None),
+    }
+}
+
+async fn edit(app: &App, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
+    let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
+    let (status, outcome, due_at) = edited(answer);
+    let view = OutcomeView { id: Some(id.as_str()), outcome, due_at, receipt: None };
+    Ok((status, Json(view)).into_response())
+}
+
+/// Cancel a message
+///
+/// 409 `in_flight`: it is being delivered; it will not be tried again.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "cancel_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    responses(
+        (status = 200, description = "`cancelled`: it will not be delivered", body = OutcomeView),
+        (status = 409, description = "`in_flight`: being delivered; it will not be tried again", body = OutcomeView),
+        (status = 404, description = "`unknown`, or no such topic", content(
+            (OutcomeView = "application/json"), (Problem = "application/problem+json"),
+        )),
+    )
+)]
+pub(crate) async fn cancel(
+    State(app): State<Arc<App>>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    edit(&app, &topic, &id, Edit::Cancel(id.clone())).await
+}
+
+/// Give `delay` or `due_at`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RescheduleIn<'a> {
+    #[serde(borrow, default)]
+    delay: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    due_at: Option<&'a RawValue>,
+}
+
+/// Reschedule a message
+///
+/// Gives it another due time and its attempts back, while nobody holds it.
+#[utoipa::path(
+    patch, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "reschedule_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    request_body(content = doc::RescheduleSchema, content_type = "application/json"),
+    responses(
+        (status = 200, description = "`rescheduled`", body = OutcomeView),
+        (status = 409, description = "`in_flight` or `dead`: nothing was changed", body = OutcomeView),
+        (status = 404, description = "`unknown`, or no such topic", content(
+            (OutcomeView = "application/json"), (Problem = "application/problem+json"),
+        )),
+    )
+)]
+pub(crate) async fn reschedule(
+    State(app): State<Arc<App>>,
+    TopicAndId(topic, id): TopicAndId,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, SMALL_BYTES_MAX).await?;
+    let ask: RescheduleIn<'_> = serde_json::from_slice(if bytes.is_empty() { b"{}" } else { &bytes })
+        .map_err(|error| fields::refuse(&error))?;
+    let due = read_due(ask.delay, ask.due_at, app.clock.now())?
+        .ok_or_else(|| Problem::bad("missing_due_time", "give delay or due_at: the new due time"))?;
+    edit(&app, &topic, &id, Edit::Reschedule(id.clone(), due)).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdsIn<'a> {
+    #[serde(borrow)]
+    ids: Vec<&'a RawValue>,
+}
+
+/// Reads one id of a list.
+pub(crate) fn read_id(raw: &RawValue) -> Result<MessageId, Refusal> {
+    MessageId::new(&text(raw, "id", "invalid_id")?).map_err(|error| refuse_id(&error))
+}
+
+/// Cancel many messages
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/cancel", tag = "messages", operation_id = "cancel_messages",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = doc::IdsSchema, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`",
+        body = doc::Outcomes))
+)]
+pub(crate) async fn cancel_many(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    app.router.topic(&topic).await?;
+    let bytes = body::whole(body, &headers, BODY_BYTES_MAX).await?;
+    let ask: IdsIn<'_> = serde_json::from_slice(if bytes.is_empty() { b"{}" } else { &bytes })
+        .map_err(|error| fields::refuse(&error))?;
+    let ids: Vec<Result<MessageId, Refusal>> = ask.ids.into_iter().map(read_id).collect();
+    let edits = ids.iter().flatten().map(|id| Edit::Cancel(id.clone())).collect();
+    let mut answers = app.router.edit(&topic, edits).await.into_iter();
+    let mut results = Results::new(Style::Object);
+    for id in &ids {
+        let id = match id {
+            Ok(id) => id.as_str(),
+            Err(refusal) => {
+                results.refused(None, refusal, None);
+                continue;
+            }
+        };
+        match answers.next().expect("one answer for each") {
+            Ok(answer) => results.item(&OutcomeView::word(Some(id), edited(answer).1)),
+            Err(error) => results.refused(Some(id), &Refusal::from(&error), None),
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, "application/json")], results.finish()).into_response())
+}

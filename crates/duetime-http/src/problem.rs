@@ -1,0 +1,188 @@
+//! Refusals and failures as users see them: RFC 9457 problem details with a stable `code`.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use duetime_core::StoreError;
+use duetime_router::{CatalogError, RouteError};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The content type of a problem.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Seconds after which a client may try again what failed for a passing reason.
+const RETRY_AFTER_S: u32 = 1;
+
+/// A problem: `code` is for programs and never changes its meaning, `detail` says what to do.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// Always `about:blank`: `code` tells problems apart.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The status in words.
+    title: &'static str,
+    /// The status.
+    status: u16,
+    /// Stable word for programs.
+    pub code: &'static str,
+    /// What is wrong and what to do, for people.
+    pub detail: String,
+    /// The field to blame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub field: Option<String>,
+    #[serde(skip)]
+    retry_after: bool,
+}
+
+impl Problem {
+    /// A problem of that status.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Problem"),
+            status: status.as_u16(),
+            code,
+            detail: detail.into(),
+            field: None,
+            retry_after: status == StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// 400.
+    pub fn bad(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    /// The same, with a field to blame.
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).expect("made from a status")
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self).expect("a problem is plain data");
+        let mut response = (self.status(), [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
+        let headers = response.headers_mut();
+        if self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        }
+        if self.status == 401 {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"duetime\""));
+        }
+        response
+    }
+}
+
+/// One item of many that was refused or failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub code: &'static str,
+    pub field: Option<String>,
+    pub detail: String,
+}
+
+impl Refusal {
+    pub fn new(code: &'static str, detail: impl Into<String>) -> Self {
+        Self { code, field: None, detail: detail.into() }
+    }
+
+    /// The same, with a field to blame.
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.code {
+            "payload_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self { field: refusal.field, ..Self::new(status, refusal.code, refusal.detail) }
+    }
+}
+
+impl From<&RouteError> for Refusal {
+    fn from(error: &RouteError) -> Self {
+        let problem = Problem::from(error);
+        Self { code: problem.code, field: None, detail: problem.detail }
+    }
+}
+
+impl From<&StoreError> for Problem {
+    fn from(error: &StoreError) -> Self {
+        let (status, code, advice) = match error {
+            StoreError::Full(_) => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "store_full",
+                "slow down, and let the backlog drain or give the store more room",
+            ),
+            StoreError::Unavailable { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "store_unavailable",
+                "repeat the request after a pause; whether it was done is unknown",
+            ),
+            StoreError::Stale(_) | StoreError::NotReady(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "routing_changing", "repeat the request after a pause")
+            }
+            StoreError::UnknownShard(_) => {
+                (StatusCode::NOT_FOUND, "unknown_topic", "its topic was deleted; create it with PUT /v1/topics/{topic}")
+            }
+            StoreError::Conflict => (StatusCode::CONFLICT, "conflict", "nothing was changed"),
+            StoreError::Skew(_) => (StatusCode::SERVICE_UNAVAILABLE, "clock_skew", "nothing was taken"),
+            StoreError::Damaged(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "store_damaged", "an operator must look at the store")
+            }
+            StoreError::Setup(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_setup", "an operator must change this"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "report this"),
+        };
+        Self::new(status, code, format!("{error}; {advice}"))
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&RouteError> for Problem {
+    fn from(error: &RouteError) -> Self {
+        match error {
+            RouteError::UnknownTopic(name) => Self::new(
+                StatusCode::NOT_FOUND,
+                "unknown_topic",
+                format!("topic {name:?} does not exist; create it with PUT /v1/topics/{name}"),
+            ),
+            RouteError::Store(error) => Self::from(&**error),
+            other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
+        }
+    }
+}
+
+impl From<RouteError> for Problem {
+    fn from(error: RouteError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<CatalogError> for Problem {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            CatalogError::Invalid { field, detail } => Self { field, ..Self::bad("invalid_topic_settings", detail) },
+            CatalogError::ShardsFixed { .. } => {
+                Self::new(StatusCode::NOT_IMPLEMENTED, "resize_not_available", error.to_string()).at("shards")
+            }
+            CatalogError::Store(error) => Self::from(&error),
+            other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
+        }
+    }
+}

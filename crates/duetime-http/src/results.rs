@@ -1,0 +1,138 @@
+//! Writes the answers of many items straight into bytes, as `{"results":[…]}` or one per line.
+
+use std::io::Write as _;
+
+use duetime_core::store::EnqueueOutcome;
+use duetime_router::{Placed, RouteError};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::problem::Refusal;
+
+/// How answers are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// `{"results":[…]}`.
+    Object,
+    /// One JSON object a line.
+    Lines,
+}
+
+/// Why one item of many was refused or failed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ItemProblem<'a> {
+    /// Stable word for programs.
+    pub code: &'a str,
+    /// The field to blame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub field: Option<&'a str>,
+    /// What is wrong and what to do, for people.
+    pub detail: &'a str,
+    /// Which item of the request it was, from 0.
+    pub index: u64,
+    /// Which line of the request it was, from 1. NDJSON only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub line: Option<u64>,
+}
+
+/// An item that was refused or failed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ItemError<'a> {
+    /// Its id, where it could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub id: Option<&'a str>,
+    pub error: ItemProblem<'a>,
+}
+
+/// Gathers answers in order.
+pub(crate) struct Results {
+    style: Style,
+    out: Vec<u8>,
+    index: u64,
+}
+
+impl Results {
+    pub fn new(style: Style) -> Self {
+        let mut results = Self { style, out: Vec::new(), index: 0 };
+        if style == Style::Object {
+            results.out.extend_from_slice(b"{\"results\":[");
+        }
+        results
+    }
+
+    fn begin_item(&mut self) {
+        if self.style == Style::Object && self.index > 0 {
+            self.out.push(b',');
+        }
+    }
+
+    fn end_item(&mut self) {
+        if self.style == Style::Lines {
+            self.out.push(b'\n');
+        }
+        self.index += 1;
+    }
+
+    /// Any answer.
+    pub fn item(&mut self, answer: &impl Serialize) {
+        self.begin_item();
+        serde_json::to_writer(&mut self.out, answer).expect("answers are plain data");
+        self.end_item();
+    }
+
+    /// An item that was refused or failed.
+    pub fn refused(&mut self, id: Option<&str>, refusal: &Refusal, line: Option<u64>) {
+        let (field, index) = (refusal.field.as_deref(), self.index);
+        let error = ItemProblem { code: refusal.code, field, detail: &refusal.detail, index, line };
+        self.item(&ItemError { id, error });
+    }
+
+    /// What became of one enqueue. The commonest answer, so it is written by hand.
+    pub fn placed(&mut self, id: &str, answer: &Result<Placed, RouteError>, line: Option<u64>) {
+        match answer {
+            Ok(placed) => {
+                self.begin_item();
+                write_placed(&mut self.out, id, placed);
+                self.end_item();
+            }
+            Err(error) => self.refused(Some(id), &Refusal::from(error), line),
+        }
+    }
+
+    /// What was gathered since the last call.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The rest, with whatever closes the answer.
+    pub fn finish(mut self) -> Vec<u8> {
+        if self.style == Style::Object {
+            self.out.extend_from_slice(b"]}");
+        }
+        self.out
+    }
+}
+
+/// The word users see.
+pub(crate) fn outcome_word(outcome: EnqueueOutcome) -> &'static str {
+    match outcome {
+        EnqueueOutcome::Scheduled => "scheduled",
+        EnqueueOutcome::Replaced => "replaced",
+        EnqueueOutcome::Duplicate => "duplicate",
+    }
+}
+
+/// `{"id":…,"outcome":…,"due_at":…,"shard":…}`; no due time where the store does not tell it.
+pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
+    const INFALLIBLE: &str = "memory can be written";
+    out.extend_from_slice(b"{\"id\":");
+    serde_json::to_writer(&mut *out, id).expect(INFALLIBLE);
+    write!(out, ",\"outcome\":\"{}\"", outcome_word(placed.outcome)).expect(INFALLIBLE);
+    if placed.due_at.as_millis() != 0 || placed.outcome != EnqueueOutcome::Duplicate {
+        write!(out, ",\"due_at\":{}", placed.due_at.as_millis()).expect(INFALLIBLE);
+    }
+    write!(out, ",\"shard\":{}}}", placed.shard).expect(INFALLIBLE);
+}

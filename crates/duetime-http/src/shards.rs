@@ -1,0 +1,138 @@
+//! The shards of a topic: where each lives, who scans it, what is in it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use duetime_core::{ShardCount, slots};
+use duetime_router::{CatalogError, TopicSurvey};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body;
+use crate::doc;
+use crate::fields;
+use crate::path::Topic;
+use crate::problem::Problem;
+
+/// Largest body of a wish for another shard count.
+const SHARDS_BYTES_MAX: usize = 4 << 10;
+
+/// One shard.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShardView {
+    index: u32,
+    /// Its Redis Cluster slot.
+    slot: u16,
+    /// The node that scans it; absent while this node knows of none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    owner: Option<String>,
+    scheduled: u64,
+    due: u64,
+    in_flight: u64,
+    dead: u64,
+    /// When the first message that is due fell due; absent when none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    oldest_due_at: Option<i64>,
+}
+
+/// A resize under way.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ResizeView {
+    from: u32,
+    to: u32,
+    moved: u64,
+    remaining: u64,
+}
+
+/// The shards of a topic.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShardsView {
+    /// As configured: a number or `"auto"`.
+    #[schema(value_type = doc::ShardCountIn)]
+    configured: ShardCount,
+    /// How many there are.
+    shard_count: u32,
+    /// Grows by one with every change of the count.
+    epoch: u64,
+    shards: Vec<ShardView>,
+    /// The resize under way; absent when none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    resize: Option<ResizeView>,
+}
+
+fn view(app: &App, survey: &TopicSurvey) -> ShardsView {
+    let record = &survey.record;
+    let owned = app.owned.borrow().clone();
+    let shard = |(index, counts): (u32, &duetime_core::store::Survey)| ShardView {
+        index,
+        slot: slots::slot_of(&record.name, index),
+        owner: owned.has(&record.name, index).then(|| app.node.id.clone()),
+        scheduled: counts.scheduled,
+        due: counts.due,
+        in_flight: counts.in_flight,
+        dead: counts.dead,
+        oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
+    };
+    ShardsView {
+        configured: record.config.shards,
+        shard_count: record.routing.shards,
+        epoch: record.routing.epoch,
+        shards: (0..).zip(&survey.shards).map(shard).collect(),
+        resize: None,
+    }
+}
+
+/// Look at the shards
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "get_shards",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    responses((status = 200, description = "Every shard", body = ShardsView))
+)]
+pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
+    let survey = app.router.survey(&topic).await?;
+    Ok(Json(view(&app, &survey)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShardsIn {
+    shards: ShardCount,
+}
+
+/// Ask for another shard count
+///
+/// Only the present count is taken for now.
+#[utoipa::path(
+    put, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "put_shards",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = doc::ShardsSchema, content_type = "application/json"),
+    responses(
+        (status = 202, description = "The topic has, or is getting, that many", body = ShardsView),
+        (status = 501, description = "Another shard count is not available yet", body = Problem,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn put(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, SHARDS_BYTES_MAX).await?;
+    let ask: ShardsIn = fields::read(&bytes)?;
+    let survey = app.router.survey(&topic).await?;
+    let present = survey.record.routing.shards;
+    if ask.shards != survey.record.config.shards && ask.shards != ShardCount::Fixed(present) {
+        return Err(CatalogError::ShardsFixed { present }.into());
+    }
+    Ok((StatusCode::ACCEPTED, Json(view(&app, &survey))).into_response())
+}

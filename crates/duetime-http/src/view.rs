@@ -1,0 +1,167 @@
+//! What answers look like.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use duetime_core::{Headers, StoredMessage, TopicConfig};
+use duetime_router::TopicSurvey;
+use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use utoipa::ToSchema;
+
+/// Headers as a JSON object, in order.
+pub(crate) struct HeadersView<'a>(pub &'a Headers);
+
+impl Serialize for HeadersView<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(self.0.len()))?;
+        for (name, value) in self.0.iter() {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// A payload: a string where it is UTF-8, else base64.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PayloadView<'a> {
+    /// The payload, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    payload: Option<&'a str>,
+    /// The payload, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    payload_base64: Option<String>,
+}
+
+impl<'a> From<&'a [u8]> for PayloadView<'a> {
+    fn from(payload: &'a [u8]) -> Self {
+        match std::str::from_utf8(payload) {
+            Ok(text) => Self { payload: Some(text), payload_base64: None },
+            Err(_) => Self { payload: None, payload_base64: Some(STANDARD.encode(payload)) },
+        }
+    }
+}
+
+/// Why and when a message died.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeathView<'a> {
+    /// Milliseconds since the Unix epoch.
+    at: i64,
+    /// Why.
+    #[schema(value_type = String)]
+    reason: &'a str,
+}
+
+/// A message as its shard holds it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MessageView<'a> {
+    #[schema(value_type = String)]
+    id: &'a str,
+    /// `scheduled`, `in_flight` or `dead`.
+    state: &'static str,
+    /// The due time it was given, milliseconds since the Unix epoch.
+    due_at: i64,
+    /// When it may be claimed (again): its due time, a retry's time or a claim's deadline.
+    visible_at: i64,
+    /// How many times it was claimed.
+    attempts: u8,
+    #[serde(flatten)]
+    payload: PayloadView<'a>,
+    #[schema(value_type = std::collections::HashMap<String, String>)]
+    headers: HeadersView<'a>,
+    shard: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    death: Option<DeathView<'a>>,
+}
+
+impl<'a> MessageView<'a> {
+    pub fn new(message: &'a StoredMessage, shard: u32) -> Self {
+        Self {
+            id: message.id.as_str(),
+            state: message.state.as_str(),
+            due_at: message.due_at.as_millis(),
+            visible_at: message.visible_at.as_millis(),
+            attempts: message.attempts,
+            payload: PayloadView::from(&message.payload[..]),
+            headers: HeadersView(&message.headers),
+            shard,
+            death: message.death.as_ref().map(|death| DeathView { at: death.at.as_millis(), reason: &death.reason }),
+        }
+    }
+}
+
+/// A topic: its settings as they apply, and its counts.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TopicView<'a> {
+    #[schema(value_type = String)]
+    name: &'a str,
+    #[serde(flatten)]
+    #[schema(value_type = crate::doc::TopicSettings)]
+    config: Cow<'a, TopicConfig>,
+    /// How many shards it has.
+    shard_count: u32,
+    /// Grows by one with every change.
+    version: u64,
+    /// Milliseconds since the Unix epoch.
+    created_at: i64,
+    /// Messages nobody holds, due or not.
+    scheduled: u64,
+    /// Messages whose time has come.
+    due: u64,
+    /// Messages claimed and not settled.
+    in_flight: u64,
+    /// Dead letters.
+    dead: u64,
+    /// When the first message that is due fell due; absent when none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    oldest_due_at: Option<i64>,
+}
+
+impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
+    fn from(survey: &'a TopicSurvey) -> Self {
+        let (record, total) = (&survey.record, &survey.total);
+        Self {
+            name: record.name.as_str(),
+            config: Cow::Borrowed(&record.config),
+            shard_count: record.routing.shards,
+            version: record.version,
+            created_at: record.created_at_ms,
+            scheduled: total.scheduled,
+            due: total.due,
+            in_flight: total.in_flight,
+            dead: total.dead,
+            oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
+        }
+    }
+}
+
+/// One outcome.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct OutcomeView<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    pub id: Option<&'a str>,
+    /// What became of it.
+    #[schema(value_type = String)]
+    pub outcome: &'a str,
+    /// The due time it has now, milliseconds since the Unix epoch. After a reschedule only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub due_at: Option<i64>,
+    /// The receipt that counts from now on. After an extension only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub receipt: Option<String>,
+}
+
+impl<'a> OutcomeView<'a> {
+    /// Just a word.
+    pub fn word(id: Option<&'a str>, outcome: &'a str) -> Self {
+        Self { id, outcome, due_at: None, receipt: None }
+    }
+}

@@ -1,1 +1,0 @@
-//! A webhook that answers as each test wants.

@@ -3,6 +3,7 @@
 //! Upstream: tests of every room. Never linked into the program.
 
 pub mod clock;
+pub mod conformance;
 pub mod mem_store;
 
 pub use clock::{ManualClock, TokioClock, WallClock};

@@ -1,12 +1,23 @@
 //! Settlements of claims, and of dead letters.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use duetime_core::store::{DeadAction, DeadPage, Settle, Settled, Settlement};
 use duetime_core::{LeaseClass, MessageId, Score, Timestamp};
 
 use super::shard::ShardState;
 
+/// Deadlines given in one batch of settlements: equal extensions share one, as a claim's messages do.
+type Given = BTreeMap<(LeaseClass, Duration), Timestamp>;
+
 impl ShardState {
-    pub(super) fn settle(&mut self, own: Timestamp, item: &Settle) -> Settled {
+    pub(super) fn settle(&mut self, own: Timestamp, batch: &[Settle]) -> Vec<Settled> {
+        let mut given = Given::new();
+        batch.iter().map(|item| self.settle_one(own, item, &mut given)).collect()
+    }
+
+    fn settle_one(&mut self, own: Timestamp, item: &Settle, given: &mut Given) -> Settled {
         let now = self.moment(own);
         let id = &item.id;
         if self.live.get(id) != Some(&item.score) || !item.score.class().is_held() {
@@ -23,7 +34,8 @@ impl ShardState {
                 self.live.insert(id.clone(), Score::new(due_at, LeaseClass::FREE, attempts - 1));
             }
             Settlement::Extend(by, class) => {
-                let deadline = self.unique_deadline(now.plus(*by), *class);
+                let deadline =
+                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now.plus(*by), *class));
                 let score = Score::new(deadline, *class, attempts);
                 self.live.insert(id.clone(), score);
                 return Settled::Extended(score);

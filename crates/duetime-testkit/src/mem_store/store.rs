@@ -68,7 +68,7 @@ impl Store for MemStore {
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let own = self.own(now);
-        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.settle(own, item)).collect()))
+        self.on_shard(shard, |state| Ok(state.settle(own, batch)))
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {

@@ -1,0 +1,242 @@
+//! The conformance suite of `Store`: one sentence of the contract, one test.
+//!
+//! An implementation's tests say `duetime_testkit::store_conformance!(MyFactory::new());` and get a
+//! named test for each sentence. Sentences that need time to pass move it where the factory can,
+//! and else wait for real, a fraction of a second.
+
+pub mod claim;
+pub mod content;
+pub mod dead;
+pub mod edit;
+pub mod enqueue;
+pub mod epoch;
+pub mod look;
+pub mod receipt;
+pub mod repeat;
+pub mod settle;
+pub mod suspect;
+pub mod topics;
+mod world;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duetime_core::Store;
+
+/// Makes the stores under test.
+#[async_trait]
+pub trait StoreFactory: Send + Sync {
+    /// A store, ready to serve. The suite makes topics of its own, so one store may serve many tests.
+    async fn store(&self) -> Arc<dyn Store>;
+
+    /// Whether the store's own clock is its caller's, so that the suite moves time by saying another
+    /// `now`. Otherwise the suite waits for real.
+    fn can_move_time(&self) -> bool {
+        false
+    }
+}
+
+/// One `#[tokio::test]` for each sentence of the suite; the expression makes a [`StoreFactory`].
+#[macro_export]
+macro_rules! store_conformance {
+    ($factory:expr) => {
+        $crate::store_conformance! { @list @tests $factory; }
+    };
+    (@tests $factory:expr; $($group:ident :: $sentence:ident,)*) => {
+        $(
+            #[tokio::test]
+            async fn $sentence() {
+                let factory = $factory;
+                $crate::conformance::store::$group::$sentence(&factory).await;
+            }
+        )*
+    };
+    (@run $factory:expr; $($group:ident :: $sentence:ident,)*) => {
+        $( $crate::conformance::store::$group::$sentence($factory).await; )*
+    };
+    (@names $unused:expr; $($group:ident :: $sentence:ident,)*) => {
+        [$(concat!(stringify!($group), "::", stringify!($sentence))),*]
+    };
+    (@list $($then:tt)*) => {
+        $crate::store_conformance! { $($then)*
+            claim::only_what_is_due_is_claimed,
+            claim::a_message_is_claimed_once_its_time_has_come,
+            claim::an_empty_shard_has_nothing_and_waits_for_nothing,
+            claim::a_claimed_message_comes_with_all_it_was_given,
+            claim::the_oldest_is_claimed_first,
+            claim::no_more_than_asked_is_claimed_and_the_rest_is_counted,
+            claim::one_claim_brings_the_largest_batch_and_no_more,
+            claim::the_bytes_of_one_claim_are_bounded,
+            claim::a_message_above_the_bound_is_claimed_alone,
+            claim::what_is_claimed_is_hidden_until_its_deadline,
+            claim::one_claim_has_one_deadline_and_no_two_the_same,
+            claim::a_long_claim_does_not_push_the_deadline_of_a_short_one,
+            claim::each_claim_is_one_attempt_more,
+            claim::a_message_out_of_attempts_is_buried_and_not_claimed,
+            claim::a_message_in_time_is_claimed_past_one_that_is_buried,
+            claim::nothing_is_early_by_the_callers_clock,
+            claim::nothing_is_early_by_the_stores_clock,
+            claim::the_shards_time_never_runs_back,
+            claim::clocks_far_apart_take_nothing,
+            claim::at_most_once_removes_what_it_claims,
+            claim::two_who_claim_at_once_share_nothing,
+            content::payloads_arrive_bit_for_bit,
+            content::headers_arrive_as_they_were_given,
+            content::odd_ids_are_ids_like_others,
+            content::ids_that_look_alike_are_kept_apart,
+            content::equal_payloads_do_not_collapse_into_one,
+            dead::a_dead_letter_keeps_all_it_was_given_and_how_it_died,
+            dead::dead_letters_are_read_in_pages_each_once_oldest_first,
+            dead::a_shard_without_dead_letters_has_an_empty_page,
+            dead::a_page_starts_behind_letters_that_went_away_meanwhile,
+            dead::a_redriven_letter_is_due_at_once_with_all_attempts_back,
+            dead::a_purged_letter_is_gone_for_good,
+            dead::only_dead_letters_are_redriven_or_purged,
+            dead::dead_letters_of_a_batch_are_answered_one_by_one,
+            dead::a_letter_that_dies_twice_has_its_second_reason,
+            edit::a_cancelled_message_is_never_claimed,
+            edit::what_is_not_there_is_unknown,
+            edit::cancel_of_a_message_in_flight_removes_it_and_says_so,
+            edit::cancel_of_a_claim_that_ran_out_unnoticed_says_in_flight,
+            edit::cancel_of_a_suspect_says_cancelled,
+            edit::cancel_of_a_dead_letter_removes_it,
+            edit::a_cancelled_id_may_be_scheduled_again_as_new,
+            edit::a_message_moved_later_is_not_claimed_at_its_old_time,
+            edit::a_message_moved_sooner_is_claimed_at_its_new_time,
+            edit::a_relative_move_counts_from_the_present,
+            edit::a_moved_message_has_its_attempts_back,
+            edit::a_message_in_flight_is_not_moved,
+            edit::a_dead_letter_is_not_moved,
+            edit::a_moved_suspect_is_an_ordinary_message_again,
+            edit::edits_of_a_batch_are_answered_one_by_one_in_order,
+            edit::an_id_cancelled_twice_in_one_batch_is_unknown_the_second_time,
+            enqueue::a_scheduled_message_is_there_as_it_was_given,
+            enqueue::an_id_that_lives_is_refused_and_nothing_changes,
+            enqueue::an_id_that_lives_is_replaced_when_asked,
+            enqueue::replace_of_an_id_that_is_not_there_schedules_it,
+            enqueue::the_same_nonce_is_answered_as_the_first_time,
+            enqueue::the_same_nonce_changes_nothing_while_the_message_is_in_flight_or_dead,
+            enqueue::a_relative_delay_counts_from_the_present,
+            enqueue::a_delay_of_nothing_is_due_at_once,
+            enqueue::a_due_time_in_the_past_is_kept_and_due_at_once,
+            enqueue::the_epoch_itself_and_ten_years_ahead_are_due_times,
+            enqueue::a_batch_is_answered_item_by_item_in_order,
+            enqueue::an_empty_batch_is_answered_with_nothing,
+            enqueue::a_batch_of_the_largest_size_is_taken_whole,
+            enqueue::the_claim_of_a_replaced_message_can_not_be_settled,
+            enqueue::a_dead_id_is_refused_or_replaced_as_one_that_lives,
+            enqueue::a_new_id_beside_dead_ones_is_scheduled,
+            epoch::an_older_epoch_is_stale_and_learns_the_present_record,
+            epoch::a_newer_epoch_is_not_ready,
+            epoch::the_same_epoch_is_served,
+            epoch::a_shard_that_was_never_made_is_unknown,
+            look::a_store_that_serves_says_it_is_ready,
+            look::an_empty_shard_is_surveyed_as_empty,
+            look::a_survey_counts_each_message_once,
+            look::shards_are_surveyed_in_the_order_asked,
+            look::the_head_is_the_first_visible_time,
+            look::a_forecast_counts_what_falls_into_each_bucket_over_all_shards,
+            look::a_sooner_head_is_hinted,
+            look::whatever_happens_the_counts_add_up,
+            receipt::the_receipt_of_an_earlier_claim_is_refused,
+            receipt::the_receipt_of_an_earlier_life_is_refused,
+            receipt::a_settled_claim_is_not_settled_again,
+            receipt::a_receipt_settles_only_its_own_message,
+            receipt::a_score_nobody_was_given_proves_nothing,
+            repeat::a_claim_repeated_by_its_request_has_the_same_answer,
+            repeat::a_repeated_claim_answers_only_what_is_still_held,
+            repeat::the_last_sixteen_claims_are_remembered,
+            repeat::a_repeated_claim_of_a_suspect_answers_it_again,
+            repeat::an_at_most_once_claim_repeated_brings_nothing_twice,
+            settle::an_acknowledged_message_is_gone,
+            settle::a_nacked_message_comes_again_after_its_delay,
+            settle::a_released_message_has_its_attempt_back_and_its_old_place,
+            settle::a_release_after_a_nack_keeps_the_attempts_before,
+            settle::an_extended_claim_holds_longer_under_a_new_receipt,
+            settle::an_extension_has_a_receipt_of_its_own_even_at_the_same_moment,
+            settle::a_claim_is_extended_into_the_class_of_its_new_length,
+            settle::a_buried_message_is_a_dead_letter_with_its_reason,
+            settle::an_overlong_reason_is_cut,
+            settle::settlements_of_a_batch_are_answered_one_by_one_in_order,
+            settle::acks_of_several_claims_in_one_batch_are_each_judged,
+            suspect::a_message_whose_claim_ran_out_waits_for_its_backoff,
+            suspect::suspects_are_claimed_one_by_one,
+            suspect::a_claim_takes_the_ordinary_ones_before_the_first_suspect,
+            suspect::a_claim_that_ran_out_long_ago_is_taken_at_once_and_alone,
+            suspect::the_wait_of_a_suspect_grows,
+            suspect::a_suspect_out_of_attempts_is_a_dead_letter_with_its_reason,
+            suspect::a_message_that_always_kills_its_node_ends_as_a_dead_letter,
+            suspect::a_nacked_suspect_is_an_ordinary_message_again,
+            suspect::a_receipt_is_worth_nothing_once_its_claim_was_found_ended,
+            suspect::claims_that_ran_out_count_as_due_until_they_are_noticed,
+            topics::a_topic_is_read_back_as_it_was_put,
+            topics::a_topic_is_created_only_once,
+            topics::a_topic_is_changed_from_the_version_seen,
+            topics::a_topic_that_is_not_there_can_not_be_changed,
+            topics::a_change_never_touches_the_routing,
+            topics::a_deleted_topic_is_gone_and_its_shards_refuse,
+            topics::a_topic_that_was_never_there_is_not_deleted,
+            topics::a_topic_created_again_starts_empty,
+            topics::a_topic_of_many_messages_is_deleted_whole,
+            topics::nothing_crosses_from_topic_to_topic,
+            topics::nothing_crosses_from_shard_to_shard,
+        }
+    };
+}
+
+/// Runs every sentence, one after the other; for places that want no test of its own for each.
+pub async fn run_all(factory: &dyn StoreFactory) {
+    crate::store_conformance! { @list @run factory; }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemStore;
+
+    struct Model;
+
+    #[async_trait]
+    impl StoreFactory for Model {
+        async fn store(&self) -> Arc<dyn Store> {
+            MemStore::new()
+        }
+
+        fn can_move_time(&self) -> bool {
+            true
+        }
+    }
+
+    crate::store_conformance!(Model);
+
+    /// The model on the wall's clock, as a server is.
+    struct ModelInRealTime;
+
+    #[async_trait]
+    impl StoreFactory for ModelInRealTime {
+        async fn store(&self) -> Arc<dyn Store> {
+            let store = MemStore::new();
+            store.set_clock(Some(Arc::new(crate::WallClock)));
+            store
+        }
+    }
+
+    mod in_real_time {
+        use super::ModelInRealTime;
+        crate::store_conformance!(ModelInRealTime);
+    }
+
+    #[test]
+    fn every_sentence_that_is_written_is_run() {
+        let listed = crate::store_conformance! { @list @names (); };
+        let mut written = Vec::new();
+        for (group, text) in world::SOURCES {
+            let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));
+            written.extend(names.map(|name| format!("{group}::{}", name.split('(').next().unwrap())));
+        }
+        written.sort();
+        let mut listed = listed.to_vec();
+        listed.sort_unstable();
+        assert_eq!(listed, written);
+    }
+}

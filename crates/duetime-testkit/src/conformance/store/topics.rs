@@ -1,0 +1,167 @@
+//! Topics: created, changed by version, deleted; and nothing crosses from one to another.
+
+#![expect(missing_docs, reason = "a sentence's name says it all")]
+
+use std::time::Duration;
+
+use duetime_core::store::{DeadAction, Edit, Settle, Settlement};
+use duetime_core::{LeaseClass, MessageState, Routing, RoutingState, Score, Shard, StoreError, TopicRecord};
+
+use super::StoreFactory;
+use super::world::{World, fresh_record, id, message};
+
+async fn stored(world: &World, record: &TopicRecord) -> Option<TopicRecord> {
+    world.store.topics().await.unwrap().into_iter().find(|one| one.name == record.name)
+}
+
+/// The error of each operation on a shard, in a row.
+pub(super) async fn every_refusal(world: &World, shard: &Shard) -> Vec<StoreError> {
+    let (store, now) = (&world.store, world.now());
+    let settle = Settle { id: id("a"), score: Score::new(now, LeaseClass::TOPIC, 1), how: Settlement::Ack };
+    let nack = Settle { how: Settlement::Nack(Duration::ZERO), ..settle.clone() };
+    vec![
+        store.enqueue(shard, now, &[message("a", world.ago(1))]).await.unwrap_err(),
+        store.edit(shard, now, &[Edit::Cancel(id("a"))]).await.unwrap_err(),
+        store.edit(shard, now, &[Edit::Reschedule(id("a"), world.ago(1))]).await.unwrap_err(),
+        store.get(shard, &[id("a")]).await.unwrap_err(),
+        store.claim(shard, now, &world.request(1)).await.unwrap_err(),
+        store.settle(shard, now, &[settle]).await.unwrap_err(),
+        store.settle(shard, now, &[nack]).await.unwrap_err(),
+        store.dead(shard, None, 10).await.unwrap_err(),
+        store.settle_dead(shard, now, &[id("a")], DeadAction::Redrive).await.unwrap_err(),
+        store.settle_dead(shard, now, &[id("a")], DeadAction::Purge).await.unwrap_err(),
+    ]
+}
+
+pub async fn a_topic_is_read_back_as_it_was_put(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    assert_eq!(stored(&world, &world.record).await.as_ref(), Some(&world.record));
+}
+
+pub async fn a_topic_is_created_only_once(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put("a", world.ago(1000)).await;
+    let mut rival = world.record.clone();
+    rival.config.max_payload = 7;
+    let refused = world.store.put_topic(&rival, None).await;
+    assert!(matches!(refused, Err(StoreError::Conflict)), "{refused:?}");
+    assert_eq!(stored(&world, &world.record).await.as_ref(), Some(&world.record));
+    assert!(world.get("a").await.is_some());
+}
+
+pub async fn a_topic_is_changed_from_the_version_seen(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put("a", world.ago(1000)).await;
+    let mut changed = world.record.clone();
+    changed.config.max_payload = 7;
+    changed.version = 2;
+    world.store.put_topic(&changed, Some(1)).await.unwrap();
+    assert_eq!(stored(&world, &changed).await.as_ref(), Some(&changed));
+    let late = TopicRecord { version: 2, ..world.record.clone() };
+    let refused = world.store.put_topic(&late, Some(1)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict)), "{refused:?}");
+    assert_eq!(stored(&world, &changed).await.as_ref(), Some(&changed));
+    assert!(world.get("a").await.is_some(), "messages stay");
+}
+
+pub async fn a_topic_that_is_not_there_can_not_be_changed(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let absent = TopicRecord { version: 4, ..fresh_record(world.now()) };
+    let refused = world.store.put_topic(&absent, Some(3)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict)), "{refused:?}");
+    assert_eq!(stored(&world, &absent).await, None);
+}
+
+pub async fn a_change_never_touches_the_routing(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let mut changed = world.record.clone();
+    changed.version = 2;
+    changed.routing =
+        Routing { epoch: 9, rid: "another".to_owned(), shards: 8, previous: 3, state: RoutingState::Moving };
+    world.store.put_topic(&changed, Some(1)).await.unwrap();
+    assert_eq!(stored(&world, &changed).await.unwrap().routing, world.record.routing);
+    world.put("a", world.ago(1000)).await;
+}
+
+pub async fn a_deleted_topic_is_gone_and_its_shards_refuse(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put_dead("dead").await;
+    world.put("held", world.ago(1000)).await;
+    world.claim_one().await;
+    world.put("free", world.ago(1000)).await;
+    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    assert_eq!(stored(&world, &world.record).await, None);
+    for shard in world.shards() {
+        for refusal in every_refusal(&world, &shard).await {
+            assert!(matches!(refusal, StoreError::UnknownShard(_)), "{refusal:?}");
+        }
+    }
+    assert!(!world.store.delete_topic(&world.record.name).await.unwrap());
+}
+
+pub async fn a_topic_that_was_never_there_is_not_deleted(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let absent = fresh_record(world.now());
+    assert!(!world.store.delete_topic(&absent.name).await.unwrap());
+}
+
+pub async fn a_topic_created_again_starts_empty(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put_dead("dead").await;
+    world.put("free", world.ago(1000)).await;
+    world.store.delete_topic(&world.record.name).await.unwrap();
+    let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
+    world.store.put_topic(&again, None).await.unwrap();
+    assert_eq!((world.get("dead").await, world.get("free").await), (None, None));
+    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    world.put("free", world.ago(1000)).await;
+    assert_eq!(world.claim_one().await.attempt, 1);
+}
+
+pub async fn a_topic_of_many_messages_is_deleted_whole(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    for part in 0..10 {
+        let batch: Vec<_> = (0..200).map(|n| message(&format!("m{part}-{n}"), world.ago(1000))).collect();
+        world.enqueue(&batch).await;
+    }
+    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
+    world.store.put_topic(&again, None).await.unwrap();
+    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+}
+
+pub async fn nothing_crosses_from_topic_to_topic(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let mut other = World::new(factory).await;
+    other.store = world.store.clone();
+    // A name that begins with the other's, and one more that differs in its end alone.
+    for (n, suffix) in [".0", "-", "0"].into_iter().enumerate() {
+        let name = format!("{}{suffix}", world.record.name);
+        let record = TopicRecord { name: name.parse().unwrap(), ..fresh_record(world.now()) };
+        world.store.put_topic(&record, None).await.unwrap();
+        other.record = record;
+        world.put("a", world.ago(1000)).await;
+        assert_eq!(other.get("a").await, None);
+        assert_eq!(other.claim(10).await.messages, []);
+        other.put("a", other.ago(1000)).await;
+        let claimed = world.claim_one().await;
+        let found = other.get("a").await.unwrap();
+        assert_eq!((found.state, found.attempts), (MessageState::Scheduled, 0));
+        assert_eq!(other.settle(&claimed, Settlement::Ack).await, duetime_core::store::Settled::Expired);
+        assert!(world.store.delete_topic(&other.record.name).await.unwrap());
+        assert_eq!(world.get("a").await.unwrap().state, MessageState::InFlight, "round {n}");
+        assert_eq!(world.settle(&claimed, Settlement::Ack).await, duetime_core::store::Settled::Ok);
+    }
+}
+
+pub async fn nothing_crosses_from_shard_to_shard(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put("a", world.ago(1000)).await;
+    let other = world.shard_at(1);
+    let claim = world.store.claim(&other, world.now(), &world.request(10)).await.unwrap();
+    assert_eq!(claim.messages, []);
+    assert_eq!(world.store.get(&other, &[id("a")]).await.unwrap(), [None]);
+    let edited = world.store.edit(&other, world.now(), &[Edit::Cancel(id("a"))]).await.unwrap();
+    assert_eq!(edited, [duetime_core::store::Edited::Unknown]);
+    assert!(world.get("a").await.is_some());
+}

@@ -1,0 +1,265 @@
+//! What a sentence of the suite stands in: a fresh topic, a clock and short words for the calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use duetime_core::store::{
+    Claim, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, Survey,
+};
+use duetime_core::{
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, Shard,
+    ShardCount, Store, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+};
+
+use super::StoreFactory;
+use crate::{ManualClock, WallClock};
+
+/// Where moved time starts: a moment in 2033.
+const MOVED_TIME_START: Timestamp = Timestamp::from_millis(2_000_000_000_000);
+/// Shards of the fresh topic.
+const SHARDS: u32 = 3;
+/// Long enough that no claim of a test ends by itself.
+pub(super) const LONG: Duration = Duration::from_secs(30);
+/// How long a claim holds that a test lets run out.
+pub(super) const SHORT: Duration = Duration::from_millis(60);
+/// Wait after the first attempt, under the suite's retry policy.
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(80);
+/// Attempts under the suite's retry policy.
+pub(super) const ATTEMPTS: u8 = 3;
+
+/// The files with sentences, for the test that none is forgotten.
+#[cfg(test)]
+pub(super) const SOURCES: [(&str, &str); 12] = [
+    ("claim", include_str!("claim.rs")),
+    ("content", include_str!("content.rs")),
+    ("dead", include_str!("dead.rs")),
+    ("edit", include_str!("edit.rs")),
+    ("enqueue", include_str!("enqueue.rs")),
+    ("epoch", include_str!("epoch.rs")),
+    ("look", include_str!("look.rs")),
+    ("receipt", include_str!("receipt.rs")),
+    ("repeat", include_str!("repeat.rs")),
+    ("settle", include_str!("settle.rs")),
+    ("suspect", include_str!("suspect.rs")),
+    ("topics", include_str!("topics.rs")),
+];
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct World {
+    /// Under test.
+    pub store: Arc<dyn Store>,
+    /// Made for this test alone.
+    pub record: TopicRecord,
+    moved: Option<Arc<ManualClock>>,
+}
+
+pub(super) fn id(text: &str) -> MessageId {
+    MessageId::new(text).expect("tests use good ids")
+}
+
+pub(super) fn fresh_name() -> TopicName {
+    TopicName::new(&format!("conform-{:016x}", rand::random::<u64>())).expect("letters and digits")
+}
+
+pub(super) fn fresh_record(now: Timestamp) -> TopicRecord {
+    let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
+    let rid = format!("{:016x}", rand::random::<u64>());
+    TopicRecord::new(fresh_name(), config, 1, rid, now)
+}
+
+/// A message with a payload of its own, refused if the id lives.
+pub(super) fn message(text: &str, due: Due) -> Enqueue {
+    Enqueue {
+        id: id(text),
+        due,
+        headers: Headers::default(),
+        payload: Bytes::from(format!("payload of {text}")),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(rand::random()),
+    }
+}
+
+/// The same, put in the place of what lives.
+pub(super) fn replacement(text: &str, due: Due) -> Enqueue {
+    Enqueue {
+        payload: Bytes::from(format!("second payload of {text}")),
+        on_conflict: OnConflict::Replace,
+        ..message(text, due)
+    }
+}
+
+pub(super) fn ids(claim: &Claim) -> Vec<&str> {
+    claim.messages.iter().map(|message| message.id.as_str()).collect()
+}
+
+impl World {
+    /// A fresh topic of three shards on a store of the factory.
+    pub async fn new(factory: &dyn StoreFactory) -> Self {
+        let store = factory.store().await;
+        let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
+        let now = moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now());
+        let record = fresh_record(now);
+        store.put_topic(&record, None).await.expect("a fresh topic is created");
+        Self { store, record, moved }
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        self.moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now())
+    }
+
+    /// Whether time is moved and not waited for.
+    pub fn moves_time(&self) -> bool {
+        self.moved.is_some()
+    }
+
+    /// Lets time pass: at least so much.
+    pub async fn pass(&self, by: Duration) {
+        match &self.moved {
+            Some(clock) => clock.advance(by),
+            None => tokio::time::sleep(by + Duration::from_millis(2)).await,
+        }
+    }
+
+    /// So many milliseconds ago.
+    pub fn ago(&self, millis: i64) -> Due {
+        Due::At(self.moment(-millis))
+    }
+
+    /// So many milliseconds from now; negative: ago.
+    pub fn moment(&self, millis: i64) -> Timestamp {
+        Timestamp::from_millis(self.now().as_millis() + millis)
+    }
+
+    pub fn routing(&self) -> &Routing {
+        &self.record.routing
+    }
+
+    /// The shard the test works on.
+    pub fn shard(&self) -> Shard {
+        self.shard_at(0)
+    }
+
+    pub fn shard_at(&self, index: u32) -> Shard {
+        self.record.routing.shard(&self.record.name, index)
+    }
+
+    pub fn shards(&self) -> Vec<Shard> {
+        self.record.routing.all(&self.record.name).collect()
+    }
+
+    pub async fn enqueue(&self, batch: &[Enqueue]) -> Vec<Enqueued> {
+        self.store.enqueue(&self.shard(), self.now(), batch).await.expect("enqueue is answered")
+    }
+
+    /// Schedules one new message.
+    pub async fn put(&self, text: &str, due: Due) {
+        let answers = self.enqueue(&[message(text, due)]).await;
+        assert_eq!(answers[0].outcome, duetime_core::store::EnqueueOutcome::Scheduled, "{text} is new");
+    }
+
+    pub async fn edit(&self, batch: &[Edit]) -> Vec<Edited> {
+        self.store.edit(&self.shard(), self.now(), batch).await.expect("edit is answered")
+    }
+
+    pub async fn cancel(&self, text: &str) -> Edited {
+        self.edit(&[Edit::Cancel(id(text))]).await[0]
+    }
+
+    pub async fn reschedule(&self, text: &str, due: Due) -> Edited {
+        self.edit(&[Edit::Reschedule(id(text), due)]).await[0]
+    }
+
+    pub async fn get(&self, text: &str) -> Option<StoredMessage> {
+        let mut found = self.store.get(&self.shard(), &[id(text)]).await.expect("get is answered");
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    /// The usual request: long visibility, the topic's class, three attempts.
+    pub fn request(&self, limit: usize) -> ClaimRequest {
+        ClaimRequest {
+            request: rand::random(),
+            limit,
+            visibility: LONG,
+            class: LeaseClass::TOPIC,
+            retry: RetryPolicy {
+                max_attempts: ATTEMPTS,
+                initial: FIRST_WAIT,
+                max: Duration::from_secs(60),
+                factor: 2.0,
+                jitter: 0.5,
+            },
+            delivery: DeliveryMode::AtLeastOnce,
+        }
+    }
+
+    /// The same for a claim that is to run out.
+    pub fn short_request(&self, limit: usize) -> ClaimRequest {
+        ClaimRequest { visibility: SHORT, ..self.request(limit) }
+    }
+
+    pub async fn claim_as(&self, request: &ClaimRequest) -> Claim {
+        self.store.claim(&self.shard(), self.now(), request).await.expect("claim is answered")
+    }
+
+    pub async fn claim(&self, limit: usize) -> Claim {
+        self.claim_as(&self.request(limit)).await
+    }
+
+    /// Claims exactly one message, which must be due.
+    pub async fn claim_one(&self) -> ClaimedMessage {
+        let mut claim = self.claim(1).await;
+        assert_eq!(claim.messages.len(), 1, "one message is due: {claim:?}");
+        claim.messages.remove(0)
+    }
+
+    /// Claims every message that is due, in as many claims as it takes.
+    pub async fn claim_all(&self) -> Vec<ClaimedMessage> {
+        let mut all = Vec::new();
+        loop {
+            let claim = self.claim(256).await;
+            all.extend(claim.messages);
+            if claim.due_left == 0 {
+                return all;
+            }
+        }
+    }
+
+    pub async fn settle_all(&self, batch: &[Settle]) -> Vec<Settled> {
+        self.store.settle(&self.shard(), self.now(), batch).await.expect("settle is answered")
+    }
+
+    pub async fn settle(&self, claimed: &ClaimedMessage, how: Settlement) -> Settled {
+        self.settle_all(&[settle(claimed, how)]).await[0]
+    }
+
+    /// Puts a message and claims and buries it.
+    pub async fn put_dead(&self, text: &str) {
+        self.put(text, self.ago(1000)).await;
+        let claimed = self.claim_one().await;
+        assert_eq!(claimed.id.as_str(), text, "nothing else is due while a test makes dead letters");
+        assert_eq!(self.settle(&claimed, Settlement::Bury(format!("{text} was refused"))).await, Settled::Ok);
+    }
+
+    pub async fn survey(&self) -> Survey {
+        self.store.survey(&[self.shard()], self.now()).await.expect("survey is answered")[0]
+    }
+}
+
+pub(super) fn settle(claimed: &ClaimedMessage, how: Settlement) -> Settle {
+    Settle { id: claimed.id.clone(), score: claimed.score, how }
+}
+
+/// Each way to settle a claim.
+pub(super) fn every_settlement() -> [Settlement; 5] {
+    [
+        Settlement::Ack,
+        Settlement::Nack(Duration::ZERO),
+        Settlement::Release,
+        Settlement::Extend(LONG, LeaseClass::TOPIC),
+        Settlement::Bury("refused".to_owned()),
+    ]
+}

@@ -1,1 +1,209 @@
 //! A real redis-server is restarted, stalled, filled up and flushed of its scripts.
+//!
+//! Each fault meets a small load; at its end every message is checked: delivered once, not early,
+//! bit for bit, on its first attempt.
+
+mod load;
+pub(crate) mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::StoreError;
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use load::{Load, now};
+use server::Server;
+
+async fn connect(server: &Server) -> Result<Arc<RedisStore>, StoreError> {
+    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    RedisStore::connect(config, Arc::new(Meters::new())).await
+}
+
+async fn load_on(server: &Server) -> Load {
+    Load::start(connect(server).await.unwrap()).await
+}
+
+async fn pause(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_every_connection_is_cut_again_and_again() {
+    let server = Server::start(&[]).await;
+    let load = load_on(&server).await;
+    for _ in 0..10 {
+        server.ask("CLIENT KILL TYPE normal SKIPME yes").await.unwrap();
+        server.ask("CLIENT KILL TYPE pubsub").await.unwrap();
+        pause(150).await;
+    }
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_the_server_is_killed_and_started_again() {
+    let mut server = Server::start(&[]).await;
+    let load = load_on(&server).await;
+    server.crash();
+    pause(1000).await;
+    server.revive(&[]);
+    server.answering().await;
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_the_server_forgets_its_scripts() {
+    let server = Server::start(&[]).await;
+    let load = load_on(&server).await;
+    for _ in 0..20 {
+        server.ask("SCRIPT FLUSH").await.unwrap();
+        pause(50).await;
+    }
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_while_the_server_loads_its_data() {
+    let mut server = Server::start(&["--enable-debug-command", "yes"]).await;
+    server.ask("DEBUG POPULATE 2000").await.unwrap();
+    server.ask("BGREWRITEAOF").await.unwrap();
+    let rewriting = async || {
+        let mut connection = server.connection().await.unwrap();
+        let info: String = redis::cmd("INFO").arg("persistence").query_async(&mut connection).await.unwrap();
+        !info.contains("aof_rewrite_in_progress:0")
+    };
+    while rewriting().await {
+        pause(20).await;
+    }
+    let load = load_on(&server).await;
+    server.crash();
+    // A millisecond a key, and an ear for callers every few keys: it is caught loading.
+    server.revive(&["--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"]);
+    let caught = async {
+        loop {
+            let answer = server.try_ping().await;
+            if answer.is_err_and(|error| error.to_string().to_lowercase().contains("loading")) {
+                return;
+            }
+            pause(5).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), caught).await.expect("the server is caught loading");
+    server.answering().await;
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_while_the_server_is_a_read_only_replica() {
+    let server = Server::start(&[]).await;
+    let load = load_on(&server).await;
+    // Of a primary that is not there: it keeps its data and refuses writes.
+    server.ask("REPLICAOF 127.0.0.1 1").await.unwrap();
+    pause(1500).await;
+    server.ask("REPLICAOF NO ONE").await.unwrap();
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_refuses_new_messages_and_drains_the_old_ones() {
+    let server = Server::start(&[]).await;
+    let load = load_on(&server).await;
+    pause(2500).await;
+    server.ask("CONFIG SET maxmemory 1").await.unwrap();
+    pause(300).await;
+    let (refused, acked) = (load.refused_full(), load.acked());
+    assert!(refused > 0, "enqueue answers that the server is full");
+    pause(1500).await;
+    assert!(load.acked() > acked, "claims and acks go on");
+    server.ask("CONFIG SET maxmemory 0").await.unwrap();
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_the_server_stalls_for_three_seconds() {
+    let server = Server::start(&[]).await;
+    let load = load_on(&server).await;
+    server.signal(Signal::SIGSTOP);
+    pause(3000).await;
+    server.signal(Signal::SIGCONT);
+    load.check().await;
+}
+
+#[tokio::test]
+async fn a_server_that_may_evict_messages_is_refused_with_the_remedy() {
+    let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]).await;
+    let error = connect(&server).await.unwrap_err();
+    assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("redis-cli CONFIG SET maxmemory-policy noeviction"), "{text}");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_ask_for_settings_can_still_work() {
+    let server = Server::start(&[]).await;
+    server.ask("ACL SETUSER ann on >s3cret ~duetime:* ~{duetime:* &duetime:* +@all -@admin -@dangerous").await.unwrap();
+    let url = |password: &str| format!("redis://ann:{password}@127.0.0.1:{}", server.port);
+    let meters = || Arc::new(Meters::new());
+    let config = RedisStoreConfig { url: url("s3cret"), ..RedisStoreConfig::default() };
+    Load::start(RedisStore::connect(config, meters()).await.unwrap()).await.check().await;
+    let config = RedisStoreConfig { url: url("wr0ng"), ..RedisStoreConfig::default() };
+    let error = RedisStore::connect(config, meters()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
+    assert!(!format!("{error} {error:?}").contains("wr0ng"), "no error carries the password");
+}
+
+/// Answers INFO and TIME as told and OK to all else.
+async fn pretender(version: &'static str, clock_ms: i64) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 4096];
+                while let Ok(read @ 1..) = socket.read(&mut buffer).await {
+                    let asked = String::from_utf8_lossy(&buffer[..read]).into_owned();
+                    let commands = asked.lines().filter(|line| line.starts_with('*')).count();
+                    let info = format!("redis_version:{version}\r\nmaxmemory_policy:noeviction\r\n");
+                    let (seconds, micros) = ((clock_ms / 1000).to_string(), (clock_ms % 1000 * 1000).to_string());
+                    let answer = if asked.contains("INFO\r\n") && !asked.contains("SETINFO") {
+                        format!("${}\r\n{info}\r\n", info.len())
+                    } else if asked.contains("TIME\r\n") {
+                        format!("*2\r\n${}\r\n{seconds}\r\n${}\r\n{micros}\r\n", seconds.len(), micros.len())
+                    } else {
+                        "+OK\r\n".repeat(commands)
+                    };
+                    if socket.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn an_old_server_and_one_with_another_clock_are_refused_with_the_remedy() {
+    let refused = async |version, clock_ms| {
+        let config = RedisStoreConfig { url: pretender(version, clock_ms).await, ..RedisStoreConfig::default() };
+        let error = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap_err();
+        assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
+        error.to_string()
+    };
+    let text = refused("6.0.16", now().as_millis()).await;
+    assert!(text.contains("needs 6.2 or later"), "{text}");
+    let text = refused("7.0.15", now().as_millis() + 60_000).await;
+    assert!(text.contains("set both by NTP"), "{text}");
+}
+
+#[tokio::test]
+async fn topologies_that_are_not_built_yet_are_refused_clearly() {
+    for url in ["redis-cluster://127.0.0.1:1,127.0.0.1:2", "redis-sentinel://127.0.0.1:1/main"] {
+        let config = RedisStoreConfig { url: url.to_owned(), ..RedisStoreConfig::default() };
+        let error = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap_err();
+        assert!(error.to_string().contains("not supported yet"), "{error}");
+    }
+}

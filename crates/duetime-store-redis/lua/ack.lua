@@ -1,6 +1,7 @@
 -- Removes messages whose claims were done. A claim's score is its own, so the members that have it
 -- are exactly what the claim still holds; a whole claim goes in one range.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 "1": repeated, the first answer was lost  3 number of claims, then for each:
 --       claimed score, n, n ids in byte order
 -- Returns  1 when all are ok, else a list in the order given: 1 ok, 0 expired

@@ -1,5 +1,6 @@
 -- Removes messages, wherever they are in their life.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 and on: ids
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight, 2 unknown
 -- Cost  O(n log N), three calls

@@ -1,6 +1,7 @@
 -- Takes the oldest messages that are due: hidden until a deadline of this claim's own, or, at most
 -- once, removed. A message whose last claim ended without a verdict is taken alone.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most
 --       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: first wait in ms, factor,
 --       longest wait in ms  12 "1": at most once
@@ -8,7 +9,7 @@
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies};
 --          alone: 1 a suspect, plus 2 when this is the answer of an earlier request again; the new
 --          score is base + attempts; attempts is one number when all have the same
--- Cost  O(limit log N), eight calls for a run of fresh messages; nothing is written when none is due
+-- Cost  O(limit log N), eight calls for a run of fresh messages; without any, just the clock is kept
 local caller = tonumber(ARGV[2])
 if math.abs(own - caller) > 2000 then return redis.error_reply('SKEW ' .. int(own - caller)) end
 local now = math.max(high, math.min(own, caller))
@@ -34,7 +35,10 @@ local last = tonumber(call('HGET', M, 'd' .. class) or 0)
 local deadline = math.max(now + ARGV[4], last + 1)
 local base = deadline * 1000 + class * 100
 local got = call('ZRANGEBYSCORE', Z, '-inf', top, 'WITHSCORES', 'LIMIT', '0', ARGV[3])
-if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end
+if not got[1] then
+  if now > high then call('HSET', M, 'hw', int(now)) end
+  return reply(0, 0, 0, 0, 1, got, got)
+end
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
 local alone, expired, later, dead = 0, 0, {}, {}
 for i = 1, #got, 2 do

@@ -1,6 +1,6 @@
 -- The second half of claim: brings the bodies, then writes what the first half decided.
 --
--- KEYS, ARGV, Returns and cost: see claim.
+-- KEYS, ARGV, Returns, Cost: see claim.
 if n > 1 and tonumber(meta[4]) * n > tonumber(ARGV[8]) then
   local bytes, max = 0, tonumber(ARGV[8])
   for i = 1, n do

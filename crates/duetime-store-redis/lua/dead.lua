@@ -1,6 +1,9 @@
 -- Part of the scripts that make dead letters.
 --
--- bury(id, attempts, reason, bodiless): the caller keeps `flight` right and `now` is its present.
+-- bury(id, attempts, reason, bodiless, now): the caller keeps `flight` right.
+-- KEYS  the shard's five, see prelude
+-- ARGV  none of its own
+-- Returns  nothing
 -- A dead letter's score is unique in its shard, so that it can be a page's cursor.
 -- Cost  four calls, O(log N)
 local grave

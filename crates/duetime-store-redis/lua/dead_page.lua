@@ -1,5 +1,6 @@
 -- Reads one page of dead letters, oldest first. Writes nothing.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 score to start at, "-inf" for the oldest  3 how many
 -- Returns  {ids and scores in turn, bodies, attempts and reasons}
 -- Cost  O(log N + page), three calls

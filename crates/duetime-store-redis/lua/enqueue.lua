@@ -1,5 +1,6 @@
 -- Schedules messages. No allow-oom: a full server refuses new messages before anything is written.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 n  3 earliest absolute due time in ms  4 shortest delay in ms (9e15: there is none)
 --       5 largest body in bytes  6 per item r(eject) or p(ut in its place)
 --       7 per item a(bsolute) or d(elay); empty: all absolute  8 channel of the hints

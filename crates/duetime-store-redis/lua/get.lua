@@ -1,5 +1,6 @@
 -- Reads messages as one moment sees them. Writes nothing.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 and on: ids
 -- Returns  {scores, bodies, scores as dead letters, attempts and reasons}
 -- Cost  O(n), four calls

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 messages (ZSET)  2 bodies (HASH)  3 dead letters (ZSET)  4 reasons (HASH)  5 meta (HASH)
 -- ARGV  1 epoch of the caller's routing record; each script says what follows
--- Errors  UNKNOWN_SHARD | NOT_READY epoch | STALE epoch rid shards previous state
+-- Returns  nothing; a refusal ends the script: UNKNOWN_SHARD | NOT_READY epoch | STALE epoch rid shards previous state
 -- Cost  two calls, O(1)
 local Z, B, D, I, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call, format, byte, sub = redis.call, string.format, string.byte, string.sub

@@ -1,5 +1,6 @@
 -- Gives messages another due time, and their attempts back, while nobody holds them.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 channel of the hints  3 hint up to its time  4 how far ahead a hint is worth while, ms
 --       5 n, then n times: id, a(bsolute) or d(elay), ms
 -- Returns  a list: the due time, or -1 in flight, -2 dead, -3 unknown

@@ -3,7 +3,9 @@
 --
 -- Five fields of four entries, an entry is 8 bytes of request and 8 of `deadline * 1000 +
 -- class * 100 + flag`: no field of meta is longer than 64 bytes, so meta stays a listpack.
--- recall(request): the remembered number, or nil.  remember(request, number): fields to be set.
+-- KEYS  the shard's five, see prelude
+-- ARGV  none of its own
+-- Returns  recall(request): the remembered number, or nil; remember(request, number): fields to set
 -- Cost  one call, O(1)
 local ring = call('HMGET', M, RING .. 'n', RING .. '0', RING .. '1', RING .. '2', RING .. '3', RING .. '4')
 local requests = tonumber(ring[1] or 0)

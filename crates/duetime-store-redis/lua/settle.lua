@@ -1,5 +1,6 @@
 -- Settles claims one by one: acks and all else in one batch.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes)  4 n, then n times:
 --       id, claimed score, kind, value, class:
 --       a(ck) | n(ack): delay in ms | r(elease) | e(xtend): visibility in ms, class | b(ury): reason

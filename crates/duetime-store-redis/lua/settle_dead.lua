@@ -1,5 +1,6 @@
 -- Redrives dead letters, due at once with all attempts given back, or removes them for good.
 --
+-- KEYS  the shard's five, see prelude
 -- ARGV  2 r(edrive) or p(urge)  3 channel of the hints  4 hint up to its time, then ids
 -- Returns  a list: 1 done, 0 not a dead letter
 -- Cost  O(n log N), three calls an item

@@ -1,26 +1,51 @@
 //! Claim: takes what is due.
 
-use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
 use duetime_core::receipt::Receipt;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
 use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 use tracing::error;
 
 use crate::enqueue::millis;
 use crate::reply::{array, bytes, count, id, int, ints, odd, score, tuple};
 use crate::store::RedisStore;
 
+/// How often one claim may meet a stall before the clocks are doubted after all.
+const STALLS_MAX: u8 = 3;
+
+/// Whether a call that took `took` can have found the server's clock `apart_ms` ahead of clocks
+/// that agree.
+fn explained(apart_ms: i64, took: Duration) -> bool {
+    u64::try_from(apart_ms).is_ok_and(|apart| Duration::from_millis(apart) <= took + CLOCK_SKEW_MAX)
+}
+
 impl RedisStore {
     pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
         let once = ask.delivery == DeliveryMode::AtMostOnce;
+        let began = Instant::now();
+        let sendings = AtomicU32::new(0);
         let fill = |cmd: &mut Cmd, _: bool| {
-            cmd.arg(now.as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
+            // The caller's clock goes on while a call waits to be sent again.
+            let again = sendings.fetch_add(1, Ordering::Relaxed) > 0;
+            let waited = if again { began.elapsed() } else { Duration::ZERO };
+            cmd.arg(now.plus(waited).as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
             cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
             cmd.arg(u8::from(once));
         };
-        let reply = self.on_shard("claim messages", &self.scripts.claim, shard, fill).await?;
+        let mut stalls = 0;
+        let reply = loop {
+            match self.on_shard("claim messages", &self.scripts.claim, shard, &fill).await {
+                // The server took the call up late, not its clock is ahead.
+                Err(StoreError::Skew(apart)) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
+                other => break other?,
+            }
+        };
         let (mut claim, unreadable) = read(reply, once)?;
         if !unreadable.is_empty() {
             claim.buried += unreadable.len() as u64;
@@ -87,4 +112,16 @@ fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), StoreError> {
         expired: count(&expired)?,
     };
     Ok((claim, unreadable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_told_from_a_clock_that_is_wrong() {
+        assert!(explained(2_900, Duration::from_secs(3)), "the server stood still for three seconds");
+        assert!(!explained(60_000, Duration::from_secs(3)), "its clock is ahead");
+        assert!(!explained(-2_900, Duration::from_secs(3)), "its clock is behind");
+    }
 }

@@ -1,1 +1,26 @@
-//! To be built.
+//! A producer's and a consumer's view of a node, over HTTP.
+//!
+//! Upstream: the command line, the benches, anybody's Rust program. Downstream: the API of a node.
+//! Connections are kept and used again. Knows no store.
+
+mod answers;
+mod call;
+mod consumers;
+mod dead;
+mod error;
+mod message;
+mod messages;
+mod ndjson;
+mod observe;
+mod topics;
+
+pub use answers::{
+    Answer, Bucket, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, Forecast, ItemProblem, Message,
+    NodeView, Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
+};
+pub use call::Client;
+pub use consumers::Claim;
+pub use dead::DeadChoice;
+pub use error::{ClientError, Problem};
+pub use message::NewMessage;
+pub use ndjson::Placements;

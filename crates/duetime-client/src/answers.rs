@@ -1,0 +1,391 @@
+//! What a node answers. Fields that a newer node adds are ignored.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use duetime_core::{DeliveryMode, RateLimit, RetryPolicy, ShardCount, SinkRef};
+use serde::{Deserialize, Serialize};
+
+/// A topic: its settings as they apply, and its counts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Topic {
+    /// Its name.
+    pub name: String,
+    /// As configured.
+    pub shards: ShardCount,
+    /// Where due messages go; absent: consumers claim them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink: Option<SinkRef>,
+    /// How long a claimed message stays hidden.
+    #[serde(with = "duetime_core::units::duration")]
+    pub visibility_timeout: Duration,
+    /// When failed messages are tried again.
+    pub retry: RetryPolicy,
+    /// Absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimit>,
+    /// At least or at most once.
+    pub delivery: DeliveryMode,
+    /// Largest payload in bytes.
+    #[serde(with = "duetime_core::units::size")]
+    pub max_payload: u64,
+    /// How many shards it has.
+    #[serde(default)]
+    pub shard_count: u32,
+    /// Grows by one with every change.
+    #[serde(default)]
+    pub version: u64,
+    /// Milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub created_at: i64,
+    /// Messages nobody holds, due or not.
+    #[serde(default)]
+    pub scheduled: u64,
+    /// Messages whose time has come.
+    #[serde(default)]
+    pub due: u64,
+    /// Messages claimed and not settled.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// Dead letters.
+    #[serde(default)]
+    pub dead: u64,
+    /// When the first message that is due fell due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_due_at: Option<i64>,
+}
+
+/// One item of many: done, or refused by itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer<T> {
+    /// This item was refused or failed; the others were not.
+    Refused(Refused),
+    /// What became of it.
+    Done(T),
+}
+
+impl<T> Answer<T> {
+    /// What became of it, if it was done.
+    pub fn done(&self) -> Option<&T> {
+        match self {
+            Self::Done(done) => Some(done),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+/// An item that was refused or failed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Refused {
+    /// Its id, where it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Why.
+    pub error: ItemProblem,
+}
+
+/// Why one item of many was refused or failed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ItemProblem {
+    /// Stable word for programs.
+    pub code: String,
+    /// The field to blame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// What is wrong and what to do, for people.
+    pub detail: String,
+    /// Which item it was, from 0.
+    #[serde(default)]
+    pub index: u64,
+    /// Which line it was, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+}
+
+impl std::fmt::Display for ItemProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        write!(f, "{} ({})", self.detail, self.code)
+    }
+}
+
+/// What became of one enqueue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// The message.
+    pub id: String,
+    /// `scheduled`, `replaced` or `duplicate`.
+    pub outcome: String,
+    /// Its due time, milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<i64>,
+    /// Its home.
+    pub shard: u32,
+}
+
+/// What became of one cancel, reschedule or settlement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `expired` …
+    pub outcome: String,
+    /// The due time it has now. After a reschedule only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<i64>,
+    /// The receipt that counts from now on. After an extension only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<String>,
+}
+
+/// Why and when a message died.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Death {
+    /// Milliseconds since the Unix epoch.
+    pub at: i64,
+    /// Why.
+    pub reason: String,
+}
+
+/// A message as its shard holds it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Message {
+    /// Its id.
+    pub id: String,
+    /// `scheduled`, `in_flight` or `dead`.
+    pub state: String,
+    /// The due time it was given.
+    pub due_at: i64,
+    /// When it may be claimed (again).
+    #[serde(default)]
+    pub visible_at: i64,
+    /// How many times it was claimed.
+    pub attempts: u8,
+    /// The payload, if it is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// The payload, if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
+    /// As given.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Its home.
+    pub shard: u32,
+    /// Of a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub death: Option<Death>,
+}
+
+/// Where a message is and what happens to it next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Explained {
+    /// The message.
+    pub id: String,
+    /// Its home.
+    pub shard: u32,
+    /// The cluster slot of its home.
+    pub slot: u16,
+    /// The ZSET in Redis.
+    pub key: String,
+    /// `scheduled`, `in_flight` or `dead`.
+    pub state: String,
+    /// The due time it was given.
+    pub due_at: i64,
+    /// When it may be claimed (again).
+    pub visible_at: i64,
+    /// How many times it was claimed.
+    pub attempts: u8,
+    /// How often it may be.
+    pub max_attempts: u8,
+    /// In words.
+    pub next: String,
+}
+
+/// A claimed message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClaimedMessage {
+    /// Its id.
+    pub id: String,
+    /// The payload, if it is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// The payload, if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
+    /// As given.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// The due time it was given.
+    pub due_at: i64,
+    /// Which attempt this is, from 1.
+    pub attempt: u8,
+    /// Proof of the claim.
+    pub receipt: String,
+}
+
+impl ClaimedMessage {
+    /// The payload, bit for bit.
+    #[must_use]
+    pub fn payload(&self) -> Vec<u8> {
+        bytes_of(self.payload.as_deref(), self.payload_base64.as_deref())
+    }
+}
+
+impl Message {
+    /// The payload, bit for bit.
+    #[must_use]
+    pub fn payload(&self) -> Vec<u8> {
+        bytes_of(self.payload.as_deref(), self.payload_base64.as_deref())
+    }
+}
+
+fn bytes_of(text: Option<&str>, base64: Option<&str>) -> Vec<u8> {
+    match (text, base64) {
+        (Some(text), _) => text.as_bytes().to_vec(),
+        (None, Some(base64)) => STANDARD.decode(base64).unwrap_or_default(),
+        (None, None) => Vec::new(),
+    }
+}
+
+/// One page of dead letters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeadPage {
+    /// Shard by shard, oldest first.
+    pub messages: Vec<Message>,
+    /// Names the next page; absent: this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// What a redrive or purge did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeadDone {
+    /// Dead letters acted on.
+    pub done: u64,
+    /// The time was up before all were: ask again.
+    #[serde(default)]
+    pub more: bool,
+    /// For each id, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<Vec<DeadOutcome>>,
+}
+
+/// What became of one dead letter.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeadOutcome {
+    /// The message, where its id could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// `redriven`, `purged`, `unknown` or `refused`.
+    pub outcome: String,
+    /// Why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// One shard.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShardView {
+    /// Its number.
+    pub index: u32,
+    /// Its cluster slot.
+    pub slot: u16,
+    /// The node that scans it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Messages nobody holds.
+    pub scheduled: u64,
+    /// Messages whose time has come.
+    pub due: u64,
+    /// Messages claimed and not settled.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// Dead letters.
+    #[serde(default)]
+    pub dead: u64,
+    /// When the first message that is due fell due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_due_at: Option<i64>,
+}
+
+/// A resize under way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Resize {
+    /// Shards before.
+    pub from: u32,
+    /// Shards after.
+    pub to: u32,
+    /// Messages moved.
+    pub moved: u64,
+    /// Messages still to be moved.
+    pub remaining: u64,
+}
+
+/// The shards of a topic.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shards {
+    /// As configured.
+    #[serde(default)]
+    pub configured: ShardCount,
+    /// How many there are.
+    #[serde(default)]
+    pub shard_count: u32,
+    /// Grows with every resize.
+    #[serde(default)]
+    pub epoch: u64,
+    /// Each.
+    pub shards: Vec<ShardView>,
+    /// Absent: none is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<Resize>,
+}
+
+/// One bucket of a forecast.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Where it begins, milliseconds since the Unix epoch.
+    pub from: i64,
+    /// Where it ends.
+    pub to: i64,
+    /// Messages that fall due in it.
+    pub count: u64,
+}
+
+/// How many messages fall due when.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Due already.
+    #[serde(default)]
+    pub due: u64,
+    /// In order.
+    pub buckets: Vec<Bucket>,
+}
+
+/// One node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its name.
+    pub id: String,
+    /// `serving` or `draining`.
+    pub state: String,
+    /// When it started, milliseconds since the Unix epoch.
+    pub since: i64,
+    /// How shards are shared.
+    pub mode: String,
+    /// Of the program.
+    #[serde(default)]
+    pub version: String,
+    /// How many shards it scans.
+    #[serde(default)]
+    pub shards_owned: u64,
+    /// How many of each topic.
+    #[serde(default)]
+    pub topics: BTreeMap<String, u64>,
+}

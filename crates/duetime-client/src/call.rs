@@ -1,0 +1,192 @@
+//! One request and its answer.
+
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{ClientError, Problem};
+
+/// Longest wait for a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Longest wait for an ordinary answer.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Idle connections kept per node.
+const IDLE_MAX: usize = 256;
+
+/// How much of an answer that is not understood is shown.
+const SHOWN_MAX: usize = 200;
+
+/// Everything that has a meaning in a path.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What a query value may not hold.
+const IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'&').add(b'+').add(b'%').add(b'=');
+
+/// A client of one node. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+/// One part of a path, encoded once.
+pub(crate) fn part(text: &str) -> String {
+    // A part of dots alone would be taken for a step up or nowhere.
+    if text == "." || text == ".." {
+        return text.replace('.', "%2E");
+    }
+    utf8_percent_encode(text, IN_PATH).to_string()
+}
+
+/// One value of a query, encoded once.
+pub(crate) fn value(text: &str) -> String {
+    utf8_percent_encode(text, IN_QUERY).to_string()
+}
+
+/// An answer, read whole.
+pub(crate) struct Whole {
+    pub bytes: bytes::Bytes,
+    /// Not a problem document; the status alone may still say no.
+    pub is_json: bool,
+    pub status: u16,
+}
+
+impl Client {
+    /// A client of the node at `base_url`, such as `http://127.0.0.1:3830`. Opens no connection.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Address`], [`ClientError::Token`].
+    pub fn new(base_url: &str, token: Option<String>) -> Result<Self, ClientError> {
+        let base = base_url.trim().trim_end_matches('/').to_owned();
+        let address = || ClientError::Address(base_url.to_owned());
+        let url = reqwest::Url::parse(&base).map_err(|_| address())?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() || !url.username().is_empty() {
+            return Err(address());
+        }
+        // The second one to install it is told so, and all is well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let mut value =
+                HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| ClientError::Token)?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let http = reqwest::Client::builder()
+            .default_headers(headers)
+            .user_agent(concat!("duetime/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_MAX)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(|_| address())?;
+        Ok(Self { http, base })
+    }
+
+    /// The address of the node.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base))
+    }
+
+    pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, ClientError> {
+        request.send().await.map_err(|error| ClientError::from_transport(&self.base, &error))
+    }
+
+    /// Reads the answer; a problem document becomes an error.
+    pub(crate) async fn whole(&self, response: Response) -> Result<Whole, ClientError> {
+        let status = response.status().as_u16();
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let (is_problem, is_json) = (kind.starts_with("application/problem+json"), kind.contains("json"));
+        let bytes = response.bytes().await.map_err(|error| ClientError::from_transport(&self.base, &error))?;
+        if is_problem {
+            let mut problem: Problem = self.read(&bytes)?;
+            problem.status = status;
+            return Err(ClientError::Refused(Box::new(problem)));
+        }
+        Ok(Whole { bytes, is_json, status })
+    }
+
+    pub(crate) fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(bytes).map_err(|error| self.foreign(error.to_string()))
+    }
+
+    pub(crate) fn foreign(&self, reason: String) -> ClientError {
+        ClientError::Foreign { base: self.base.clone(), reason }
+    }
+
+    /// Sends a request and reads the JSON of its answer, whatever its status.
+    pub(crate) async fn call<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, ClientError> {
+        let whole = self.whole(self.send(request).await?).await?;
+        if !whole.is_json {
+            let text = String::from_utf8_lossy(&whole.bytes[..whole.bytes.len().min(SHOWN_MAX)]).trim().to_owned();
+            return Err(self.foreign(format!("status {}, {text:?}", whole.status)));
+        }
+        self.read(&whole.bytes)
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(self.request(Method::GET, path).timeout(ANSWER_MAX)).await
+    }
+
+    pub(crate) async fn send_json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.call(self.request(method, path).timeout(ANSWER_MAX).json(body)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_encoded_once_and_cannot_climb_the_path() {
+        assert_eq!(part("a/b c%2F?"), "a%2Fb%20c%252F%3F");
+        assert_eq!(part("заказ-1_x.y~"), "%D0%B7%D0%B0%D0%BA%D0%B0%D0%B7-1_x.y~");
+        assert_eq!((part(".."), part(".")), ("%2E%2E".to_owned(), "%2E".to_owned()));
+    }
+
+    #[test]
+    fn what_is_not_an_address_is_refused_with_an_example_and_a_token_is_never_shown() {
+        for bad in ["", "localhost:3830", "ftp://x", "http://", "http://user:secret@host"] {
+            let error = Client::new(bad, None).unwrap_err().to_string();
+            assert!(error.contains("http://127.0.0.1:3830"), "{bad}: {error}");
+        }
+        let client = Client::new("http://127.0.0.1:1/", Some("canary".to_owned())).unwrap();
+        assert_eq!(client.base(), "http://127.0.0.1:1");
+        assert!(!format!("{client:?} {:?}", client.http).contains("canary"));
+        assert!(matches!(Client::new("http://x", Some("a\nb".to_owned())), Err(ClientError::Token)));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_not_there_is_unreachable() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let client = Client::new(&format!("http://127.0.0.1:{port}"), None).unwrap();
+        let error = client.topics().await.unwrap_err();
+        assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
+        assert!(error.to_string().starts_with(&format!("cannot reach http://127.0.0.1:{port}: ")), "{error}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Dead letters: listed, redriven, purged.
+
+use reqwest::Method;
+
+use crate::answers::{DeadDone, DeadPage};
+use crate::call::{ANSWER_MAX, Client, part, value};
+use crate::error::ClientError;
+
+/// Which dead letters.
+#[derive(Clone, Debug)]
+pub enum DeadChoice {
+    /// These.
+    Ids(Vec<String>),
+    /// All there are. One call does as many as it can in its time; see [`DeadDone::more`].
+    All,
+}
+
+impl Client {
+    /// One page of dead letters, from `cursor` (the `next` of the page before) on.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`]; so with all calls.
+    pub async fn dead(&self, topic: &str, cursor: Option<&str>, limit: usize) -> Result<DeadPage, ClientError> {
+        let mut path = format!("/v1/topics/{}/dead?limit={limit}", part(topic));
+        if let Some(cursor) = cursor {
+            path += &format!("&cursor={}", value(cursor));
+        }
+        self.get(&path).await
+    }
+
+    /// Schedules dead letters at once with all attempts given back.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn redrive(&self, topic: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
+        self.settle_dead(Method::POST, &format!("/v1/topics/{}/dead/redrive", part(topic)), which).await
+    }
+
+    /// Removes dead letters for good.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn purge(&self, topic: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
+        self.settle_dead(Method::DELETE, &format!("/v1/topics/{}/dead", part(topic)), which).await
+    }
+
+    async fn settle_dead(&self, method: Method, path: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
+        let body = match which {
+            DeadChoice::Ids(ids) => serde_json::json!({ "ids": ids }),
+            DeadChoice::All => serde_json::json!({ "all": true }),
+        };
+        // A sweep takes its time; the node bounds it.
+        self.call(self.request(method, path).timeout(ANSWER_MAX * 2).json(&body)).await
+    }
+}

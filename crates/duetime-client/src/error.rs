@@ -1,0 +1,104 @@
+//! Why a call was not answered as hoped.
+
+use serde::{Deserialize, Serialize};
+
+/// A refusal of the node: RFC 9457 problem details.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The HTTP status.
+    #[serde(default)]
+    pub status: u16,
+    /// The status in words.
+    #[serde(default)]
+    pub title: String,
+    /// Stable word for programs.
+    #[serde(default)]
+    pub code: String,
+    /// What is wrong and what to do, for people.
+    #[serde(default)]
+    pub detail: String,
+    /// The field to blame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = if self.detail.is_empty() { &self.title } else { &self.detail };
+        write!(f, "{text}")?;
+        if !self.code.is_empty() {
+            write!(f, " ({})", self.code)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a call was not answered as hoped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The address of the node cannot be used.
+    #[error("{0:?} is not the address of a node; write it like \"http://127.0.0.1:3830\"")]
+    Address(String),
+    /// The token cannot be sent in a header.
+    #[error("the token has characters that cannot be sent; it is one line of visible ASCII")]
+    Token,
+    /// No connection. Nothing was done.
+    #[error("cannot reach {base}: {reason}")]
+    Unreachable {
+        /// The node.
+        base: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The connection broke or the time was up: whether the node acted is unknown.
+    #[error("{base} did not answer: {reason}")]
+    Lost {
+        /// The node.
+        base: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The node refused, or could not.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// What answered speaks another language: most likely not a node.
+    #[error("{base} answered something else than a node would ({reason}); is the address right?")]
+    Foreign {
+        /// The address.
+        base: String,
+        /// What could not be read.
+        reason: String,
+    },
+}
+
+impl ClientError {
+    /// The node's refusal, if it is one.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Refused(problem) => Some(problem),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn from_transport(base: &str, error: &reqwest::Error) -> Self {
+        let base = base.to_owned();
+        let reason = innermost(error);
+        if error.is_connect() { Self::Unreachable { base, reason } } else { Self::Lost { base, reason } }
+    }
+}
+
+/// The last of the causes says what happened; those above it only that something did.
+fn innermost(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "time is up".to_owned();
+    }
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = cause.to_string();
+        source = cause.source();
+    }
+    text
+}

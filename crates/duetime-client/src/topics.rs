@@ -1,0 +1,86 @@
+//! Topics, their shards, and what falls due when.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::answers::{Forecast, Outcome, Shards, Topic};
+use crate::call::{ANSWER_MAX, Client, part};
+use crate::error::ClientError;
+use crate::message::millis;
+
+impl Client {
+    /// Every topic with its counts.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`]; so with all calls.
+    pub async fn topics(&self) -> Result<Vec<Topic>, ClientError> {
+        #[derive(Deserialize)]
+        struct All {
+            topics: Vec<Topic>,
+        }
+        self.get::<All>("/v1/topics").await.map(|all| all.topics)
+    }
+
+    /// One topic.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `unknown_topic` when there is none.
+    pub async fn topic(&self, name: &str) -> Result<Topic, ClientError> {
+        self.get(&format!("/v1/topics/{}", part(name))).await
+    }
+
+    /// Creates a topic or changes the given settings of the one that is there; true: it was created.
+    ///
+    /// # Errors
+    ///
+    /// A setting is refused.
+    pub async fn put_topic(&self, name: &str, change: &Map<String, Value>) -> Result<(Topic, bool), ClientError> {
+        let path = format!("/v1/topics/{}", part(name));
+        let request = self.request(Method::PUT, &path).timeout(ANSWER_MAX).json(change);
+        let whole = self.whole(self.send(request).await?).await?;
+        Ok((self.read(&whole.bytes)?, whole.status == 201))
+    }
+
+    /// Removes a topic with everything in it.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `unknown_topic` when there is none.
+    pub async fn delete_topic(&self, name: &str) -> Result<Outcome, ClientError> {
+        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}", part(name)))).await
+    }
+
+    /// The shards of a topic.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn shards(&self, topic: &str) -> Result<Shards, ClientError> {
+        self.get(&format!("/v1/topics/{}/shards", part(topic))).await
+    }
+
+    /// Asks for another number of shards: a number or `"auto"`.
+    ///
+    /// # Errors
+    ///
+    /// The node cannot resize.
+    pub async fn set_shards(&self, topic: &str, shards: &Value) -> Result<Shards, ClientError> {
+        let path = format!("/v1/topics/{}/shards", part(topic));
+        self.send_json(Method::PUT, &path, &serde_json::json!({ "shards": shards })).await
+    }
+
+    /// How many messages fall due in each of the coming `buckets` of that length.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn forecast(&self, topic: &str, bucket: Duration, buckets: usize) -> Result<Forecast, ClientError> {
+        let (topic, bucket) = (part(topic), millis(bucket));
+        self.get(&format!("/v1/topics/{topic}/forecast?bucket={bucket}&buckets={buckets}")).await
+    }
+}

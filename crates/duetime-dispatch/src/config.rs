@@ -43,7 +43,7 @@ pub(crate) const CALL_BYTES_MAX: usize = 4 << 20;
 
 /// A shard is claimed from at most this often while its claims bring less than they may: messages
 /// that fall due one after the other are worth a call together.
-pub(crate) const CLAIM_GAP: Duration = Duration::from_millis(2);
+pub(crate) const CLAIM_GAP: Duration = Duration::from_millis(1);
 
 /// A claim that brought nothing from a shard that should have something due is repeated after this.
 pub(crate) const EMPTY_PAUSE: Duration = Duration::from_millis(5);

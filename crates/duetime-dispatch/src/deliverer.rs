@@ -148,7 +148,9 @@ impl Deliverer {
         while call.holds.len() < self.batch_max
             && let Some(held) = self.queue.front()
         {
-            let alone = held.hold.suspect || call.holds.first().is_some_and(|first| first.suspect);
+            // A probe is judged as a whole, so its calls carry nothing else.
+            let alone = held.hold.suspect
+                || call.holds.first().is_some_and(|first| first.suspect || first.probe != held.hold.probe);
             bytes += held.hold.bytes;
             if !call.holds.is_empty() && (alone || bytes > CALL_BYTES_MAX) {
                 break;

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::config::DispatchConfig;
 use crate::consumers::{EngineConsumers, Open};
-use crate::gauges::Gauges;
+use crate::gauges::{self, Gauges};
 use crate::health::Health;
 use crate::lane::Lane;
 use crate::pace::Pace;
@@ -231,6 +231,9 @@ impl Supervisor {
         let topic_meters = parts.meters.topic(name);
         topic_meters.shards.set(i64::from(record.routing.shards));
         topic_meters.shards_owned.set(i64::try_from(indices.len()).unwrap_or(i64::MAX));
+        if indices.is_empty() {
+            gauges::clear(&topic_meters);
+        }
         let changed = running.record.config != record.config || running.record.created_at_ms != record.created_at_ms;
         running.record = record.clone();
         if !(fresh || changed || running.refused.is_some()) {

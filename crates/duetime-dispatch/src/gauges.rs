@@ -7,8 +7,16 @@ use std::time::Duration;
 
 use duetime_core::store::Survey;
 use duetime_core::{Shard, Timestamp, TopicName};
-use duetime_metrics::Meters;
+use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
+
+/// This node has no shard of the topic, so it has nothing to report.
+pub(crate) fn clear(meters: &TopicMeters) {
+    for gauge in [&meters.scheduled, &meters.due, &meters.in_flight, &meters.dead] {
+        gauge.set(0);
+    }
+    meters.oldest_due_age.set(0.0);
+}
 
 /// When the next survey is due.
 #[derive(Debug)]

@@ -223,7 +223,7 @@ impl Lane {
         slot.held += claim.messages.len();
         slot.phase = Phase::Idle;
         if !slot.owned {
-            return;
+            return self.emptied.notify_one();
         }
         let more = claim.due_left > 0 || claim.next_due.is_some_and(|next| next <= claim.now);
         let progress = !claim.messages.is_empty() || claim.buried > 0 || claim.expired > 0;
@@ -249,6 +249,8 @@ impl Lane {
         slot.phase = if slot.owned { Phase::Resting } else { Phase::Idle };
         if slot.owned {
             self.wheel.set(self, index, Instant::now() + store_backoff(slot.failures));
+        } else {
+            self.emptied.notify_one();
         }
     }
 

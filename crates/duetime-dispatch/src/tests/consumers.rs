@@ -95,13 +95,15 @@ async fn a_consumer_that_goes_away_in_the_middle_of_a_claim_costs_no_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_s_claim_whose_answer_was_lost_costs_no_attempt() {
-    let house = House::new(without_sink()).await;
-    house.put("o-1", ms(0)).await;
+    let house = House::new(TopicConfig { shards: duetime_core::ShardCount::Fixed(1), ..without_sink() }).await;
+    house.put_all(&ids("o", 5), ms(0)).await;
     house.store.lose_claim_answers.store(1, Ordering::SeqCst);
     let consumers = house.engine.consumers();
-    assert!(matches!(consumers.claim(&name(), ask(1, secs(5))).await, Err(StoreError::Unavailable { .. })));
-    let handed = consumers.claim(&name(), ask(1, secs(5))).await.unwrap();
-    assert_eq!(handed[0].messages[0].attempt, 1);
+    assert!(matches!(consumers.claim(&name(), ask(5, secs(5))).await, Err(StoreError::Unavailable { .. })));
+    let handed = consumers.claim(&name(), ask(2, secs(5))).await.unwrap();
+    assert_eq!((count(&handed), handed[0].messages[0].attempt), (2, 1));
+    let handed = consumers.claim(&name(), ask(5, secs(5))).await.unwrap();
+    assert_eq!((count(&handed), handed[0].messages[0].attempt), (3, 1));
 }
 
 #[tokio::test(start_paused = true)]

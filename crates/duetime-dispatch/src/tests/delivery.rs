@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::{DeliveryMode, RateLimit, RetryPolicy, TopicConfig, Verdict};
+use duetime_core::{Clock, DeliveryMode, RateLimit, RetryPolicy, Store, TopicConfig, Verdict};
 use duetime_metrics::Event;
 use tokio::time::Instant;
 
@@ -209,4 +209,46 @@ async fn a_million_due_at_once_keeps_the_node_within_its_permits() {
         assert!(started.elapsed() < Duration::from_secs(30));
     }
     assert!(most <= 48, "{most} messages in flight");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fast_sink_is_kept_busy_although_the_store_is_far_away() {
+    let house = House::with(with_sink(), TestSink::new(1, 1), DispatchConfig::default()).await;
+    *house.store.delay.lock() = ms(20);
+    house.put_all(&ids("o", 600), ms(0)).await;
+    house.pass(secs(2)).await;
+    assert_eq!(house.sink.times().len(), 600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_waits_for_a_call_of_its_own_although_others_are_due() {
+    let config = TopicConfig { visibility_timeout: secs(20), ..with_sink() };
+    let house = House::with(config, TestSink::new(1, 16), DispatchConfig::default()).await;
+    let (of_0, of_1) = (house.ids_of(0, "a", 2).await, house.ids_of(1, "b", 10).await);
+    // Somebody else claims it and crashes.
+    house.topics.send_replace(Default::default());
+    house.pass(ms(1)).await;
+    house.put(&of_0[0], ms(0)).await;
+    let record = house.record().await;
+    let request = duetime_core::store::ClaimRequest {
+        request: 7,
+        limit: 1,
+        visibility: secs(2),
+        class: duetime_core::LeaseClass::TOPIC,
+        retry: RetryPolicy { initial: ms(100), ..RetryPolicy::default() },
+        delivery: DeliveryMode::AtLeastOnce,
+    };
+    let now = house.clock.now();
+    house.store.mem.claim(&record.routing.shard(&record.name, 0), now, &request).await.unwrap();
+    house.pass(secs(4)).await;
+    house.put(&of_0[1], ms(0)).await;
+    house.sink.behave(slow(secs(1)));
+    house.tell().await;
+    house.pass(ms(100)).await;
+    house.put_all(&of_1, ms(0)).await;
+    house.pass(secs(8)).await;
+    let calls = house.sink.calls.lock();
+    let alone = calls.iter().find(|call| call.iter().any(|delivery| delivery.id.as_str() == of_0[0])).unwrap();
+    assert_eq!((alone.len(), alone[0].attempt), (1, 2));
+    assert_eq!(calls.iter().map(Vec::len).sum::<usize>(), 12);
 }

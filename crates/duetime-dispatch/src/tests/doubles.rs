@@ -156,6 +156,8 @@ pub struct WiredStore {
     pub lose_settle_answers: AtomicUsize,
     /// Every call takes so long.
     pub delay: Mutex<Duration>,
+    /// The answer of every claim takes so long to come back.
+    pub claim_answer_delay: Mutex<Duration>,
     /// Gives no hints.
     pub deaf: AtomicBool,
 }
@@ -169,6 +171,7 @@ impl WiredStore {
             lose_claim_answers: AtomicUsize::new(0),
             lose_settle_answers: AtomicUsize::new(0),
             delay: Mutex::default(),
+            claim_answer_delay: Mutex::default(),
             deaf: AtomicBool::new(false),
         })
     }
@@ -219,6 +222,8 @@ impl Store for WiredStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.wire("claim").await?;
         let claim = self.mem.claim(shard, now, request).await?;
+        let delay = *self.claim_answer_delay.lock();
+        tokio::time::sleep(delay).await;
         if takes_one(&self.lose_claim_answers) { Err(lost("claim")) } else { Ok(claim) }
     }
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use duetime_core::store::{DeadPage, Enqueue, Survey};
+use duetime_core::store::{DeadPage, Edit, Enqueue, Survey};
 use duetime_core::{
     Clock, Due, Headers, MessageId, Nonce, OnConflict, Ownership, SinkRef, Store, StoredMessage, Timestamp,
     TopicConfig, TopicName, TopicRecord, Topics,
@@ -132,6 +132,21 @@ impl House {
             };
             self.store.enqueue(&shard, self.clock.now(), &[item]).await.unwrap();
         }
+    }
+
+    /// Cancels a message.
+    pub async fn cancel(&self, id: &str) {
+        let record = self.record().await;
+        let id = MessageId::new(id).unwrap();
+        let shard = record.routing.home(&record.name, &id);
+        self.store.edit(&shard, self.clock.now(), &[Edit::Cancel(id)]).await.unwrap();
+    }
+
+    /// Ids whose home is shard `index`.
+    pub async fn ids_of(&self, index: u32, prefix: &str, count: usize) -> Vec<String> {
+        let record = self.record().await;
+        let home = |id: &String| record.routing.home(&record.name, &MessageId::new(id).unwrap()).index;
+        (0..).map(|n| format!("{prefix}-{n}")).filter(|id| home(id) == index).take(count).collect()
     }
 
     /// Lets time go by.

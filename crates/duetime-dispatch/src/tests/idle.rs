@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use duetime_core::store::Edit;
-use duetime_core::{MessageId, Store};
+use duetime_core::{RetryPolicy, ShardCount, TopicConfig};
 
-use super::doubles::{TestSink, WiredStore};
+use super::doubles::{TestSink, WiredStore, each, retry};
 use super::house::{House, ids, ms, secs, with_sink};
 use crate::DispatchConfig;
 
@@ -68,11 +67,50 @@ async fn a_cancelled_head_costs_no_claim() {
     let house = House::new(with_sink()).await;
     house.put("o-1", secs(10)).await;
     house.pass(secs(5)).await;
-    let record = house.record().await;
-    let id = MessageId::new("o-1").unwrap();
-    let shard = record.routing.home(&record.name, &id);
-    house.store.mem.edit(&shard, duetime_core::Clock::now(&*house.clock), &[Edit::Cancel(id)]).await.unwrap();
+    house.cancel("o-1").await;
     house.store.take_calls();
     house.pass(secs(20)).await;
     assert_eq!(house.store.take_calls().get("claim"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_on_time_without_any_hint_of_the_store() {
+    let store = WiredStore::new();
+    store.deaf.store(true, Ordering::SeqCst);
+    let house = House::on(store, TestSink::new(4, 16), DispatchConfig::default());
+    let policy = RetryPolicy { initial: ms(100), factor: 1.0, jitter: 0.0, ..RetryPolicy::default() };
+    house.set_topic(TopicConfig { retry: policy, ..with_sink() }).await;
+    house.sink.behave(each(|_| retry()));
+    house.put("o-1", ms(2_050)).await;
+    house.pass(ms(2_600)).await;
+    assert_eq!(house.sink.ids().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_fall_due_one_after_the_other_share_claims_and_settlements() {
+    let house = House::new(TopicConfig { shards: ShardCount::Fixed(1), ..with_sink() }).await;
+    let start = ms(2_000);
+    for (n, id) in ids("o", 2_000).iter().enumerate() {
+        house.put(id, start + ms(n as u64 / 2)).await;
+    }
+    house.pass(ms(1_900)).await;
+    house.store.take_calls();
+    house.pass(ms(1_200)).await;
+    assert_eq!(house.sink.times().len(), 2_000);
+    let calls = house.store.take_calls();
+    assert!(calls["claim"] <= 1_005 && calls["settle"] <= 250, "{calls:?}");
+    let late = house.counts().lateness.get_sample_sum() / 2_000.0;
+    assert!(late < 0.003, "{late} s late in the mean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_while_a_claim_is_under_way_is_not_overlooked() {
+    let house = House::new(TopicConfig { shards: ShardCount::Fixed(1), ..with_sink() }).await;
+    house.pass(ms(5_100)).await;
+    *house.store.claim_answer_delay.lock() = ms(100);
+    house.put("first", ms(0)).await;
+    house.pass(ms(50)).await;
+    house.put("second", ms(0)).await;
+    house.pass(ms(170)).await;
+    assert_eq!(house.sink.ids(), ["first", "second"]);
 }

@@ -1,6 +1,6 @@
 //! A sink that is down: the breaker.
 
-use duetime_core::{RetryPolicy, TopicConfig, Verdict};
+use duetime_core::{DeliveryMode, RetryPolicy, TopicConfig, Verdict};
 
 use super::doubles::{TestSink, each, retry, silent, slow, unavailable};
 use super::house::{House, ids, ms, secs, with_sink};
@@ -129,4 +129,55 @@ async fn while_the_breaker_is_open_the_store_is_left_alone() {
     house.sink.behave(slow(secs(2)));
     house.pass(secs(60)).await;
     assert_eq!(house.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_claimed_while_the_breaker_opens_is_given_back_unsent() {
+    let house = House::new(with_sink()).await;
+    let (of_0, of_1) = (house.ids_of(0, "a", 5).await, house.ids_of(1, "b", 5).await);
+    house.pass(secs(1)).await;
+    *house.store.delay.lock() = ms(30);
+    house.sink.behave(each(|_| unavailable()));
+    house.put_all(&of_0, ms(100)).await;
+    house.put_all(&of_1, ms(110)).await;
+    house.pass(ms(200)).await;
+    assert_eq!(house.sink.calls.lock().len(), 1);
+    assert!(house.sink.ids().iter().all(|id| of_0.contains(id)));
+    assert_eq!(house.survey().await.in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_finds_nothing_or_comes_too_late_is_followed_by_another() {
+    let config = TopicConfig { visibility_timeout: ms(400), ..with_sink() };
+    let house = House::new(config).await;
+    house.sink.behave(each(|_| unavailable()));
+    house.put("gone", ms(0)).await;
+    house.pass(ms(50)).await;
+    assert_eq!(house.counts().breaker_open.get(), 1);
+    house.cancel("gone").await;
+    house.pass(secs(2)).await;
+    house.sink.behave(each(|_| Verdict::Accepted));
+    *house.store.claim_answer_delay.lock() = ms(350);
+    house.put("o-1", ms(0)).await;
+    house.pass(ms(360)).await;
+    *house.store.claim_answer_delay.lock() = ms(0);
+    assert_eq!(house.sink.ids(), ["gone"]);
+    house.pass(secs(3)).await;
+    assert_eq!(house.sink.ids(), ["gone", "o-1"]);
+    assert_eq!((house.counts().breaker_open.get(), house.survey().await.in_flight), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_once_survives_an_outage_too() {
+    let config = TopicConfig { delivery: DeliveryMode::AtMostOnce, ..with_sink() };
+    let house = House::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
+    house.sink.behave(each(|_| unavailable()));
+    house.put_all(&ids("o", 500), ms(0)).await;
+    house.pass(secs(60)).await;
+    let lost = house.sink.ids().len();
+    assert!(lost < 120, "{lost} were lost to a sink that is down");
+    house.sink.behave(each(|_| Verdict::Accepted));
+    house.pass(secs(60)).await;
+    let times = house.sink.times();
+    assert!(times.len() == 500 && times.values().all(|times| *times == 1));
 }

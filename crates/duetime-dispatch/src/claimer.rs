@@ -50,7 +50,7 @@ impl Work {
         match &answer.claim {
             Ok(claim) => {
                 self.health.ok();
-                self.lane.answered(index, answer.sent_at, answer.sent, answer.request.limit, claim);
+                self.lane.answered(index, answer.sent_at, claim);
                 let brought = claim.messages.len();
                 if brought > 0 {
                     self.topic_meters.claim_batch_size.observe(brought as f64);

@@ -41,10 +41,6 @@ pub(crate) const QUEUE_BATCHES: usize = 64;
 /// Most bytes of bodies in one call of a sink, unless a single message is larger.
 pub(crate) const CALL_BYTES_MAX: usize = 4 << 20;
 
-/// A shard is claimed from at most this often while its claims bring less than they may: messages
-/// that fall due one after the other are worth a call together.
-pub(crate) const CLAIM_GAP: Duration = Duration::from_millis(1);
-
 /// A claim that brought nothing from a shard that should have something due is repeated after this.
 pub(crate) const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 

@@ -19,11 +19,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::config::{CLAIM_GAP, EMPTY_PAUSE, store_backoff};
+use crate::config::{EMPTY_PAUSE, store_backoff};
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: looks tell it again in time.
 const WHEEL_AHEAD_MAX: Duration = Duration::from_secs(3600);
+
+/// Wheel and runtime both round up to whole milliseconds; without this a shard would come up 2 ms
+/// late in the mean. One that comes up too soon is set again.
+const ROUNDED_UP: Duration = Duration::from_micros(999);
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
@@ -46,8 +50,6 @@ struct Slot {
     /// Grows whenever something was learnt, so that the answer of an older look is not believed.
     learnt: u64,
     failures: u32,
-    /// No claim before this, for the sake of larger ones.
-    not_before: Option<Instant>,
     /// A claim whose answer was lost: to be repeated as it was.
     repeat: Option<ClaimRequest>,
     /// Messages claimed by this node and not settled.
@@ -63,7 +65,6 @@ impl Default for Slot {
             lag: Duration::ZERO,
             learnt: 0,
             failures: 0,
-            not_before: None,
             repeat: None,
             held: 0,
         }
@@ -205,16 +206,8 @@ impl Lane {
         Some(Taken { shard, repeat })
     }
 
-    /// The claim was answered. `sent_at` and `sent` are this node's clocks when it was sent;
-    /// `asked` is how many it might have brought.
-    pub(crate) fn answered(
-        self: &Arc<Self>,
-        index: u32,
-        sent_at: Timestamp,
-        sent: Instant,
-        asked: usize,
-        claim: &Claim,
-    ) {
+    /// The claim, sent at `sent_at` by this node's clock, was answered.
+    pub(crate) fn answered(self: &Arc<Self>, index: u32, sent_at: Timestamp, claim: &Claim) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.get_mut(&index) else { return };
         slot.failures = 0;
@@ -235,7 +228,6 @@ impl Lane {
         } else {
             let hinted = slot.next.take();
             let next = [claim.next_due, hinted].into_iter().flatten().min();
-            slot.not_before = (claim.messages.len() < asked).then(|| sent + CLAIM_GAP);
             self.schedule(&mut state, index, next);
         }
     }
@@ -318,10 +310,11 @@ impl Lane {
         let Some(slot) = state.slots.get_mut(&index) else { return };
         match slot.phase {
             Phase::Resting => self.queue(&mut state, index),
-            Phase::Idle => {
-                let next = slot.next;
-                self.schedule(&mut state, index, next);
-            }
+            Phase::Idle => match slot.next.map(|next| self.wait_for(next, slot.lag)) {
+                Some(Duration::ZERO) => self.queue(&mut state, index),
+                Some(wait) => self.wheel.set(self, index, Instant::now() + wait),
+                None => {}
+            },
             Phase::Queued | Phase::Claiming => {}
         }
     }
@@ -349,14 +342,17 @@ impl Lane {
             self.wheel.unset(self.number, index);
             return;
         };
-        let now = Instant::now();
-        let wait = next.plus(slot.lag).since(self.clock.now()).min(WHEEL_AHEAD_MAX);
-        let at = slot.not_before.map_or(now + wait, |limit| limit.max(now + wait));
-        if at <= now {
+        let wait = self.wait_for(next, slot.lag);
+        if wait.is_zero() {
             self.wheel.unset(self.number, index);
             self.queue(state, index);
         } else {
-            self.wheel.set(self, index, at);
+            self.wheel.set(self, index, Instant::now() + wait.saturating_sub(ROUNDED_UP));
         }
+    }
+
+    /// How long until `next` by this node's clock and the store's, as far as known.
+    fn wait_for(&self, next: Timestamp, lag: Duration) -> Duration {
+        next.plus(lag).since(self.clock.now()).min(WHEEL_AHEAD_MAX)
     }
 }

@@ -1,6 +1,5 @@
 //! Claim: takes what is due.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
@@ -15,6 +14,8 @@ use crate::enqueue::millis;
 use crate::reply::{array, bytes, count, id, int, ints, odd, score, tuple};
 use crate::store::RedisStore;
 
+/// A call that waited longer is sent with the time it is by then.
+const OLD_AFTER: Duration = Duration::from_millis(500);
 /// How often one claim may meet a stall before the clocks are doubted after all.
 const STALLS_MAX: u8 = 3;
 
@@ -28,11 +29,9 @@ impl RedisStore {
     pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
         let once = ask.delivery == DeliveryMode::AtMostOnce;
         let began = Instant::now();
-        let sendings = AtomicU32::new(0);
         let fill = |cmd: &mut Cmd, _: bool| {
             // The caller's clock goes on while a call waits to be sent again.
-            let again = sendings.fetch_add(1, Ordering::Relaxed) > 0;
-            let waited = if again { began.elapsed() } else { Duration::ZERO };
+            let waited = if began.elapsed() > OLD_AFTER { began.elapsed() } else { Duration::ZERO };
             cmd.arg(now.plus(waited).as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
             cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));

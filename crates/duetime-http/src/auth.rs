@@ -191,7 +191,7 @@ impl Caller {
 
 /// What a route asks of its caller; `None`: any token will do.
 pub(crate) fn scope_of(method: &Method, route: &str) -> Option<Scope> {
-    let Some(rest) = route.strip_prefix("/v1/topics") else { return None };
+    let rest = route.strip_prefix("/v1/topics")?;
     match (method.as_str(), rest.strip_prefix("/{topic}").unwrap_or(rest)) {
         ("GET" | "HEAD", "/dead") => Some(Scope::Admin),
         ("GET" | "HEAD", "/messages/{id}" | "/messages/{id}/explain") => Some(Scope::Produce),

@@ -135,8 +135,7 @@ async fn act(
 ) -> Result<Response, Problem> {
     body::json_only(headers)?;
     let bytes = body::whole(body, headers, BODY_BYTES_MAX).await?;
-    let ask: DeadIn<'_> = serde_json::from_slice(if bytes.is_empty() { b"{}" } else { &bytes })
-        .map_err(|error| fields::refuse(&error))?;
+    let ask: DeadIn<'_> = fields::read(&bytes)?;
     let word = match action {
         DeadAction::Redrive => "redriven",
         DeadAction::Purge => "purged",

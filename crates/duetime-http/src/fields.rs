@@ -1,6 +1,6 @@
 //! Reads JSON objects whose fields are known: a typo is refused with the nearest known name.
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::error::Category;
 
 use crate::problem::Refusal;
@@ -22,9 +22,13 @@ pub(crate) fn unknown_field(name: &str, known: &[&str]) -> Refusal {
     Refusal::new("unknown_field", format!("unknown field {name:?}; {advice}")).at(name)
 }
 
-/// Reads `bytes` as a `T`; an empty body is an empty object.
-pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+/// Reads a JSON object as a `T`; an empty body is an empty object.
+pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    // A struct is read from an array of its fields too, which nobody means.
+    if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(Refusal::new("invalid_value", "this is an array; send a JSON object"));
+    }
     serde_json::from_slice(bytes).map_err(|error| refuse(&error))
 }
 

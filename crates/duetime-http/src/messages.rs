@@ -212,8 +212,7 @@ pub(crate) async fn reschedule(
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, SMALL_BYTES_MAX).await?;
-    let ask: RescheduleIn<'_> = serde_json::from_slice(if bytes.is_empty() { b"{}" } else { &bytes })
-        .map_err(|error| fields::refuse(&error))?;
+    let ask: RescheduleIn<'_> = fields::read(&bytes)?;
     let due = read_due(ask.delay, ask.due_at, app.clock.now())?
         .ok_or_else(|| Problem::bad("missing_due_time", "give delay or due_at: the new due time"))?;
     edit(&app, &topic, &id, Edit::Reschedule(id.clone(), due)).await
@@ -248,8 +247,7 @@ pub(crate) async fn cancel_many(
     body::json_only(&headers)?;
     app.router.topic(&topic).await?;
     let bytes = body::whole(body, &headers, BODY_BYTES_MAX).await?;
-    let ask: IdsIn<'_> = serde_json::from_slice(if bytes.is_empty() { b"{}" } else { &bytes })
-        .map_err(|error| fields::refuse(&error))?;
+    let ask: IdsIn<'_> = fields::read(&bytes)?;
     let ids: Vec<Result<MessageId, Refusal>> = ask.ids.into_iter().map(read_id).collect();
     let edits = ids.iter().flatten().map(|id| Edit::Cancel(id.clone())).collect();
     let mut answers = app.router.edit(&topic, edits).await.into_iter();

@@ -85,6 +85,9 @@ fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
             "rate_limit" => &RATE_FIELDS,
             _ => continue,
         };
+        if !value.is_object() && !value.is_null() {
+            return Err(Refusal::new("invalid_topic_settings", format!("{name} must be an object or null")).at(name));
+        }
         let unknown = value.as_object().and_then(|object| object.keys().find(|key| !inner.contains(&key.as_str())));
         if let Some(key) = unknown {
             return Err(fields::unknown_field(key, inner).at(format!("{name}.{key}")));

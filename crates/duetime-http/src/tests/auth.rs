@@ -1,0 +1,106 @@
+//! Tokens: who is let in, and where.
+
+use axum::body::Body;
+use axum::http::{Request, header};
+use serde_json::Value;
+
+use super::{Answer, House};
+use crate::{Auth, AuthConfig};
+
+const ADMIN: &str = "admin-secret-0123";
+const PRODUCER: &str = "producer-secret-0";
+const CONSUMER: &str = "consumer-secret-0";
+
+async fn house() -> House {
+    let config: AuthConfig = serde_json::from_str(&format!(
+        r#"{{"tokens":[
+            {{"name":"ops","secret":"{ADMIN}","scopes":["admin"]}},
+            {{"name":"shop","secret":"{PRODUCER}","scopes":["produce"],"topics":["orders","shop-*"]}},
+            {{"name":"worker","secret":"{CONSUMER}","scopes":["consume"],"topics":["orders"]}}]}}"#
+    ))
+    .unwrap();
+    House::with(Auth::load(&config).unwrap()).await
+}
+
+async fn call(house: &House, token: &str, method: &str, path: &str, body: &str) -> Answer {
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+    let request = if token.is_empty() { request } else { request.header("authorization", format!("Bearer {token}")) };
+    house.send(request.body(Body::from(body.to_owned())).unwrap()).await
+}
+
+#[tokio::test]
+async fn every_route_under_v1_asks_for_a_token() {
+    let house = house().await;
+    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let mut routes = 0;
+    for (template, item) in api["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys() {
+            let path = template.replace("{topic}", "orders").replace("{id}", "a");
+            let bare = call(&house, "", &method.to_uppercase(), &path, "").await;
+            if template.starts_with("/v1/") {
+                assert_eq!(bare.problem(), (401, "token_missing".to_owned()), "{method} {template}");
+                assert!(bare.headers[header::WWW_AUTHENTICATE].to_str().unwrap().starts_with("Bearer"));
+                let wrong = call(&house, "some-other-secret", &method.to_uppercase(), &path, "").await;
+                assert_eq!(wrong.problem(), (401, "token_unknown".to_owned()));
+                routes += 1;
+            } else {
+                assert_eq!(bare.status, 200, "{method} {template}");
+            }
+        }
+    }
+    assert!(routes >= 20);
+}
+
+#[tokio::test]
+async fn a_token_may_do_what_its_scopes_say_on_its_topics() {
+    let house = house().await;
+    for topic in ["orders", "shop-1", "bills"] {
+        let path = format!("/v1/topics/{topic}");
+        assert_eq!(call(&house, PRODUCER, "PUT", &path, "").await.problem(), (403, "forbidden".to_owned()));
+        assert_eq!(call(&house, ADMIN, "PUT", &path, "").await.status, 201);
+    }
+    for (token, method, path, body, status) in [
+        (PRODUCER, "POST", "/v1/topics/orders/messages", "{\"id\":\"a\"}", 201),
+        (PRODUCER, "POST", "/v1/topics/shop-1/messages", "{}", 201),
+        (PRODUCER, "POST", "/v1/topics/bills/messages", "{}", 403),
+        (PRODUCER, "POST", "/v1/topics/bi%6Cls/messages", "{}", 403),
+        (PRODUCER, "GET", "/v1/topics/orders/messages/a", "", 200),
+        (PRODUCER, "POST", "/v1/topics/orders/claim", "", 403),
+        (PRODUCER, "GET", "/v1/topics/orders/dead", "", 403),
+        (PRODUCER, "DELETE", "/v1/topics/orders/dead", "{\"all\":true}", 403),
+        (PRODUCER, "GET", "/v1/topics/orders", "", 200),
+        (PRODUCER, "GET", "/v1/topics/bills", "", 403),
+        (CONSUMER, "POST", "/v1/topics/orders/claim", "", 200),
+        (CONSUMER, "POST", "/v1/topics/orders/ack", "{\"receipts\":[]}", 200),
+        (CONSUMER, "POST", "/v1/topics/orders/messages", "{}", 403),
+        (CONSUMER, "POST", "/v1/topics/orders/cancel", "{\"ids\":[]}", 403),
+        (CONSUMER, "DELETE", "/v1/topics/orders/messages/a", "", 403),
+        (CONSUMER, "GET", "/v1/nodes", "", 200),
+        (ADMIN, "POST", "/v1/topics/bills/messages", "{}", 201),
+        (ADMIN, "DELETE", "/v1/topics/bills/dead", "{\"all\":true}", 200),
+    ] {
+        let answer = call(&house, token, method, path, body).await;
+        assert_eq!(answer.status, status, "{method} {path}: {}", answer.text);
+    }
+    let seen = call(&house, PRODUCER, "GET", "/v1/topics", "").await.json();
+    let names: Vec<_> = seen["topics"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["orders", "shop-1"]);
+}
+
+#[test]
+fn secrets_are_read_from_files_and_weak_or_doubled_ones_are_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{ADMIN}\n")).unwrap();
+    let load = |tokens: &str| Auth::load(&serde_json::from_str(&format!(r#"{{"tokens":[{tokens}]}}"#)).unwrap());
+    let from_file = format!(r#"{{"name":"a","secret_file":{:?},"scopes":["admin"]}}"#, file.path());
+    assert!(!load(&from_file).unwrap().is_open());
+    let same = format!(r#"{from_file},{{"name":"b","secret":"{ADMIN}","scopes":["admin"]}}"#);
+    assert!(load(&same).unwrap_err().contains("same secret"));
+    assert!(load(r#"{"name":"a","secret":"short","scopes":["admin"]}"#).unwrap_err().contains("16 bytes"));
+    assert!(load(r#"{"name":"a","scopes":["admin"]}"#).unwrap_err().contains("secret_file"));
+    assert!(load(&format!(r#"{{"name":"a","secret":"{ADMIN}","scopes":[]}}"#)).unwrap_err().contains("scopes"));
+    assert!(
+        load(r#"{"name":"a","secret_file":"/no/such","scopes":["admin"]}"#).unwrap_err().contains("cannot be read")
+    );
+    assert!(load("").unwrap().is_open());
+}

@@ -1,0 +1,237 @@
+//! The API over the reference store, called without a socket. Every answer that any test sees must
+//! be in the OpenAPI document.
+
+mod auth;
+mod bulk;
+mod claims;
+mod messages;
+mod operations;
+mod topics;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use duetime_core::store::ClaimRequest;
+use duetime_core::{
+    ClaimAsk, Clock as _, Consumers, HandedOver, LeaseClass, Namespace, OwnedShards, Store, StoreError, Timestamp,
+    TopicName,
+};
+use duetime_metrics::Meters;
+use duetime_router::{Catalog, MeteredStore, Router};
+use duetime_testkit::{ManualClock, MemStore};
+use futures::StreamExt as _;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::{Auth, HttpParts, NodeInfo};
+
+/// 2025-11-21T00:00:00Z.
+pub const NOW_MS: i64 = 1_763_683_200_000;
+
+/// Claims what is due at once and never waits.
+#[derive(Debug)]
+struct EagerConsumers {
+    store: Arc<dyn Store>,
+    catalog: Arc<Catalog>,
+    clock: Arc<ManualClock>,
+}
+
+#[async_trait]
+impl Consumers for EagerConsumers {
+    async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<HandedOver>, StoreError> {
+        let record = self.catalog.get(topic).ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
+        let own = record.config.visibility_timeout;
+        let visibility = ask.visibility.unwrap_or(own);
+        let mut handed = Vec::new();
+        let mut left = ask.max;
+        for shard in record.routing.all(topic) {
+            let request = ClaimRequest {
+                request: rand::random(),
+                limit: left,
+                visibility,
+                class: LeaseClass::for_visibility(visibility, own),
+                retry: record.config.retry,
+                delivery: record.config.delivery,
+            };
+            let claim = self.store.claim(&shard, self.clock.now(), &request).await?;
+            left -= claim.messages.len();
+            handed.push(HandedOver { shard, messages: claim.messages });
+            if left == 0 {
+                break;
+            }
+        }
+        if left == ask.max && !ask.wait.is_zero() {
+            std::future::pending::<()>().await;
+        }
+        Ok(handed)
+    }
+}
+
+pub struct House {
+    pub parts: HttpParts,
+    pub clock: Arc<ManualClock>,
+    api: axum::Router,
+}
+
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    pub fn lines(&self) -> Vec<Value> {
+        self.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The code of a problem that is put together as RFC 9457 has it.
+    pub fn problem(&self) -> (u16, String) {
+        assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json", "{}", self.text);
+        let body = self.json();
+        assert_eq!(body["status"], self.status.as_u16());
+        assert_eq!(body["type"], "about:blank");
+        assert!(body["title"].is_string() && !body["detail"].as_str().unwrap().is_empty());
+        (self.status.as_u16(), body["code"].as_str().unwrap().to_owned())
+    }
+}
+
+impl House {
+    pub async fn new() -> Self {
+        Self::with(Auth::open()).await
+    }
+
+    pub async fn with(auth: Auth) -> Self {
+        Self::over(MemStore::new(), auth).await
+    }
+
+    /// Over a store that may fail.
+    pub async fn over(store: Arc<dyn Store>, auth: Auth) -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
+        let meters = Arc::new(Meters::new());
+        let store: Arc<dyn Store> = MeteredStore::new(store, meters.clone());
+        let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
+        let router = Router::new(store.clone(), catalog.clone(), clock.clone(), meters.clone());
+        let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };
+        let owned = BTreeSet::from([(TopicName::new("orders").unwrap(), 0)]);
+        let parts = HttpParts {
+            router,
+            catalog,
+            store,
+            consumers: Arc::new(consumers),
+            clock: clock.clone(),
+            meters,
+            auth,
+            node: NodeInfo {
+                id: "n1".to_owned(),
+                mode: "solo",
+                since: Timestamp::from_millis(NOW_MS),
+                version: "0.1.0",
+            },
+            owned: watch::channel(Arc::new(OwnedShards(owned))).1,
+            namespace: Namespace::default(),
+            draining: CancellationToken::new(),
+        };
+        Self { api: crate::router(parts.clone()), parts, clock }
+    }
+
+    /// A house with the topic `orders` of 4 shards.
+    pub async fn with_orders() -> Self {
+        let house = Self::new().await;
+        assert_eq!(house.put("/v1/topics/orders", r#"{"shards":4}"#).await.status, 201);
+        house
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let response = self.api.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        documented(&method, &path, parts.status, &parts.headers);
+        let mut text = Vec::new();
+        let mut chunks = body.into_data_stream();
+        while let Some(chunk) = chunks.next().await {
+            text.extend_from_slice(&chunk.unwrap());
+        }
+        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(text).unwrap() }
+    }
+
+    pub async fn call(&self, method: &str, path: &str, content_type: &str, body: impl Into<Body>) -> Answer {
+        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
+        self.send(request.body(body.into()).unwrap()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    pub async fn put(&self, path: &str, body: &str) -> Answer {
+        self.call("PUT", path, "application/json", body.to_owned()).await
+    }
+
+    pub async fn post(&self, path: &str, body: &str) -> Answer {
+        self.call("POST", path, "application/json", body.to_owned()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(Request::delete(path).body(Body::empty()).unwrap()).await
+    }
+
+    pub async fn enqueue(&self, message: &str) -> Answer {
+        self.post("/v1/topics/orders/messages", message).await
+    }
+
+    pub fn advance(&self, by: &str) {
+        self.clock.advance(duetime_core::units::parse_duration(by).unwrap());
+    }
+
+    /// Everything that is due, claimed and acked: payload by id, in order.
+    pub async fn drain(&self) -> Vec<(String, Value)> {
+        let mut drained = Vec::new();
+        loop {
+            let claim = self.post("/v1/topics/orders/claim", r#"{"max":256}"#).await.json();
+            let messages = claim["messages"].as_array().unwrap().clone();
+            if messages.is_empty() {
+                return drained;
+            }
+            let receipts: Vec<&Value> = messages.iter().map(|m| &m["receipt"]).collect();
+            let acked =
+                self.post("/v1/topics/orders/ack", &serde_json::json!({"receipts": receipts}).to_string()).await;
+            assert_eq!(acked.status, 200);
+            drained.extend(messages.iter().map(|m| (m["id"].as_str().unwrap().to_owned(), m["payload"].clone())));
+        }
+    }
+}
+
+/// Panics unless the OpenAPI document has this answer.
+fn documented(method: &Method, path: &str, status: StatusCode, headers: &HeaderMap) {
+    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let matches = |template: &str| {
+        let (a, b): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
+        a.len() == b.len() && a.iter().zip(&b).all(|(t, p)| t == p || (t.starts_with('{') && !p.is_empty()))
+    };
+    let Some((template, item)) = api["paths"].as_object().unwrap().iter().find(|(t, _)| matches(t)) else {
+        assert_eq!(status, 404, "{path} is not documented");
+        return;
+    };
+    let Some(operation) = item.get(method.as_str().to_lowercase()) else {
+        assert_eq!(status, 405, "{method} {template} is not documented");
+        return;
+    };
+    let answer = &operation["responses"][status.as_str()];
+    assert!(answer.is_object(), "{method} {template} does not document {status}");
+    let content_type = headers[header::CONTENT_TYPE].to_str().unwrap().split(';').next().unwrap();
+    assert!(answer["content"][content_type].is_object(), "{method} {template} {status} has no {content_type}");
+}
+
+pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(limit, work).await.expect("in time")
+}

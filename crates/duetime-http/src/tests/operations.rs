@@ -1,0 +1,195 @@
+//! Health, metrics, the document, the page; unknown routes; a store that fails; a handler that breaks.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::http::header;
+use duetime_core::store::{
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
+};
+use duetime_core::{MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_testkit::MemStore;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+use super::House;
+use crate::Auth;
+
+type Fault = Box<dyn Fn(&Shard) -> Option<StoreError> + Send>;
+
+/// Fails as it is told, else does what the reference store does.
+struct FailingStore {
+    inner: Arc<MemStore>,
+    fault: Mutex<Fault>,
+}
+
+impl std::fmt::Debug for FailingStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FailingStore")
+    }
+}
+
+impl FailingStore {
+    fn fail(&self, shard: &Shard) -> Result<(), StoreError> {
+        (self.fault.lock())(shard).map_or(Ok(()), Err)
+    }
+}
+
+#[async_trait]
+impl Store for FailingStore {
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        self.inner.topics().await
+    }
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        self.inner.put_topic(record, seen).await
+    }
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        self.inner.delete_topic(topic).await
+    }
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        self.fail(shard)?;
+        self.inner.enqueue(shard, now, batch).await
+    }
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        self.fail(shard)?;
+        self.inner.edit(shard, now, batch).await
+    }
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        self.inner.get(shard, ids).await
+    }
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.fail(shard)?;
+        self.inner.claim(shard, now, request).await
+    }
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.inner.settle(shard, now, batch).await
+    }
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.inner.dead(shard, from, limit).await
+    }
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        self.inner.settle_dead(shard, now, ids, action).await
+    }
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        self.inner.survey(shards, now).await
+    }
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.inner.heads(shards).await
+    }
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.inner.forecast(shards, edges).await
+    }
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.inner.wakeups()
+    }
+    async fn ready(&self) -> Result<(), StoreError> {
+        let topic = TopicName::new("ready").unwrap();
+        self.fail(&Shard { topic, index: 0, epoch: 1 })
+    }
+}
+
+fn away() -> StoreError {
+    StoreError::Unavailable { doing: "enqueue", source: "connection refused".into() }
+}
+
+async fn failing() -> (House, Arc<FailingStore>) {
+    let store = Arc::new(FailingStore { inner: MemStore::new(), fault: Mutex::new(Box::new(|_| None)) });
+    let house = House::over(store.clone(), Auth::open()).await;
+    house.put("/v1/topics/orders", r#"{"shards":4}"#).await;
+    (house, store)
+}
+
+#[tokio::test]
+async fn each_failure_of_the_store_has_its_own_answer() {
+    let (house, store) = failing().await;
+    for (fault, status, code) in [
+        (Box::new(|_: &Shard| Some(StoreError::Full("4 of 4 bytes".to_owned()))) as Fault, 507, "store_full"),
+        (Box::new(|_: &Shard| Some(away())), 503, "store_unavailable"),
+        (Box::new(|_: &Shard| Some(StoreError::Skew(5000))), 503, "clock_skew"),
+        (Box::new(|_: &Shard| Some(StoreError::Damaged("x".to_owned()))), 500, "store_damaged"),
+        (Box::new(|shard: &Shard| Some(StoreError::NotReady(shard.to_string()))), 503, "routing_changing"),
+    ] {
+        *store.fault.lock() = fault;
+        let answer = house.enqueue("{}").await;
+        assert_eq!(answer.problem(), (status, code.to_owned()), "{}", answer.text);
+        assert_eq!(answer.headers.contains_key(header::RETRY_AFTER), status == 503);
+    }
+    *store.fault.lock() = Box::new(|_| Some(away()));
+    assert_eq!(house.get("/readyz").await.problem(), (503, "store_unavailable".to_owned()));
+    assert_eq!(house.get("/healthz").await.status, 200);
+    assert!(house.get("/metrics").await.text.contains("duetime_store_errors_total{kind=\"unavailable\"}"));
+}
+
+#[tokio::test]
+async fn one_bad_shard_never_takes_the_others_items_along() {
+    let (house, store) = failing().await;
+    *store.fault.lock() = Box::new(|shard| (shard.index == 2).then(away));
+    let messages: Vec<Value> = (0..100).map(|n| json!({"id": n.to_string()})).collect();
+    let results = house.enqueue(&Value::from(messages).to_string()).await.json()["results"].as_array().unwrap().clone();
+    assert_eq!(results.len(), 100);
+    let failed = results.iter().filter(|r| r["error"]["code"] == "store_unavailable").count();
+    let placed = results.iter().filter(|r| r["outcome"] == "scheduled").count();
+    assert!(failed > 5 && placed > 50 && failed + placed == 100, "{failed} failed, {placed} placed");
+    assert!((0..).zip(&results).all(|(n, r)| r["id"] == n.to_string()));
+}
+
+#[tokio::test]
+async fn a_handler_that_breaks_answers_a_problem_and_the_next_request_works() {
+    let (house, store) = failing().await;
+    *store.fault.lock() = Box::new(|_| panic!("boom"));
+    let answer = house.post("/v1/topics/orders/claim", "").await;
+    assert_eq!(answer.problem(), (500, "internal".to_owned()));
+    assert!(!answer.text.contains("boom"));
+    // A call that breaks in the lane is answered too, and leaves the lane usable.
+    assert_eq!(house.enqueue("{}").await.problem(), (503, "store_unavailable".to_owned()));
+    *store.fault.lock() = Box::new(|_| None);
+    for _ in 0..20 {
+        assert_eq!(house.enqueue("{}").await.status, 201);
+    }
+}
+
+#[tokio::test]
+async fn unknown_routes_and_wrong_methods_are_problems() {
+    let house = House::with_orders().await;
+    assert_eq!(house.get("/v2").await.problem(), (404, "unknown_route".to_owned()));
+    assert_eq!(house.get("/v1/topics/orders/messages/").await.problem(), (404, "unknown_route".to_owned()));
+    let wrong = house.post("/v1/topics", "").await;
+    assert_eq!(wrong.problem(), (405, "method_not_allowed".to_owned()));
+    assert!(wrong.headers[header::ALLOW].to_str().unwrap().contains("GET"));
+    assert!(house.get("/metrics").await.text.contains("duetime_http_requests_total{route=\"other\",status=\"404\"} 2"));
+}
+
+#[tokio::test]
+async fn a_draining_node_is_not_ready_and_says_so() {
+    let house = House::with_orders().await;
+    assert_eq!(house.get("/readyz").await.json(), json!({"status": "ready"}));
+    let nodes = house.get("/v1/nodes").await.json();
+    assert_eq!((&nodes["nodes"][0]["id"], &nodes["nodes"][0]["state"]), (&json!("n1"), &json!("serving")));
+    assert_eq!(nodes["nodes"][0]["topics"], json!({"orders": 1}));
+    house.parts.draining.cancel();
+    assert_eq!(house.get("/readyz").await.problem(), (503, "draining".to_owned()));
+    assert_eq!(house.get("/v1/nodes").await.json()["nodes"][0]["state"], "draining");
+}
+
+#[tokio::test]
+async fn the_document_and_the_page_are_served() {
+    let house = House::new().await;
+    let api = house.get("/openapi.json").await.json();
+    assert!(api["openapi"].as_str().unwrap().starts_with("3.1"));
+    let text = api.to_string();
+    for name in text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(api["components"]["schemas"][name].is_object(), "{name} is referred to and missing");
+    }
+    let page = house.get("/").await;
+    assert!(page.headers[header::CONTENT_TYPE].to_str().unwrap().starts_with("text/html"));
+    assert!(page.text.contains("/v1/topics") && !page.text.contains("https://"));
+    let metrics = house.get("/metrics").await;
+    assert!(metrics.headers[header::CONTENT_TYPE].to_str().unwrap().contains("version=0.0.4"));
+}

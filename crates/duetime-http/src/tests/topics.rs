@@ -1,0 +1,107 @@
+//! Topics, shards, forecast.
+
+use serde_json::json;
+
+use super::{House, NOW_MS};
+
+#[tokio::test]
+async fn a_topic_is_created_changed_looked_at_and_deleted() {
+    let house = House::new().await;
+    let made = house.put("/v1/topics/orders", r#"{"shards":"auto","visibility_timeout":"45s"}"#).await;
+    assert_eq!(made.status, 201);
+    let body = made.json();
+    assert_eq!((&body["name"], &body["shards"], &body["shard_count"]), (&json!("orders"), &json!("auto"), &json!(4)));
+    assert_eq!((&body["visibility_timeout"], &body["version"]), (&json!("45s"), &json!(1)));
+    assert_eq!((&body["scheduled"], &body["created_at"]), (&json!(0), &json!(NOW_MS)));
+
+    let changed = house.put("/v1/topics/orders", r#"{"retry":{"max_attempts":3}}"#).await;
+    assert_eq!(changed.status, 200);
+    let body = changed.json();
+    assert_eq!((&body["retry"]["max_attempts"], &body["retry"]["initial"]), (&json!(3), &json!("1s")));
+    assert_eq!((&body["visibility_timeout"], &body["version"]), (&json!("45s"), &json!(2)));
+    let same = house.put("/v1/topics/orders", "{}").await.json();
+    assert_eq!(same["version"], 2);
+    let back = house.put("/v1/topics/orders", r#"{"visibility_timeout":null}"#).await.json();
+    assert_eq!(back["visibility_timeout"], "30s");
+
+    house.put("/v1/topics/bills", "").await;
+    let names: Vec<_> = house.get("/v1/topics").await.json()["topics"].as_array().unwrap().clone();
+    assert_eq!(names.iter().map(|t| t["name"].as_str().unwrap()).collect::<Vec<_>>(), ["bills", "orders"]);
+    assert_eq!(house.delete("/v1/topics/orders").await.json(), json!({"outcome": "deleted"}));
+    assert_eq!(house.delete("/v1/topics/orders").await.problem(), (404, "unknown_topic".to_owned()));
+    assert_eq!(house.get("/v1/topics/orders").await.problem(), (404, "unknown_topic".to_owned()));
+    assert_eq!(house.enqueue("{}").await.problem(), (404, "unknown_topic".to_owned()));
+    assert!(!house.get("/metrics").await.text.contains("topic=\"orders\""));
+}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_are_refused() {
+    let house = House::new().await;
+    for (body, code, field) in [
+        (r#"{"visibility_timout":"1s"}"#, "unknown_field", "visibility_timout"),
+        (r#"{"retry":{"max_attemps":1}}"#, "unknown_field", "retry.max_attemps"),
+        (r#"{"max_payload":"17MiB"}"#, "invalid_topic_settings", "max_payload"),
+        (r#"{"shards":0}"#, "invalid_topic_settings", "shards"),
+        (r#"{"sink":"log"}"#, "invalid_topic_settings", "sink"),
+        (r#"{"retry":[]}"#, "invalid_topic_settings", "retry"),
+        (r#"{"delivery":"exactly-once"}"#, "invalid_topic_settings", "delivery"),
+    ] {
+        let refused = house.put("/v1/topics/orders", body).await;
+        assert_eq!(refused.problem(), (400, code.to_owned()), "{body}: {}", refused.text);
+        assert_eq!(refused.json()["field"], field, "{}", refused.text);
+    }
+    for body in ["[]", "{", "7"] {
+        assert_eq!(house.put("/v1/topics/orders", body).await.problem().0, 400, "{body}");
+    }
+    assert_eq!(house.get("/v1/topics").await.json(), json!({"topics": []}));
+}
+
+#[tokio::test]
+async fn the_shard_count_stays_until_resizing_is_there() {
+    let house = House::with_orders().await;
+    assert_eq!(house.put("/v1/topics/orders", r#"{"shards":4}"#).await.status, 200);
+    assert_eq!(
+        house.put("/v1/topics/orders", r#"{"shards":8}"#).await.problem(),
+        (501, "resize_not_available".to_owned())
+    );
+    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":4}"#).await.status, 202);
+    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await.problem().0, 501);
+    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":"many"}"#).await.problem().0, 400);
+    assert!(house.put("/v1/topics/orders/shards", "{}").await.text.contains("shards must be 1 to 4096"));
+}
+
+#[tokio::test]
+async fn shards_show_who_scans_them_and_what_is_in_them() {
+    let house = House::with_orders().await;
+    let messages: Vec<_> =
+        (0..100).map(|n| json!({"id": n.to_string(), "delay": if n < 50 { "0ms" } else { "1h" }})).collect();
+    house.enqueue(&json!(messages).to_string()).await;
+    house.advance("5s");
+    let answer = house.get("/v1/topics/orders/shards").await.json();
+    let shards = answer["shards"].as_array().unwrap();
+    assert_eq!(shards.len(), 4);
+    assert_eq!(shards.iter().map(|s| s["scheduled"].as_u64().unwrap()).sum::<u64>(), 100);
+    assert_eq!(shards.iter().map(|s| s["due"].as_u64().unwrap()).sum::<u64>(), 50);
+    assert_eq!((&shards[0]["owner"], shards[1].get("owner")), (&json!("n1"), None));
+    assert!(shards.iter().all(|s| s["oldest_due_at"] == NOW_MS));
+    let slots: std::collections::BTreeSet<u64> = shards.iter().map(|s| s["slot"].as_u64().unwrap()).collect();
+    assert_eq!(slots.len(), 4);
+    assert_eq!(house.get("/v1/topics/nope/shards").await.problem().0, 404);
+}
+
+#[tokio::test]
+async fn the_forecast_counts_what_falls_due_in_each_bucket() {
+    let house = House::with_orders().await;
+    let messages: Vec<_> = (0..120).map(|n| json!({"delay": n * 1000})).collect();
+    house.enqueue(&json!(messages).to_string()).await;
+    house.advance("10s");
+    let answer = house.get("/v1/topics/orders/forecast?bucket=30s&buckets=5").await.json();
+    let counts: Vec<u64> = answer["buckets"].as_array().unwrap().iter().map(|b| b["count"].as_u64().unwrap()).collect();
+    // The message of this very millisecond is due already and in the first bucket.
+    assert_eq!((answer["due"].as_u64().unwrap(), counts), (11, vec![30, 30, 30, 20, 0]));
+    assert_eq!(answer["buckets"][1]["from"], NOW_MS + 40_000);
+    assert_eq!(house.get("/v1/topics/orders/forecast").await.json()["buckets"].as_array().unwrap().len(), 60);
+    for bad in ["bucket=0", "bucket=x", "buckets=0", "buckets=1440", "buckets=-1", "bukets=3", "bucket=400d"] {
+        assert_eq!(house.get(&format!("/v1/topics/orders/forecast?{bad}")).await.problem().0, 400, "{bad}");
+    }
+}

@@ -1,1 +1,16 @@
-//! To be built.
+//! Where due messages go: one file per type of target, each with its config struct, its connection
+//! and its verdicts.
+//!
+//! Upstream: the program binds topics through [`SinkRegistry`]. Downstream: the targets themselves.
+//! Knows nothing of stores and shards; never logs a credential.
+
+pub mod gate;
+#[cfg(feature = "http")]
+pub mod http;
+pub mod log;
+pub mod registry;
+pub mod secret;
+pub mod settings;
+
+pub use registry::{SinkConfig, SinkRegistry};
+pub use secret::{Secret, TargetUrl};

@@ -5,6 +5,8 @@
 pub mod clock;
 pub mod conformance;
 pub mod mem_store;
+pub mod webhook;
 
 pub use clock::{ManualClock, TokioClock, WallClock};
 pub use mem_store::MemStore;
+pub use webhook::Webhook;

@@ -1,0 +1,134 @@
+//! The settings of a webhook: in the configuration file, and per topic.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::secret::{Secret, TargetUrl};
+
+/// The type as in the configuration.
+pub const KIND: &str = "http";
+
+/// `type = "http"`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// Where messages are posted: `http://` or `https://`. Required. No user or password in it: put
+    /// credentials into `headers`.
+    pub url: TargetUrl,
+    /// Secrets that sign each request per Standard Webhooks, `whsec_…`. Default none: unsigned.
+    ///
+    /// Give the new one beside the old one while the receiver changes over; each signs.
+    #[serde(default)]
+    pub signing_secrets: Vec<Secret>,
+    /// Headers of every request, for credentials: `authorization = "Bearer …"`. Default none.
+    /// A header of a message with the same name is left out.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Secret>,
+    /// `content-type` of messages that bring none in their headers. Default
+    /// `application/octet-stream`; set `application/json` where payloads are JSON.
+    #[serde(default = "octets")]
+    pub content_type: String,
+    /// What names of message headers are prefixed with, e.g. `x-duetime-`. Default none: as they are.
+    #[serde(default)]
+    pub header_prefix: String,
+    /// Longest time one request may take, from 10ms to 5m. Default `10s`.
+    ///
+    /// Keep twice that below the topic's `visibility_timeout`.
+    #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
+    pub timeout: Duration,
+    /// Longest time to connect. Default `3s`.
+    #[serde(with = "duetime_core::units::duration", default = "three_seconds")]
+    pub connect_timeout: Duration,
+    /// Requests in flight at once, over all topics of this sink, 1 to 4096. Default 64.
+    #[serde(default = "sixty_four")]
+    pub concurrency: usize,
+    /// Requests a second, over all topics of this sink. Default: no limit.
+    #[serde(default)]
+    pub per_second: Option<f64>,
+    /// Addresses, ranges (`10.0.0.0/8`) and host names that may be reached although they are loopback,
+    /// private, link-local or otherwise not public. Default none.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// A PEM file of the authorities that are trusted instead of the system's. Default: the system's.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// How much of an answer is read before the connection is given up. Default 64 KiB.
+    #[serde(with = "duetime_core::units::size", default = "sixty_four_kib")]
+    pub response_max: u64,
+}
+
+fn octets() -> String {
+    "application/octet-stream".to_owned()
+}
+
+const fn ten_seconds() -> Duration {
+    Duration::from_secs(10)
+}
+
+const fn three_seconds() -> Duration {
+    Duration::from_secs(3)
+}
+
+const fn sixty_four() -> usize {
+    64
+}
+
+const fn sixty_four_kib() -> u64 {
+    64 << 10
+}
+
+/// What a topic may set.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpSettings {
+    /// Added to the path of `url`: begins with `/`, no query. Default none.
+    pub path: Option<String>,
+    /// Instead of the sink's.
+    pub content_type: Option<String>,
+}
+
+impl HttpSettings {
+    /// The names of the settings.
+    pub const KNOWN: &[&str] = &["path", "content_type"];
+}
+
+impl HttpConfig {
+    /// Refuses values that make no sense.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the field and the fix.
+    pub fn check(&self) -> Result<(), String> {
+        if !(Duration::from_millis(10)..=Duration::from_secs(300)).contains(&self.timeout) {
+            return Err("timeout must be 10ms to 5m".to_owned());
+        }
+        if self.connect_timeout.is_zero() {
+            return Err("connect_timeout must be above 0".to_owned());
+        }
+        if !(1..=4096).contains(&self.concurrency) {
+            return Err("concurrency must be 1 to 4096".to_owned());
+        }
+        if self.per_second.is_some_and(|rate| !(0.001..=1_000_000.0).contains(&rate)) {
+            return Err("per_second must be 0.001 to 1000000".to_owned());
+        }
+        Ok(())
+    }
+
+    /// How many requests of one topic are worth having in flight: under a rate limit, no more than
+    /// have their turn within half the time-out.
+    #[must_use]
+    pub fn calls_max(&self) -> usize {
+        match self.per_second {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "checked to be small and positive"
+            )]
+            Some(rate) => ((rate * self.timeout.as_secs_f64() / 2.0) as usize).clamp(1, self.concurrency),
+            None => self.concurrency,
+        }
+    }
+}

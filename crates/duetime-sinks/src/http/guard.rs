@@ -1,0 +1,243 @@
+//! Which addresses a webhook may reach, decided after the name was resolved.
+//!
+//! The connection goes to the very address that was checked: a name cannot point elsewhere between
+//! the two. Public addresses are allowed; others only if the configuration names them or the host.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// A range of addresses, as `10.0.0.0/8`, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    base: IpAddr,
+    bits: u8,
+}
+
+impl FromStr for Range {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (base, bits) = text.split_once('/').map_or((text, None), |(base, bits)| (base, Some(bits)));
+        let base: IpAddr = base.parse().map_err(|_| ())?;
+        let most = if base.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| ()))?;
+        if bits > most { Err(()) } else { Ok(Self { base, bits }) }
+    }
+}
+
+impl Range {
+    fn contains(self, address: IpAddr) -> bool {
+        match (self.base, address) {
+            (IpAddr::V4(base), IpAddr::V4(address)) => {
+                let shift = 32 - u32::from(self.bits);
+                u32::from(base).checked_shr(shift) == u32::from(address).checked_shr(shift)
+            }
+            (IpAddr::V6(base), IpAddr::V6(address)) => {
+                let shift = 128 - u32::from(self.bits);
+                u128::from(base).checked_shr(shift) == u128::from(address).checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// An address that may not be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    host: String,
+    address: IpAddr,
+    class: &'static str,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is at {}, {}, which a webhook may not reach; to allow it, add {:?} or its range to `allow` of the sink",
+            self.host,
+            self.address,
+            self.class,
+            self.address.to_string()
+        )
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    ranges: Vec<Range>,
+    hosts: Vec<String>,
+}
+
+impl Guard {
+    /// Takes what the configuration allows besides public addresses.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the entry that is neither a range nor a host.
+    pub fn new(allow: &[String]) -> Result<Self, String> {
+        let mut guard = Self::default();
+        for entry in allow {
+            let host_like = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            if let Ok(range) = entry.parse() {
+                guard.ranges.push(range);
+            } else if !entry.is_empty() && entry.chars().all(host_like) && entry.contains(char::is_alphabetic) {
+                guard.hosts.push(entry.to_ascii_lowercase());
+            } else {
+                return Err(format!(
+                    "allow has {entry:?}; write a range like \"10.0.0.0/8\", an address, or a host name"
+                ));
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Whether `host`, found at `address`, may be reached.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says why and how to allow it.
+    pub fn check(&self, host: &str, address: IpAddr) -> Result<(), Refused> {
+        let Some(class) = class(address) else { return Ok(()) };
+        let mapped = match address {
+            IpAddr::V6(six) => six.to_ipv4_mapped().map(IpAddr::V4),
+            IpAddr::V4(_) => None,
+        };
+        let named = self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host.trim_end_matches('.')));
+        let ranged = |address: IpAddr| self.ranges.iter().any(|range| range.contains(address));
+        if named || ranged(address) || mapped.is_some_and(ranged) {
+            return Ok(());
+        }
+        Err(Refused { host: host.to_owned(), address, class })
+    }
+}
+
+/// What is special about an address; `None`: it is a public one.
+fn class(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => class_v4(address),
+        IpAddr::V6(address) => class_v6(address),
+    }
+}
+
+/// The registry: <https://www.iana.org/assignments/iana-ipv4-special-registry>.
+fn class_v4(address: Ipv4Addr) -> Option<&'static str> {
+    match address.octets() {
+        [0, ..] => Some("an address of no host"),
+        [10, ..] | [192, 168, ..] | [172, 16..=31, ..] => Some("a private address"),
+        [100, 64..=127, ..] => Some("a shared address of a provider"),
+        [127, ..] => Some("a loopback address"),
+        [169, 254, ..] => Some("a link-local address"),
+        [192, 0, 0 | 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18 | 19, ..] => Some("a reserved address"),
+        [224..=239, ..] => Some("a multicast address"),
+        [240..=255, ..] => Some("a reserved address"),
+        _ => None,
+    }
+}
+
+/// The registry: <https://www.iana.org/assignments/iana-ipv6-special-registry>. Addresses that carry
+/// one of version 4 are as special as that one.
+fn class_v6(address: Ipv6Addr) -> Option<&'static str> {
+    let carried = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        class_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 1] => Some("a loopback address"),
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => carried(high, low),
+        [0x64, 0xff9b, ..] => Some("a private address"),
+        [0, 0, 0, 0, 0, 0, ..] => Some("an address of no host"),
+        [0x2002, high, low, ..] => carried(high, low),
+        [0x2001, 0, ..] | [0x2001, 0xdb8, ..] | [0x100, 0, 0, 0, ..] => Some("a reserved address"),
+        [0xfc00..=0xfdff, ..] => Some("a private address"),
+        [0xfe80..=0xfebf, ..] => Some("a link-local address"),
+        [0xfec0..=0xfeff, ..] => Some("a private address"),
+        [0xff00..=0xffff, ..] => Some("a multicast address"),
+        _ => None,
+    }
+}
+
+/// Resolves names and lets through only what the guard allows.
+#[derive(Clone, Debug)]
+pub struct GuardedResolver(pub Arc<Guard>);
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let guard = self.0.clone();
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let mut refused = None;
+            let mut allowed = Vec::with_capacity(found.len());
+            for address in found {
+                match guard.check(name.as_str(), address.ip()) {
+                    Ok(()) => allowed.push(address),
+                    Err(why) => refused = Some(why),
+                }
+            }
+            match refused {
+                Some(why) if allowed.is_empty() => Err(why.into()),
+                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_public_addresses_are_reached_unless_others_are_allowed() {
+        let strict = Guard::default();
+        for inside in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.0.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "100.64.0.1",
+            "255.255.255.255",
+            "224.0.0.1",
+            "::1",
+            "::",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+            "::7f00:1",
+        ] {
+            assert!(strict.check("hooks.example", inside.parse().unwrap()).is_err(), "{inside}");
+        }
+        for outside in ["93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:2800:220:1::1", "::ffff:8.8.8.8"] {
+            assert_eq!(strict.check("hooks.example", outside.parse().unwrap()), Ok(()), "{outside}");
+        }
+        let allow = ["10.0.0.0/8", "Hooks.internal", "fd00::/8"].map(str::to_owned);
+        let open = Guard::new(&allow).unwrap();
+        assert!(open.check("x", "10.255.0.1".parse().unwrap()).is_ok());
+        assert!(open.check("x", "::ffff:10.0.0.1".parse().unwrap()).is_ok());
+        assert!(open.check("x", "fd12::1".parse().unwrap()).is_ok());
+        assert!(open.check("hooks.internal.", "192.168.1.1".parse().unwrap()).is_ok());
+        let refused = open.check("x", "192.168.1.1".parse().unwrap()).unwrap_err().to_string();
+        assert!(refused.contains("private address") && refused.contains("`allow`"), "{refused}");
+        let all = Guard::new(&["0.0.0.0/0".to_owned(), "::/0".to_owned()]).unwrap();
+        assert!(all.check("x", "127.0.0.1".parse().unwrap()).is_ok());
+        assert!(all.check("x", "::1".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn an_entry_that_is_neither_range_nor_host_is_refused() {
+        for wrong in ["10.0.0.0/33", "::/129", "", "http://x", "10.0.0", "a b"] {
+            let error = Guard::new(&[wrong.to_owned()]).unwrap_err();
+            assert!(error.contains("10.0.0.0/8"), "{error}");
+        }
+    }
+}

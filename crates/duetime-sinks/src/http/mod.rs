@@ -1,0 +1,17 @@
+//! The sink `http`: a webhook per Standard Webhooks, one request for each message.
+//!
+//! `config` is the manual of its settings, `request` builds what is sent, `guard` decides which
+//! addresses may be reached, `sign` signs, `verdict` judges the answers, `target` does it all.
+
+mod config;
+mod guard;
+mod request;
+mod sign;
+mod target;
+mod verdict;
+
+pub use config::{HttpConfig, KIND};
+pub(crate) use target::HttpTarget;
+
+#[cfg(test)]
+mod tests;

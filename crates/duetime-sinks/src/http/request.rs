@@ -1,0 +1,141 @@
+//! What is sent to a webhook: headers of the delivery, of the configuration and of the message.
+
+use duetime_core::{Delivery, Timestamp};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use reqwest::Url;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+use super::config::{HttpConfig, HttpSettings};
+use super::sign::Signer;
+
+/// In a header, an id is written as in a path: what is not plain ASCII, and the percent sign, is
+/// percent-encoded.
+const ID_ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
+/// Headers that belong to the connection or to the request as a whole (RFC 9110, 7.6.1): those of a
+/// message that bear such a name are left out.
+const RESERVED: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Prefixes of headers that only Duetime sets.
+const OURS: &[&str] = &["webhook-", "duetime-"];
+
+/// What does not differ between the requests of one topic.
+#[derive(Debug)]
+pub(super) struct Template {
+    pub(super) url: Url,
+    fixed: HeaderMap,
+    content_type: HeaderValue,
+    prefix: String,
+}
+
+fn reserved(name: &str) -> bool {
+    RESERVED.contains(&name) || OURS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl Template {
+    /// For requests to `url`, without the topic's own settings.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the setting and the fix.
+    pub(super) fn new(config: &HttpConfig, url: Url) -> Result<Self, String> {
+        let mut fixed = HeaderMap::new();
+        for (name, value) in &config.headers {
+            let parsed = HeaderName::try_from(name.as_str())
+                .ok()
+                .filter(|name| !reserved(name.as_str()))
+                .ok_or_else(|| format!("headers has {name:?}, which cannot be set; leave it out"))?;
+            let mut value = HeaderValue::from_str(value.expose())
+                .map_err(|_| format!("the value of headers.{name} has characters that a header cannot carry"))?;
+            value.set_sensitive(true);
+            fixed.insert(parsed, value);
+        }
+        if !config.header_prefix.is_empty() && HeaderName::try_from(config.header_prefix.as_str()).is_err() {
+            return Err("header_prefix must be letters, digits and -, as in \"x-message-\"".to_owned());
+        }
+        let prefix = config.header_prefix.to_ascii_lowercase();
+        Ok(Self { url, fixed, content_type: content_type(&config.content_type)?, prefix })
+    }
+
+    /// With what one topic sets.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the setting and the fix.
+    pub(super) fn for_topic(&self, settings: &HttpSettings) -> Result<Self, String> {
+        let content_type = match &settings.content_type {
+            Some(text) => content_type(text)?,
+            None => self.content_type.clone(),
+        };
+        let mut url = self.url.clone();
+        if let Some(path) = &settings.path {
+            let plain = path.bytes().all(|b| b.is_ascii_graphic() && !b"?#\\".contains(&b));
+            let climbs = path.split('/').any(|part| {
+                let part = part.to_ascii_lowercase().replace("%2e", ".");
+                part == "." || part == ".."
+            });
+            if !path.starts_with('/') || !plain || climbs {
+                return Err(format!(
+                    "path {path:?} is refused; begin it with \"/\", without \"..\", \"?\", \"#\" and spaces"
+                ));
+            }
+            url.set_path(&format!("{}{path}", self.url.path().trim_end_matches('/')));
+        }
+        Ok(Self { url, fixed: self.fixed.clone(), content_type, prefix: self.prefix.clone() })
+    }
+
+    /// The headers of the request that hands `message` over at `now`.
+    pub(super) fn headers(&self, message: &Delivery, signer: &Signer, now: Timestamp) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(message.headers.len() + self.fixed.len() + 8);
+        headers.insert(CONTENT_TYPE, self.content_type.clone());
+        for (name, value) in message.headers.iter() {
+            let name = format!("{}{}", self.prefix, name.to_ascii_lowercase());
+            if reserved(&name) || self.fixed.contains_key(name.as_str()) {
+                continue;
+            }
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value.as_bytes())) {
+                if name == CONTENT_TYPE {
+                    headers.insert(name, value);
+                } else {
+                    headers.append(name, value);
+                }
+            }
+        }
+        for (name, value) in &self.fixed {
+            headers.insert(name.clone(), value.clone());
+        }
+        let plain = |text: &str| HeaderValue::from_str(text).expect("it is made of visible ASCII");
+        let id = message.delivery_id();
+        let timestamp_s = now.as_millis().div_euclid(1000);
+        if let Some(signature) = signer.sign(&id, timestamp_s, &message.payload) {
+            headers.insert("webhook-signature", plain(&signature));
+        }
+        headers.insert("webhook-id", plain(&id));
+        headers.insert("webhook-timestamp", HeaderValue::from(timestamp_s));
+        headers.insert("duetime-topic", plain(message.topic.as_str()));
+        headers.insert("duetime-id", plain(&utf8_percent_encode(message.id.as_str(), ID_ENCODED).to_string()));
+        headers.insert("duetime-attempt", HeaderValue::from(u16::from(message.attempt)));
+        headers.insert("duetime-due-at", HeaderValue::from(message.due_at.as_millis()));
+        headers
+    }
+}
+
+fn content_type(text: &str) -> Result<HeaderValue, String> {
+    HeaderValue::from_str(text)
+        .ok()
+        .filter(|_| text.contains('/'))
+        .ok_or_else(|| format!("content_type {text:?} is refused; write it as \"application/json\""))
+}

@@ -1,0 +1,258 @@
+//! One webhook: its connections, and a request for each message.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Certificate, Client, Response, Url, redirect};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::config::{HttpConfig, HttpSettings, KIND};
+use super::guard::{Guard, GuardedResolver, Refused};
+use super::request::Template;
+use super::sign::Signer;
+use super::verdict;
+use crate::gate::Gate;
+use crate::registry::Target;
+use crate::secret::Scrubber;
+use crate::settings;
+
+/// Messages in one call: one, so that a slow answer holds back nobody's verdict.
+const BATCH_MAX: usize = 1;
+/// How long an accepted request's answer may take to be read to its end, to keep the connection.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// An idle connection is closed after this, before most servers close it themselves.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+/// How much of a refusal's text is kept in the reason.
+const EXCERPT_BYTES: usize = 200;
+/// Longest text of an error of the network.
+const ERROR_BYTES: usize = 300;
+
+/// A named sink of this type.
+#[derive(Debug)]
+pub(crate) struct HttpTarget {
+    config: HttpConfig,
+    client: Client,
+    template: Template,
+    signer: Signer,
+    gate: Gate,
+    scrubber: Scrubber,
+    clock: Arc<dyn Clock>,
+}
+
+impl HttpTarget {
+    /// Checks the configuration; opens no connection.
+    pub(crate) fn new(config: &HttpConfig, clock: Arc<dyn Clock>) -> Result<Self, String> {
+        config.check()?;
+        let help = || format!("url {} is refused; write it as \"https://host/path\"", config.url);
+        let url: Url = config.url.expose().parse().map_err(|_| help())?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(help());
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("url has a user or password; put it into headers = { authorization = \"Basic …\" }".to_owned());
+        }
+        let guard = Arc::new(Guard::new(&config.allow)?);
+        // An address in the URL is never resolved, so it is checked here.
+        let host = url.host_str().unwrap_or_default();
+        if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+            guard.check(host, address).map_err(|refused| refused.to_string())?;
+        }
+        let secrets = config.headers.values().chain(&config.signing_secrets);
+        let secrets = secrets.flat_map(|secret| {
+            let text = secret.expose();
+            let bare = text.split_once(' ').map(|(_, bare)| bare.to_owned());
+            let key = text.strip_prefix("whsec_").map(str::to_owned);
+            bare.into_iter().chain(key).chain([text.to_owned()])
+        });
+        Ok(Self {
+            client: client(config, &url, guard)?,
+            template: Template::new(config, url)?,
+            signer: Signer::new(&config.signing_secrets)?,
+            gate: Gate::new(config.concurrency, config.per_second, config.timeout),
+            scrubber: Scrubber::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>()),
+            config: config.clone(),
+            clock,
+        })
+    }
+
+    async fn hand_over(&self, template: &Template, message: &Delivery) -> Verdict {
+        let _turn = match self.gate.enter().await {
+            Ok(turn) => turn,
+            Err(full) => {
+                let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
+                return Verdict::Unavailable { reason, after: Some(full.after) };
+            }
+        };
+        let started = Instant::now();
+        match self.send(template, message, self.config.timeout).await {
+            Ok(answer) => self.judge(answer).await,
+            Err(error) if was_cut(&error) => {
+                // A kept connection that the target closes as we write says nothing of the message or
+                // of the target; a new connection does.
+                let left = self.config.timeout.saturating_sub(started.elapsed());
+                match self.send(template, message, left).await {
+                    Ok(answer) => self.judge(answer).await,
+                    Err(error) => self.of_error(&error),
+                }
+            }
+            Err(error) => self.of_error(&error),
+        }
+    }
+
+    async fn send(&self, template: &Template, message: &Delivery, within: Duration) -> reqwest::Result<Response> {
+        let request = self.client.post(template.url.clone()).timeout(within);
+        let headers = template.headers(message, &self.signer, self.clock.now());
+        request.headers(headers).body(message.payload.clone()).send().await
+    }
+
+    async fn judge(&self, mut answer: Response) -> Verdict {
+        let status = answer.status();
+        let now = self.clock.now();
+        let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let after = after.and_then(|value| verdict::retry_after(value, now));
+        let excerpt = if status.is_success() {
+            // The verdict is in; the rest is only read so that the connection can be used again.
+            let _ = tokio::time::timeout(DRAIN_MAX, self.read(&mut answer)).await;
+            Vec::new()
+        } else {
+            tokio::time::timeout(DRAIN_MAX, self.read(&mut answer)).await.unwrap_or_default()
+        };
+        let excerpt = self.scrubber.clean(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
+        let phrase = status.canonical_reason().unwrap_or_default();
+        let detail = [phrase, &excerpt].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
+        verdict::of_answer(status.as_u16(), &detail, after)
+    }
+
+    /// Reads at most `response_max`, and answers its beginning.
+    async fn read(&self, answer: &mut Response) -> Vec<u8> {
+        let mut begin = Vec::new();
+        let mut bytes = 0;
+        while bytes <= self.config.response_max
+            && let Ok(Some(chunk)) = answer.chunk().await
+        {
+            bytes += chunk.len() as u64;
+            // More than is shown, so that a secret at its end is whole when it is looked for.
+            let room = (4 * EXCERPT_BYTES).saturating_sub(begin.len());
+            begin.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        }
+        begin
+    }
+
+    fn of_error(&self, error: &reqwest::Error) -> Verdict {
+        let reason = self.scrubber.clean(&self.explain(error), ERROR_BYTES);
+        if error.is_builder() {
+            Verdict::Rejected { reason }
+        } else if error.is_connect() {
+            Verdict::Unavailable { reason, after: None }
+        } else {
+            Verdict::Retry { reason, after: None }
+        }
+    }
+
+    /// What went wrong, in one sentence, with the innermost cause and without the URL's query.
+    fn explain(&self, error: &reqwest::Error) -> String {
+        let mut cause: &dyn Error = error;
+        loop {
+            if let Some(refused) = cause.downcast_ref::<Refused>() {
+                return refused.to_string();
+            }
+            let Some(source) = cause.source() else { break };
+            cause = source;
+        }
+        let url = &self.config.url;
+        if error.is_connect() && error.is_timeout() {
+            return format!("could not connect to {url} in time");
+        }
+        if error.is_timeout() {
+            return format!("the target did not answer within {} ms", self.config.timeout.as_millis());
+        }
+        let what = if error.is_connect() { "could not connect to" } else { "lost the connection to" };
+        format!("{what} {url}: {cause}")
+    }
+}
+
+/// Whether the connection was lost before there was an answer.
+fn was_cut(error: &reqwest::Error) -> bool {
+    error.is_request() && !error.is_connect() && !error.is_timeout()
+}
+
+fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, String> {
+    // The program has installed the same provider already; in a library or a test it may be missing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .user_agent(concat!("duetime/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .no_proxy()
+        .dns_resolver(GuardedResolver(guard))
+        .timeout(config.timeout)
+        .connect_timeout(config.connect_timeout)
+        .pool_max_idle_per_host(config.concurrency)
+        .pool_idle_timeout(IDLE_MAX);
+    if let Some(file) = &config.ca_file {
+        let help = |error: &dyn std::fmt::Display| format!("ca_file {}: {error}", file.display());
+        let pem = std::fs::read(file).map_err(|error| help(&error))?;
+        let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| help(&error))?;
+        if authorities.is_empty() {
+            return Err(help(&"it has no certificate; give a PEM file"));
+        }
+        builder = builder.tls_certs_only(authorities);
+    } else if url.scheme() == "http" {
+        // Nothing is verified, so the system's authorities need not exist.
+        builder = builder.tls_certs_only([]);
+    }
+    builder.build().map_err(|error| format!("cannot set up TLS: {error}; install ca-certificates or set `ca_file`"))
+}
+
+#[async_trait]
+impl Target for HttpTarget {
+    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+        let settings: HttpSettings = settings::read(KIND, HttpSettings::KNOWN, given)?;
+        let template = self.template.for_topic(&settings)?;
+        Ok(Arc::new(HttpSink { template, target: self }))
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let asked = self.client.request(reqwest::Method::OPTIONS, self.template.url.clone()).send().await;
+        match asked {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.scrubber.clean(&self.explain(&error), ERROR_BYTES)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct HttpSink {
+    target: Arc<HttpTarget>,
+    template: Template,
+}
+
+#[async_trait]
+impl Sink for HttpSink {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn batch_max(&self) -> usize {
+        BATCH_MAX
+    }
+
+    fn calls_max(&self) -> usize {
+        self.target.config.calls_max()
+    }
+
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
+        let requests = batch.iter().map(|message| self.target.hand_over(&self.template, message));
+        futures::future::join_all(requests).await
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.target.check().await
+    }
+}

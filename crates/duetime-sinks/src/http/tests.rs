@@ -1,0 +1,253 @@
+//! The sink `http` against a webhook that answers as each test wants.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{Clock, Delivery, Headers, Sink, SinkBinder, Timestamp, Verdict};
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::webhook::{Answer, Hit};
+use duetime_testkit::{ManualClock, WallClock, Webhook};
+use tokio::time::Instant;
+
+use crate::registry::SinkRegistry;
+
+fn registry(text: &str, clock: Arc<dyn Clock>) -> Result<Arc<SinkRegistry>, String> {
+    SinkRegistry::new(toml::from_str(text).map_err(|error| error.to_string())?, clock)
+}
+
+/// A sink on `hook` with these further settings of the configuration, and of the topic.
+fn sink_with(hook: &Webhook, more: &str, topic: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
+    let text = format!("[hook]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n{more}", hook.url("/in"));
+    let mut named = serde_json::json!({"name": "hook"});
+    named.as_object_mut().unwrap().extend(topic.as_object().unwrap().clone());
+    let topic = message("x", "").topic;
+    registry(&text, Arc::new(WallClock))?.bind(&topic, &serde_json::from_value(named).unwrap())
+}
+
+fn sink(hook: &Webhook, more: &str) -> Arc<dyn Sink> {
+    sink_with(hook, more, serde_json::json!({})).unwrap()
+}
+
+async fn verdict(sink: &Arc<dyn Sink>) -> Verdict {
+    sink.deliver(&[message("one", "payload")]).await.remove(0)
+}
+
+struct World {
+    hook: Webhook,
+    sink: Arc<dyn Sink>,
+    seen: usize,
+}
+
+fn received(hit: &Hit) -> Received {
+    let id = percent_encoding::percent_decode_str(hit.header("duetime-id")).decode_utf8().unwrap().into_owned();
+    Received {
+        topic: hit.header("duetime-topic").to_owned(),
+        id,
+        delivery_id: hit.header("webhook-id").to_owned(),
+        attempt: hit.header("duetime-attempt").to_owned(),
+        due_at: hit.header("duetime-due-at").to_owned(),
+        payload: hit.body.to_vec(),
+    }
+}
+
+#[async_trait]
+impl SinkWorld for World {
+    fn sink(&self) -> Arc<dyn Sink> {
+        self.sink.clone()
+    }
+
+    async fn received(&mut self) -> Option<Vec<Received>> {
+        let posts: Vec<Hit> = self.hook.hits().into_iter().filter(|hit| hit.method == "POST").collect();
+        let new = posts[self.seen..].iter().filter(|hit| hit.body != "refuse me").map(received).collect();
+        self.seen = posts.len();
+        Some(new)
+    }
+
+    fn refused_message(&self) -> Option<Delivery> {
+        Some(message("bad", "refuse me"))
+    }
+
+    async fn take_down(&mut self) -> bool {
+        self.hook.stop();
+        true
+    }
+
+    async fn bring_back(&mut self) {
+        self.hook.start_again();
+    }
+}
+
+#[tokio::test]
+async fn the_webhook_keeps_the_contract_of_a_sink() {
+    let hook = Webhook::start();
+    hook.answer(|hit| Answer::status(if hit.body == "refuse me" { 400 } else { 204 }));
+    let secrets = format!("headers = {{ authorization = \"Bearer {CANARY}\" }}");
+    let sink = sink(&hook, &secrets);
+    run_all(&mut World { hook, sink, seen: 0 }).await;
+}
+
+#[tokio::test]
+async fn a_request_says_what_it_is_about_and_nothing_can_be_forged() {
+    let hook = Webhook::start();
+    let more =
+        "headers = { authorization = \"Bearer t\" }\nsigning_secrets = [\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]";
+    let sink = sink_with(&hook, more, serde_json::json!({"path": "/orders", "content_type": "text/plain"})).unwrap();
+    let pairs =
+        [("Authorization", "forged"), ("webhook-id", "forged"), ("duetime-topic", "forged"), ("Host", "forged")];
+    let pairs = pairs.into_iter().chain([("x-shop", "42"), ("transfer-encoding", "chunked"), ("x-shop", "43")]);
+    let headers = Headers::new(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).collect()).unwrap();
+    let sent = Delivery { headers, ..message("order 100% ü", "body") };
+    assert_eq!(sink.deliver(std::slice::from_ref(&sent)).await, [Verdict::Accepted]);
+    let hit = hook.hits().remove(0);
+    assert_eq!((hit.path.as_str(), hit.method.as_str()), ("/in/orders", "POST"));
+    assert_eq!(hit.header("authorization"), "Bearer t");
+    assert_eq!(hit.header("webhook-id"), sent.delivery_id());
+    assert_eq!(hit.header("duetime-id"), "order%20100%25%20%C3%BC");
+    assert_eq!(hit.header("duetime-topic"), "conformance");
+    assert_eq!(hit.header("duetime-due-at"), "1800000000123");
+    assert_eq!(hit.header("host"), hook.address().to_string());
+    assert_eq!(hit.header("content-type"), "text/plain");
+    assert_eq!(hit.headers.get_all("x-shop").iter().count(), 2);
+    assert!(hit.headers.get("transfer-encoding").is_none());
+    assert!(hit.header("webhook-signature").starts_with("v1,"));
+    let all = format!("{:?}", hit.headers);
+    assert!(!all.contains("forged"), "{all}");
+}
+
+#[tokio::test]
+async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_clock() {
+    let hook = Webhook::start();
+    let clock = ManualClock::at(Timestamp::from_millis(784_111_747_000));
+    let text = format!("[hook]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.0/8\"]", hook.url("/"));
+    let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
+    let sink = registry(&text, clock).unwrap().bind(&message("x", "").topic, &named).unwrap();
+    for (status, value, expected) in
+        [(429, "7", 7), (503, "Sun, 06 Nov 1994 08:49:37 GMT", 30), (500, "9", 9), (425, "3", 3)]
+    {
+        hook.answer(move |_| Answer::status(status).header("retry-after", value));
+        let after = match verdict(&sink).await {
+            Verdict::Unavailable { after, .. } if matches!(status, 429 | 503) => after,
+            Verdict::Retry { after, .. } if matches!(status, 500 | 425) => after,
+            other => panic!("{status}: {other:?}"),
+        };
+        assert_eq!(after, Some(Duration::from_secs(expected)), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_answer_is_a_retry_in_time_and_an_endless_one_is_not_read() {
+    let hook = Webhook::start();
+    let sink = sink(&hook, "timeout = \"200ms\"\nresponse_max = \"1KiB\"");
+    hook.answer(|_| Answer::status(200).after(Duration::from_secs(5)));
+    let started = Instant::now();
+    let Verdict::Retry { reason, .. } = verdict(&sink).await else { panic!("a time-out is a retry") };
+    assert_eq!(reason, "the target did not answer within 200 ms");
+    assert!(started.elapsed() < Duration::from_secs(2));
+    hook.answer(|_| Answer::status(400).body(vec![b'x'; 8 << 20]));
+    let Verdict::Rejected { reason } = verdict(&sink).await else { panic!("400 is rejected") };
+    assert!(reason.len() < 300 && reason.starts_with("the target answered 400: Bad Request, xxx"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let hook = Webhook::start();
+    let elsewhere = Webhook::start();
+    let to = elsewhere.url("/secret");
+    hook.answer(move |_| Answer::status(307).header("location", to.clone()));
+    let Verdict::Rejected { reason } = verdict(&sink(&hook, "")).await else { panic!("a redirect is rejected") };
+    assert!(reason.contains("redirects are not followed"), "{reason}");
+    assert!(elsewhere.hits().is_empty());
+}
+
+#[tokio::test]
+async fn what_a_target_says_of_our_secrets_is_not_repeated() {
+    let hook = Webhook::start();
+    hook.answer(|hit| Answer::status(422).body(format!("bad {}", hit.header("authorization"))));
+    let sink = sink(&hook, &format!("headers = {{ authorization = \"Bearer {CANARY}\" }}"));
+    let Verdict::Rejected { reason } = verdict(&sink).await else { panic!("422 is rejected") };
+    assert_eq!(reason, "the target answered 422: Unprocessable Entity, bad ***");
+}
+
+#[tokio::test]
+async fn an_inside_address_is_refused_whether_written_or_resolved() {
+    let hook = Webhook::start();
+    let port = hook.address().port();
+    for written in ["127.0.0.1", "[::1]", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"] {
+        let text = format!("[hook]\ntype = \"http\"\nurl = \"http://{written}:{port}/\"");
+        let refused = registry(&text, Arc::new(WallClock)).unwrap_err();
+        assert!(refused.contains("loopback") && refused.starts_with("sinks.hook: "), "{refused}");
+    }
+    let text = format!("[hook]\ntype = \"http\"\nurl = \"http://localhost:{port}/\"");
+    let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
+    let strict = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
+    let Verdict::Unavailable { reason, .. } = verdict(&strict).await else { panic!("it must not be reached") };
+    assert!(reason.contains("localhost is at") && reason.contains("`allow`"), "{reason}");
+    assert!(strict.check().await.unwrap_err().contains("`allow`"));
+    assert!(hook.hits().is_empty());
+    let text = format!("{text}\nallow = [\"localhost\"]");
+    let open = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
+    assert_eq!(verdict(&open).await, Verdict::Accepted);
+}
+
+#[tokio::test]
+async fn tls_is_verified_against_the_given_authority_and_http_2_is_spoken() {
+    let hook = Webhook::start_tls();
+    let Verdict::Unavailable { reason, .. } = verdict(&sink(&hook, "")).await else { panic!("it must not be trusted") };
+    assert!(reason.contains("certificate"), "{reason}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), hook.authority_pem.as_ref().unwrap()).unwrap();
+    let trusting = sink(&hook, &format!("ca_file = {:?}", file.path()));
+    assert_eq!(verdict(&trusting).await, Verdict::Accepted);
+    assert_eq!(format!("{:?}", hook.hits()[0].version), "HTTP/2.0");
+    let missing = sink_with(&hook, "ca_file = \"/does/not/exist\"", serde_json::json!({})).unwrap_err();
+    assert!(missing.contains("/does/not/exist"), "{missing}");
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_no_more_requests_fly_than_allowed() {
+    let hook = Webhook::start();
+    let sink = sink(&hook, "concurrency = 3");
+    hook.answer(|_| Answer::status(200).after(Duration::from_millis(20)).body("thanks"));
+    assert_eq!(sink.calls_max(), 3);
+    let calls = (0..30).map(async |n| sink.deliver(&[message(&format!("m{n}"), "x")]).await.remove(0));
+    let started = Instant::now();
+    let verdicts = futures::future::join_all(calls).await;
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted));
+    assert!(started.elapsed() >= Duration::from_millis(200));
+    let peers: std::collections::BTreeSet<_> = hook.hits().iter().map(|hit| hit.peer).collect();
+    assert_eq!(peers.len(), 3, "{peers:?}");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_with_the_fix() {
+    for (text, says) in [
+        ("url = \"ftp://hooks.example/\"", "https://host/path"),
+        ("url = \"hooks.example\"", "https://host/path"),
+        ("url = \"https://u:canary@hooks.example/\"", "headers"),
+        ("url = \"https://hooks.example/\"\ntimeout = \"0s\"", "timeout must be"),
+        ("url = \"https://hooks.example/\"\nconcurrency = 0", "concurrency must be"),
+        ("url = \"https://hooks.example/\"\nper_second = 0.0", "per_second must be"),
+        ("url = \"https://hooks.example/\"\nallow = [\"10.0.0.0/99\"]", "allow has"),
+        ("url = \"https://hooks.example/\"\nheaders = { host = \"x\" }", "cannot be set"),
+        ("url = \"https://hooks.example/\"\nheaders = { a = \"canary\\n\" }", "headers.a"),
+        ("url = \"https://hooks.example/\"\ncontent_type = \"json\"", "application/json"),
+        ("url = \"https://hooks.example/\"\ntimeot = \"1s\"", "timeot"),
+        ("timeout = \"1s\"", "url"),
+    ] {
+        let error = registry(&format!("[hook]\ntype = \"http\"\n{text}"), Arc::new(WallClock)).unwrap_err();
+        let shown = error.lines().filter(|line| !line.contains('|')).collect::<String>();
+        assert!(shown.contains(says) && !shown.contains("canary"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_topics_path_stays_below_the_path_of_the_sink() {
+    let hook = Webhook::start();
+    for climbing in ["../x", "/../x", "/a/%2e%2E/x", "/./x", "x", "/a?b", "/a b", "/a#b", "/\\x"] {
+        let error = sink_with(&hook, "", serde_json::json!({"path": climbing})).unwrap_err();
+        assert!(error.contains("path"), "{error}");
+    }
+    let error = sink_with(&hook, "", serde_json::json!({"pth": "/x"})).unwrap_err();
+    assert!(error.contains("did you mean \"path\""), "{error}");
+}

@@ -1,0 +1,146 @@
+//! The named sinks of the configuration, and how a topic finds its own.
+//!
+//! Upstream: the program gives the configuration, dispatch binds topics. A named sink has one
+//! connection, opened when it is first needed and shared by all topics that name it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duetime_core::{Clock, Sink, SinkBinder, SinkRef, TopicName};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+#[cfg(feature = "http")]
+use crate::http::{HttpConfig, HttpTarget};
+use crate::log::{LogConfig, LogTarget};
+use crate::settings::{listed, nearest};
+
+/// One `[sinks.NAME]` of the configuration file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum SinkConfig {
+    /// Lines in the node's own log.
+    Log(LogConfig),
+    /// A webhook.
+    #[cfg(feature = "http")]
+    Http(Box<HttpConfig>),
+}
+
+/// A named sink: its configuration and its connection.
+#[async_trait]
+pub(crate) trait Target: Send + Sync + std::fmt::Debug + 'static {
+    /// A sink for one topic, with the topic's settings checked. Opens no connection.
+    fn bind(self: Arc<Self>, topic: &TopicName, settings: &Map<String, Value>) -> Result<Arc<dyn Sink>, String>;
+
+    /// Tries the connection without handing anything over.
+    async fn check(&self) -> Result<(), String>;
+
+    /// Messages taken so far, if it counts.
+    fn counted(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct SinkRegistry {
+    targets: BTreeMap<String, Arc<dyn Target>>,
+}
+
+impl SinkRegistry {
+    /// Checks every configured sink; opens no connection. `clock` dates what is handed over.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the sink, what is wrong and the fix.
+    pub fn new(configs: BTreeMap<String, SinkConfig>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
+        let mut targets = BTreeMap::new();
+        for (name, config) in configs {
+            let target = make(&config, &clock).map_err(|error| format!("sinks.{name}: {error}"))?;
+            targets.insert(name, target);
+        }
+        Ok(Arc::new(Self { targets }))
+    }
+
+    /// The names of the configured sinks.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.targets.keys().map(String::as_str)
+    }
+
+    /// Connects to each configured sink, and says for each what is wrong. Hands nothing over.
+    pub async fn check(&self) -> Vec<(String, Result<(), String>)> {
+        let checks = self.targets.iter().map(async |(name, target)| (name.clone(), target.check().await));
+        futures::future::join_all(checks).await
+    }
+
+    /// How many messages the sink `name` took, if it exists and counts.
+    #[must_use]
+    pub fn counted(&self, name: &str) -> Option<u64> {
+        self.targets.get(name)?.counted()
+    }
+}
+
+fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, String> {
+    Ok(match config {
+        SinkConfig::Log(config) => Arc::new(LogTarget::new(config.clone())),
+        #[cfg(feature = "http")]
+        SinkConfig::Http(config) => Arc::new(HttpTarget::new(config, clock.clone())?),
+    })
+}
+
+impl SinkBinder for SinkRegistry {
+    fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, String> {
+        let Some(target) = self.targets.get(&sink.name) else {
+            let known: Vec<&str> = self.names().collect();
+            let hint = match nearest(&sink.name, known.iter().copied()) {
+                _ if known.is_empty() => "the configuration has no [sinks.NAME]".to_owned(),
+                Some(near) => format!("did you mean {near:?}? Configured: {}", listed(&known)),
+                None => format!("configured: {}", listed(&known)),
+            };
+            return Err(format!("no sink is called {:?}; {hint}", sink.name));
+        };
+        target.clone().bind(topic, &sink.settings).map_err(|error| format!("sink {:?}: {error}", sink.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_testkit::WallClock;
+
+    use super::*;
+
+    fn registry(text: &str) -> Result<Arc<SinkRegistry>, String> {
+        let configs = toml::from_str(text).map_err(|error| error.to_string())?;
+        SinkRegistry::new(configs, Arc::new(WallClock))
+    }
+
+    fn bind(registry: &SinkRegistry, sink: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
+        registry.bind(&TopicName::new("orders").unwrap(), &serde_json::from_value(sink).unwrap())
+    }
+
+    #[test]
+    fn a_topic_finds_its_sink_by_name_and_a_wrong_name_lists_the_known_ones() {
+        let sinks = registry("[audit]\ntype = \"log\"\n[bench]\ntype = \"log\"\ncount_only = true").unwrap();
+        assert_eq!(bind(&sinks, serde_json::json!({"name": "audit"})).unwrap().kind(), "log");
+        let error = bind(&sinks, serde_json::json!({"name": "audti"})).unwrap_err();
+        assert_eq!(error, "no sink is called \"audti\"; did you mean \"audit\"? Configured: audit and bench");
+        let error = bind(&sinks, serde_json::json!({"name": "audit", "path": "/x"})).unwrap_err();
+        assert!(error.starts_with("sink \"audit\": unknown sink setting \"path\""), "{error}");
+        let error = bind(&registry("").unwrap(), serde_json::json!({"name": "x"})).unwrap_err();
+        assert!(error.contains("no [sinks.NAME]"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_key_or_type_in_the_configuration_is_refused() {
+        for (text, says) in [
+            ("[a]\ntype = \"log\"\ncount_olny = true", "count_only"),
+            ("[a]\ntype = \"pigeon\"", "pigeon"),
+            ("[a]\ncount_only = true", "type"),
+        ] {
+            let error = registry(text).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

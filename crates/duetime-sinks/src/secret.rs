@@ -1,0 +1,190 @@
+//! Credentials that cannot be printed by accident.
+//!
+//! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom,
+//! [`Scrubber`] takes known secrets out of what a target said.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// What stands in the place of a credential.
+const DOTS: &str = "***";
+
+/// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
+const SCRUB_BYTES_MIN: usize = 6;
+
+/// A credential: written in the configuration as a string, or as `{ file = "/run/secrets/x" }`,
+/// whose first line it then is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a credential.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The credential itself, to be given to the target and to nobody else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(DOTS)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct InFile {
+            file: PathBuf,
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Text(String),
+            File(InFile),
+        }
+        let raw = Raw::deserialize(from)
+            .map_err(|_| serde::de::Error::custom("write the secret as a string or as { file = \"PATH\" }"))?;
+        match raw {
+            Raw::Text(text) => Ok(Self(text)),
+            Raw::File(InFile { file }) => {
+                let text = std::fs::read_to_string(&file).map_err(|error| {
+                    serde::de::Error::custom(format!("cannot read the secret in {}: {error}", file.display()))
+                })?;
+                Ok(Self(text.lines().next().unwrap_or_default().trim().to_owned()))
+            }
+        }
+    }
+}
+
+/// The address of a target. Shown without user, password and query.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct TargetUrl(String);
+
+impl TargetUrl {
+    /// Takes an address.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The whole address, with what is secret in it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What is secret in it: user information and query.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<String> {
+        let (_, user, _, query) = self.parts();
+        let mut secrets: Vec<String> = user.into_iter().chain(query).map(str::to_owned).collect();
+        if let Some((_, password)) = user.and_then(|user| user.split_once(':')) {
+            secrets.push(percent_encoding::percent_decode_str(password).decode_utf8_lossy().into_owned());
+            secrets.push(password.to_owned());
+        }
+        secrets
+    }
+
+    /// Scheme with `://`, user information, host with path, query.
+    fn parts(&self) -> (&str, Option<&str>, String, Option<&str>) {
+        let text = self.0.split('#').next().unwrap_or_default();
+        let (text, query) = text.split_once('?').map_or((text, None), |(text, query)| (text, Some(query)));
+        let at = text.find("://").map_or(0, |at| at + 3);
+        let (scheme, rest) = text.split_at(at);
+        let end = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        (scheme, user, format!("{host}{path}"), query)
+    }
+}
+
+impl fmt::Display for TargetUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, _, place, _) = self.parts();
+        write!(f, "{scheme}{place}")
+    }
+}
+
+impl fmt::Debug for TargetUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Takes known secrets out of texts that come from a target or a library.
+#[derive(Clone, Default)]
+pub struct Scrubber(Vec<String>);
+
+impl fmt::Debug for Scrubber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scrubber({})", self.0.len())
+    }
+}
+
+impl Scrubber {
+    /// Knows these secrets.
+    #[must_use]
+    pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
+        let mut known: Vec<String> = secrets.into_iter().filter(|text| text.len() >= SCRUB_BYTES_MIN).collect();
+        // A secret that contains another one is taken out whole.
+        known.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self(known)
+    }
+
+    /// `text` with dots for each known secret, without control characters, cut after `bytes_max`.
+    #[must_use]
+    pub fn clean(&self, text: &str, bytes_max: usize) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.0 {
+            if text.contains(secret.as_str()) {
+                text = text.replace(secret.as_str(), DOTS);
+            }
+        }
+        let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut end = plain.len().min(bytes_max);
+        while !plain.is_char_boundary(end) {
+            end -= 1;
+        }
+        plain[..end].trim().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_never_printed() {
+        let url = TargetUrl::new("amqps://duetime:canary%2Fpass@mq.example:5671/prod?token=canary");
+        assert_eq!(url.to_string(), "amqps://mq.example:5671/prod");
+        assert_eq!(format!("{url:?} {:?}", Secret::new("canary")), "amqps://mq.example:5671/prod ***");
+        let scrubber = Scrubber::new(url.secrets());
+        let said = scrubber.clean("ACCESS_REFUSED for duetime:canary%2Fpass or canary/pass\n?token=canary", 500);
+        assert!(!said.contains("canary"), "{said}");
+        assert_eq!(scrubber.clean("ä".repeat(9).as_str(), 5), "ää");
+    }
+
+    #[test]
+    fn a_secret_may_be_kept_in_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "first line \nsecond").unwrap();
+        let text = format!("{{\"file\": {:?}}}", file.path());
+        assert_eq!(serde_json::from_str::<Secret>(&text).unwrap().expose(), "first line");
+        assert_eq!(serde_json::from_str::<Secret>("\"plain\"").unwrap().expose(), "plain");
+        let missing = serde_json::from_str::<Secret>("{\"file\": \"/does/not/exist\"}").unwrap_err().to_string();
+        assert!(missing.contains("/does/not/exist"), "{missing}");
+        let wrong = serde_json::from_str::<Secret>("{\"fil\": \"canary\"}").unwrap_err().to_string();
+        assert!(wrong.contains("file") && !wrong.contains("canary"), "{wrong}");
+    }
+}

@@ -1,0 +1,247 @@
+//! The conformance suite of `Sink`: one sentence of the contract, one function.
+//!
+//! A sink's tests bring a [`SinkWorld`] and call [`run_all`]: one target serves the whole suite,
+//! because some take seconds to start.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use duetime_core::{Delivery, Headers, MessageId, Nonce, Sink, Timestamp, TopicName, Verdict};
+use tokio::time::Instant;
+
+/// Longest wait until a target that came back is used again.
+const RECOVERY_MAX: Duration = Duration::from_secs(20);
+
+/// A message as it came out at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The topic it said it was from.
+    pub topic: String,
+    /// The message's id.
+    pub id: String,
+    /// The delivery id.
+    pub delivery_id: String,
+    /// Which attempt it said it was.
+    pub attempt: String,
+    /// The due time it said it had, in milliseconds.
+    pub due_at: String,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+/// A target under test, and a sink bound to it.
+#[async_trait]
+pub trait SinkWorld: Send {
+    /// A sink on the target, configured with a connection of its own. Its credentials contain
+    /// [`CANARY`], if it has any.
+    fn sink(&self) -> Arc<dyn Sink>;
+
+    /// What arrived at the target since the last call, in any order; `None` if that cannot be seen.
+    async fn received(&mut self) -> Option<Vec<Received>>;
+
+    /// A message that the target refuses for its own sake, if it has such.
+    fn refused_message(&self) -> Option<Delivery> {
+        None
+    }
+
+    /// Takes the target down, connections and all. Answers `false` if it cannot be taken down.
+    async fn take_down(&mut self) -> bool;
+
+    /// Brings it back, at the same address.
+    async fn bring_back(&mut self);
+
+    /// A verdict must come within this time, whatever happens to the target.
+    fn verdict_within(&self) -> Duration {
+        Duration::from_secs(12)
+    }
+}
+
+/// Part of every credential in a suite's configuration; never to be seen anywhere.
+pub const CANARY: &str = "canary-7f3a9c";
+
+/// A message to hand over.
+#[must_use]
+pub fn message(id: &str, payload: impl Into<Bytes>) -> Delivery {
+    Delivery {
+        topic: TopicName::new("conformance").expect("a plain name"),
+        id: MessageId::new(id).expect("the suite's ids are valid"),
+        due_at: Timestamp::from_millis(1_800_000_000_123),
+        attempt: 1,
+        nonce: Nonce(0x0123_4567_89ab_cdef),
+        headers: Headers::default(),
+        payload: payload.into(),
+    }
+}
+
+fn as_received(message: &Delivery) -> Received {
+    Received {
+        topic: message.topic.to_string(),
+        id: message.id.to_string(),
+        delivery_id: message.delivery_id(),
+        attempt: message.attempt.to_string(),
+        due_at: message.due_at.as_millis().to_string(),
+        payload: message.payload.to_vec(),
+    }
+}
+
+fn by_id(mut received: Vec<Received>) -> Vec<Received> {
+    received.sort_by(|one, other| (&one.id, &one.attempt).cmp(&(&other.id, &other.attempt)));
+    received
+}
+
+/// Hands all over in calls as large as the sink takes, as many at once as it takes.
+async fn hand_over(sink: &Arc<dyn Sink>, messages: &[Delivery], within: Duration) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    let calls: Vec<&[Delivery]> = messages.chunks(sink.batch_max()).collect();
+    for round in calls.chunks(sink.calls_max()) {
+        let answers = futures::future::join_all(round.iter().map(|batch| sink.deliver(batch)));
+        let answers = tokio::time::timeout(within, answers).await.expect("verdicts come in time");
+        for (batch, answer) in round.iter().zip(answers) {
+            assert_eq!(batch.len(), answer.len(), "one verdict for each message");
+            verdicts.extend(answer);
+        }
+    }
+    verdicts
+}
+
+/// Runs every sentence on one target, in an order that leaves it usable.
+pub async fn run_all(world: &mut impl SinkWorld) {
+    a_target_that_is_there_passes_the_check(world).await;
+    each_message_has_one_verdict_and_arrives_once(world).await;
+    what_arrives_is_what_was_given(world).await;
+    any_id_and_any_header_can_be_handed_over(world).await;
+    a_second_attempt_has_the_same_delivery_id_and_another_life_has_another(world).await;
+    a_refused_message_takes_no_other_along(world).await;
+    a_target_that_is_away_is_unavailable_and_its_return_is_noticed(world).await;
+}
+
+/// See its name.
+pub async fn a_target_that_is_there_passes_the_check(world: &mut impl SinkWorld) {
+    assert_eq!(world.sink().check().await, Ok(()));
+    let shown = format!("{:?}", world.sink());
+    assert!(!shown.contains(CANARY), "{shown}");
+}
+
+/// See its name.
+pub async fn each_message_has_one_verdict_and_arrives_once(world: &mut impl SinkWorld) {
+    let sink = world.sink();
+    assert!(sink.batch_max() * sink.calls_max() >= 16, "at least 16 messages are in flight");
+    let count = 300.max(sink.batch_max() + 1);
+    let messages: Vec<Delivery> =
+        (0..count).map(|n| message(&format!("many-{n:05}"), format!("payload {n}"))).collect();
+    let verdicts = hand_over(&sink, &messages, world.verdict_within()).await;
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
+    if let Some(received) = world.received().await {
+        assert_eq!(by_id(received), messages.iter().map(as_received).collect::<Vec<_>>());
+    }
+}
+
+/// See its name.
+pub async fn what_arrives_is_what_was_given(world: &mut impl SinkWorld) {
+    let every_byte: Vec<u8> = (0..=255).collect();
+    let payloads = [Vec::new(), vec![0], b"\r\n\0\xff\xfe".to_vec(), every_byte.clone(), every_byte.repeat(400)];
+    let messages: Vec<Delivery> =
+        payloads.into_iter().enumerate().map(|(n, payload)| message(&format!("bits-{n}"), payload)).collect();
+    let verdicts = hand_over(&world.sink(), &messages, world.verdict_within()).await;
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
+    if let Some(received) = world.received().await {
+        assert_eq!(by_id(received), messages.iter().map(as_received).collect::<Vec<_>>());
+    }
+}
+
+/// See its name.
+pub async fn any_id_and_any_header_can_be_handed_over(world: &mut impl SinkWorld) {
+    let long = "é".repeat(128);
+    let ids = [" leading and trailing ", "заказ/42?a=b#c", "\"quoted\" {id} %41 100%", "a.b*c>d", long.as_str()];
+    let headers = Headers::new(vec![
+        ("X-Trace".to_owned(), "00-abc".to_owned()),
+        ("x-name".to_owned(), "Zoë, {topic}".to_owned()),
+        ("x-empty".to_owned(), String::new()),
+        ("Connection".to_owned(), "close".to_owned()),
+        ("Host".to_owned(), "elsewhere.example".to_owned()),
+        ("webhook-id".to_owned(), "forged".to_owned()),
+        ("duetime-id".to_owned(), "forged".to_owned()),
+        ("Nats-Msg-Id".to_owned(), "forged".to_owned()),
+        ("!#$%&'*+-.^_`|~".to_owned(), "odd".to_owned()),
+    ]);
+    let headers = headers.expect("the suite's headers are valid");
+    let messages: Vec<Delivery> =
+        ids.iter().map(|id| Delivery { headers: headers.clone(), ..message(id, "x") }).collect();
+    let verdicts = hand_over(&world.sink(), &messages, world.verdict_within()).await;
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
+    if let Some(received) = world.received().await {
+        assert_eq!(by_id(received), by_id(messages.iter().map(as_received).collect()));
+    }
+}
+
+/// See its name.
+pub async fn a_second_attempt_has_the_same_delivery_id_and_another_life_has_another(world: &mut impl SinkWorld) {
+    let first = message("again", "x");
+    let second = Delivery { attempt: 2, ..first.clone() };
+    let other_life = Delivery { attempt: 3, nonce: Nonce(7), ..first.clone() };
+    let sink = world.sink();
+    for attempt in [&first, &second, &other_life] {
+        let verdicts = hand_over(&sink, std::slice::from_ref(attempt), world.verdict_within()).await;
+        assert_eq!(verdicts, [Verdict::Accepted]);
+    }
+    if let Some(received) = world.received().await {
+        // A target that drops duplicates by the delivery id does what it is there for.
+        let ids: BTreeSet<String> = received.into_iter().map(|message| message.delivery_id).collect();
+        assert_eq!(ids, BTreeSet::from([first.delivery_id(), other_life.delivery_id()]));
+    }
+}
+
+/// See its name.
+pub async fn a_refused_message_takes_no_other_along(world: &mut impl SinkWorld) {
+    let Some(refused) = world.refused_message() else { return };
+    let sink = world.sink();
+    let mut messages: Vec<Delivery> = (0..9).map(|n| message(&format!("good-{n}"), "x")).collect();
+    messages.insert(4, refused);
+    let verdicts = hand_over(&sink, &messages, world.verdict_within()).await;
+    for (n, verdict) in verdicts.iter().enumerate() {
+        let own = matches!(verdict, Verdict::Rejected { .. } | Verdict::Retry { .. });
+        assert!(if n == 4 { own } else { *verdict == Verdict::Accepted }, "message {n}: {verdict:?}");
+    }
+    if let Some(received) = world.received().await {
+        messages.remove(4);
+        assert_eq!(by_id(received), messages.iter().map(as_received).collect::<Vec<_>>());
+    }
+}
+
+/// See its name.
+pub async fn a_target_that_is_away_is_unavailable_and_its_return_is_noticed(world: &mut impl SinkWorld) {
+    let sink = world.sink();
+    assert_eq!(hand_over(&sink, &[message("before", "x")], world.verdict_within()).await, [Verdict::Accepted]);
+    if !world.take_down().await {
+        return;
+    }
+    let messages: Vec<Delivery> = (0..20).map(|n| message(&format!("away-{n}"), "x")).collect();
+    for again in [&sink, &world.sink()] {
+        for verdict in hand_over(again, &messages, world.verdict_within()).await {
+            let Verdict::Unavailable { reason, .. } = &verdict else { panic!("{verdict:?}") };
+            assert!(!reason.is_empty() && !reason.contains(CANARY), "{reason}");
+        }
+    }
+    let checked = tokio::time::timeout(world.verdict_within(), sink.check()).await.expect("a check ends in time");
+    let said = checked.expect_err("the target is away");
+    assert!(!said.is_empty() && !said.contains(CANARY), "{said}");
+
+    world.bring_back().await;
+    let _ = world.received().await;
+    let back = Instant::now();
+    loop {
+        let verdict = hand_over(&sink, &[message("after", "x")], world.verdict_within()).await;
+        if verdict == [Verdict::Accepted] {
+            break;
+        }
+        assert!(back.elapsed() < RECOVERY_MAX, "the sink does not notice that its target is back: {verdict:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(sink.check().await, Ok(()));
+    if let Some(received) = world.received().await {
+        assert!(received.iter().any(|message| message.id == "after"), "{received:?}");
+    }
+}

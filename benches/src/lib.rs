@@ -1,1 +1,7 @@
-//! To be built.
+//! What the measurements of the workspace share: Redis spoken by hand, as dumbly as can be.
+//!
+//! Upstream: the program that holds the product's store against the bare scripts.
+
+pub mod raw;
+pub mod resp;
+pub mod tap;

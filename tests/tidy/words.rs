@@ -73,11 +73,11 @@ fn a_metric_that_is_named_anywhere_is_in_the_table() {
             known.extend(["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", row.name)));
         }
     }
-    // Names of our own crates in Rust's spelling, and what is derived from them.
-    let crates: Vec<String> = files(|path| path.starts_with("crates/") && path.ends_with("/Cargo.toml"))
+    // Names of our own crates in Rust's spelling.
+    let crates: Vec<String> = files(|path| path.ends_with("Cargo.toml"))
         .iter()
-        .filter_map(|f| f.path.split('/').nth(1).map(|name| name.replace('-', "_")))
-        .chain(["duetime_tests".to_owned(), "duetime_benches".to_owned()])
+        .flat_map(|file| file.text.lines())
+        .filter_map(|line| Some(line.strip_prefix("name = \"")?.trim_end_matches('"').replace('-', "_")))
         .collect();
     let mut broken = Vec::new();
     let looked_into =

@@ -87,6 +87,6 @@ async fn open(common: &Common, host: &Host) -> anyhow::Result<Arc<dyn Target>> {
             let store = (host.open_store)(url.clone(), meters.clone()).await?;
             Ok(Arc::new(straight::Straight::create(store, common, host.clock.clone(), meters).await?))
         }
-        None => Ok(Arc::new(node::Node::create(common, host.clock.clone()).await?)),
+        None => Ok(Arc::new(node::Node::create(common).await?)),
     }
 }

@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod conformance;
 pub mod mem_store;
+pub mod servers;
 pub mod webhook;
 
 pub use clock::{ManualClock, TokioClock, WallClock};

@@ -1,0 +1,147 @@
+//! The real program as a node: started, asked for readiness, terminated or killed.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::process::{Process, free_port, read, until};
+
+/// Longest wait for the node to be ready.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for one answer to "are you ready".
+const ASK_MAX: Duration = Duration::from_secs(1);
+
+/// See the module. Ends when dropped.
+#[derive(Debug)]
+pub struct Node {
+    program: PathBuf,
+    store: String,
+    port: u16,
+    folder: TempDir,
+    process: Option<Process>,
+}
+
+impl Node {
+    /// Starts `program serve` on the store with this configuration file, and waits until it is ready.
+    ///
+    /// The program is the tests' own: `env!("CARGO_BIN_EXE_duetime-under-test")`.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become ready; the message has what it printed.
+    pub async fn start(program: impl AsRef<Path>, store: &str, config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a private folder");
+        std::fs::write(folder.path().join("duetime.toml"), config).expect("our own folder");
+        let program = program.as_ref().to_owned();
+        let mut node = Self { program, store: store.to_owned(), port: free_port(), folder, process: None };
+        node.start_again().await;
+        node
+    }
+
+    /// The same on an embedded store in the node's own folder.
+    pub async fn start_embedded(program: impl AsRef<Path>, config: &str) -> Self {
+        Self::start(program, "embedded:data", config).await
+    }
+
+    /// Starts it after its end, on the same address and store.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become ready; the message has what it printed.
+    pub async fn start_again(&mut self) {
+        assert!(self.process.is_none(), "it runs");
+        let output = std::fs::File::options().create(true).append(true).open(self.path("output"));
+        let output = output.expect("our own folder");
+        let mut command = Command::new(&self.program);
+        command
+            .current_dir(self.folder.path())
+            .args(["serve", "--config", "duetime.toml", "--store", &self.store])
+            .args(["--listen", &format!("127.0.0.1:{}", self.port)])
+            .stdout(output.try_clone().expect("a file can be shared"))
+            .stderr(output);
+        for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
+            command.env_remove(name);
+        }
+        let mut process = Process::start(&mut command);
+        let port = self.port;
+        let told = self.path("output");
+        let ready = || process.exited().is_some() || is_ready(port);
+        until(PATIENCE, || format!("the node is not ready:\n{}", read(&told)), ready).await;
+        assert!(process.exited().is_none(), "the node ended:\n{}", read(&told));
+        self.process = Some(process);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Where it listens: `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// All it printed so far.
+    #[must_use]
+    pub fn output(&self) -> String {
+        read(&self.path("output"))
+    }
+
+    /// Its private folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes another configuration file, for the next start.
+    ///
+    /// # Panics
+    ///
+    /// When the folder cannot be written.
+    pub fn configure(&self, config: &str) {
+        std::fs::write(self.path("duetime.toml"), config).expect("our own folder");
+    }
+
+    /// Asks it to end, and waits for its exit status.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end within `longest`.
+    pub async fn sigterm(&mut self, longest: Duration) -> ExitStatus {
+        let mut process = self.process.take().expect("it runs");
+        process.signal(Signal::SIGTERM);
+        process.wait(longest).await.unwrap_or_else(|| panic!("the node does not end:\n{}", self.output()))
+    }
+
+    /// Kills it at once: nothing is settled, released or said.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Stalls it, as an overloaded machine would.
+    pub fn pause(&self) {
+        self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);
+    }
+
+    /// Ends the stall.
+    pub fn resume(&self) {
+        self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
+    }
+}
+
+fn is_ready(port: u16) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut socket = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), ASK_MAX)?;
+        socket.set_read_timeout(Some(ASK_MAX))?;
+        socket.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}

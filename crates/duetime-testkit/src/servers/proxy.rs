@@ -1,0 +1,178 @@
+//! A network that fails: a TCP proxy that delays, cuts, loses the answers and heals.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Bytes taken at a time.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// What the network does at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Each chunk, in each direction, is late by this much.
+    Passing(Duration),
+    /// Connections are closed, new ones too.
+    Cut,
+    /// Requests arrive, answers do not, and nobody is told.
+    AnswersLost,
+}
+
+/// See the module. Ends when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    weather: watch::Sender<Weather>,
+    accepting: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// A healthy network before the server on `port`.
+    ///
+    /// # Panics
+    ///
+    /// When no port is free.
+    pub async fn before(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let own = listener.local_addr().expect("it is bound").port();
+        let (weather, seen) = watch::channel(Weather::Passing(Duration::ZERO));
+        let target = SocketAddr::from(([127, 0, 0, 1], port));
+        let accepting = tokio::spawn(async move {
+            loop {
+                let Ok((client, _)) = listener.accept().await else { continue };
+                if *seen.borrow() == Weather::Cut {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(target).await else { continue };
+                let _ = (client.set_nodelay(true), server.set_nodelay(true));
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::spawn(carry(from_client, to_server, seen.clone(), false));
+                tokio::spawn(carry(from_server, to_client, seen.clone(), true));
+            }
+        });
+        Self { port: own, weather, accepting }
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Each chunk is late by this much, in each direction.
+    pub fn delay(&self, by: Duration) {
+        self.weather.send_replace(Weather::Passing(by));
+    }
+
+    /// Closes all connections and takes no new ones.
+    pub fn cut(&self) {
+        self.weather.send_replace(Weather::Cut);
+    }
+
+    /// Requests arrive, answers are lost; connections stay open.
+    pub fn lose_answers(&self) {
+        self.weather.send_replace(Weather::AnswersLost);
+    }
+
+    /// All is well again. A connection that lost an answer is closed: TCP loses no part of a stream.
+    pub fn heal(&self) {
+        self.weather.send_replace(Weather::Passing(Duration::ZERO));
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.weather.send_replace(Weather::Cut);
+    }
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut weather: watch::Receiver<Weather>, answers: bool) {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut lost = false;
+    loop {
+        let now = *weather.borrow_and_update();
+        if now == Weather::Cut || (lost && now != Weather::AnswersLost) {
+            return;
+        }
+        let length = tokio::select! {
+            biased;
+            changed = weather.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+            read = from.read(&mut chunk) => match read {
+                Ok(length) if length > 0 => length,
+                _ => return,
+            },
+        };
+        let now = *weather.borrow();
+        match now {
+            Weather::Cut => return,
+            Weather::AnswersLost if answers => {
+                lost = true;
+                continue;
+            }
+            Weather::AnswersLost => {}
+            Weather::Passing(_) if lost => return,
+            Weather::Passing(by) => {
+                if !by.is_zero() {
+                    tokio::time::sleep(by).await;
+                }
+            }
+        }
+        if to.write_all(&chunk[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::timeout;
+
+    async fn echo() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = socket.split();
+                    tokio::io::copy(&mut from, &mut to).await
+                });
+            }
+        });
+        port
+    }
+
+    async fn ask(socket: &mut TcpStream) -> Option<[u8; 2]> {
+        socket.write_all(b"hi").await.ok()?;
+        let mut answer = [0; 2];
+        timeout(Duration::from_millis(200), socket.read_exact(&mut answer)).await.ok()?.ok()?;
+        Some(answer)
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_or_lost_is_healed() {
+        let proxy = Proxy::before(echo().await).await;
+        let connect = async || TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
+        let mut socket = connect().await;
+        assert_eq!(ask(&mut socket).await, Some(*b"hi"));
+        proxy.lose_answers();
+        assert_eq!(ask(&mut socket).await, None);
+        proxy.heal();
+        assert_eq!(ask(&mut connect().await).await, Some(*b"hi"));
+        let mut socket = connect().await;
+        proxy.cut();
+        assert_eq!(ask(&mut socket).await, None);
+        proxy.delay(Duration::from_millis(20));
+        assert_eq!(ask(&mut connect().await).await, Some(*b"hi"));
+    }
+}

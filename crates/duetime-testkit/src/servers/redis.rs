@@ -1,0 +1,270 @@
+//! A real `redis-server`, to be restarted, killed, stalled and asked with `redis-cli`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::process::{Process, free_port, read, until};
+
+/// Longest wait for the server to serve or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What the server's log says when it serves.
+const SERVES: &str = "Ready to accept connections";
+
+/// How the server is set up.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    /// Keep an append-only file with fsync at every write, so that a kill loses nothing.
+    pub append_only: bool,
+    /// `maxmemory`, as `"20mb"`.
+    pub max_memory: Option<String>,
+    /// `maxmemory-policy`; Redis' own default is `noeviction`.
+    pub policy: Option<String>,
+    /// Serve over TLS alone, with a certificate of an authority of the test's own.
+    pub tls: bool,
+    /// Name and password of the only user, who may do everything.
+    pub user: Option<(String, String)>,
+    /// Port of the server to replicate.
+    pub replica_of: Option<u16>,
+    /// More lines of `redis.conf`.
+    pub lines: Vec<String>,
+}
+
+/// See the module. Ends when dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    options: RedisOptions,
+    port: u16,
+    folder: TempDir,
+    process: Option<Process>,
+    starts: usize,
+}
+
+impl RedisServer {
+    /// A plain server that keeps nothing on disk.
+    pub async fn start() -> Self {
+        Self::start_with(RedisOptions::default()).await
+    }
+
+    /// A server set up as asked.
+    ///
+    /// # Panics
+    ///
+    /// When it does not serve; the message has its log.
+    pub async fn start_with(options: RedisOptions) -> Self {
+        let folder = tempfile::tempdir().expect("a private folder");
+        let mut server = Self { options, port: free_port(), folder, process: None, starts: 0 };
+        if server.options.tls {
+            server.write_certificates();
+        }
+        server.write_config();
+        server.start_again().await;
+        server
+    }
+
+    fn write_certificates(&self) {
+        use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+        let key = || KeyPair::generate().expect("a fresh key");
+        let mut authority = CertificateParams::new(Vec::new()).expect("no names");
+        // Another name than the server's, or that would look signed by itself.
+        authority.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(authority, key()).expect("an authority signs itself");
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let server_key = key();
+        let params = CertificateParams::new(names).expect("good names");
+        let server = params.signed_by(&server_key, &authority).expect("the authority signs");
+        let write = |name: &str, text: String| std::fs::write(self.path(name), text).expect("our own folder");
+        write("ca.pem", authority.pem());
+        write("server.pem", server.pem());
+        write("server.key", server_key.serialize_pem());
+    }
+
+    fn write_config(&self) {
+        let folder = self.folder.path().display();
+        let mut lines = vec![
+            "bind 127.0.0.1".to_owned(),
+            format!("dir {folder}"),
+            format!("logfile {folder}/log"),
+            "save \"\"".to_owned(),
+        ];
+        let port = self.port;
+        if self.options.tls {
+            lines.push(format!("port 0\ntls-port {port}\ntls-auth-clients no"));
+            lines.push(format!("tls-cert-file {folder}/server.pem\ntls-key-file {folder}/server.key"));
+            lines.push(format!("tls-ca-cert-file {folder}/ca.pem"));
+        } else {
+            lines.push(format!("port {port}"));
+        }
+        if self.options.append_only {
+            lines.push("appendonly yes\nappendfsync always".to_owned());
+        }
+        if let Some(bound) = &self.options.max_memory {
+            lines.push(format!("maxmemory {bound}"));
+        }
+        if let Some(policy) = &self.options.policy {
+            lines.push(format!("maxmemory-policy {policy}"));
+        }
+        if let Some((name, password)) = &self.options.user {
+            lines.push(format!("user default off\nuser {name} on >{password} ~* &* +@all"));
+        }
+        if let Some(primary) = self.options.replica_of {
+            lines.push(format!("replicaof 127.0.0.1 {primary}"));
+        }
+        lines.extend(self.options.lines.iter().cloned());
+        std::fs::write(self.path("redis.conf"), lines.join("\n") + "\n").expect("our own folder");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts it after [`RedisServer::stop`] or [`RedisServer::stop_hard`], on the same port and data.
+    ///
+    /// # Panics
+    ///
+    /// When it does not serve; the message has its log.
+    pub async fn start_again(&mut self) {
+        assert!(self.process.is_none(), "it runs");
+        let mut command = Command::new("redis-server");
+        command.arg(self.path("redis.conf")).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut process = Process::start(&mut command);
+        self.starts += 1;
+        let (log, starts) = (self.path("log"), self.starts);
+        let serves = || process.exited().is_some() || read(&log).matches(SERVES).count() >= starts;
+        until(PATIENCE, || format!("redis-server does not serve:\n{}", read(&log)), serves).await;
+        assert!(process.exited().is_none(), "redis-server ended:\n{}", read(&log));
+        self.process = Some(process);
+    }
+
+    /// Stops it in good order.
+    pub async fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.signal(Signal::SIGTERM);
+            process.wait(PATIENCE).await;
+        }
+    }
+
+    /// Stops it in good order and starts it again.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.start_again().await;
+    }
+
+    /// Kills it at once, as a power cut would, except that the disk keeps what was handed to it.
+    pub fn stop_hard(&mut self) {
+        self.process = None;
+    }
+
+    /// Stalls it: connections stay, nothing is answered.
+    pub fn pause(&self) {
+        self.running().signal(Signal::SIGSTOP);
+    }
+
+    /// Ends the stall.
+    pub fn resume(&self) {
+        self.running().signal(Signal::SIGCONT);
+    }
+
+    fn running(&self) -> &Process {
+        self.process.as_ref().expect("it runs")
+    }
+
+    /// The port it serves on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// As a store's URL, with the user if there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_at(self.port)
+    }
+
+    /// The same on another port, for a proxy before it.
+    #[must_use]
+    pub fn url_at(&self, port: u16) -> String {
+        let user = self.options.user.as_ref().map_or_else(String::new, |(name, word)| format!("{name}:{word}@"));
+        if self.options.tls {
+            format!("rediss://{user}localhost:{port}")
+        } else {
+            format!("redis://{user}127.0.0.1:{port}")
+        }
+    }
+
+    /// The authority that signed its certificate.
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        self.path("ca.pem")
+    }
+
+    /// Where its data and log lie.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What it logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        read(&self.path("log"))
+    }
+
+    /// Asks it with `redis-cli`; answers what that printed, without the last line end.
+    ///
+    /// # Panics
+    ///
+    /// When `redis-cli` is missing or fails.
+    pub fn cli(&self, args: &[&str]) -> String {
+        let mut command = Command::new("redis-cli");
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        if self.options.tls {
+            command.arg("--tls").arg("--cacert").arg(self.ca_file());
+        }
+        if let Some((name, password)) = &self.options.user {
+            command.args(["--user", name, "--pass", password, "--no-auth-warning"]);
+        }
+        let output = command.args(args).stdin(Stdio::null()).output().unwrap_or_else(|error| {
+            panic!("redis-cli does not start ({error}); `./test --tools` installs what the tests need")
+        });
+        assert!(output.status.success(), "redis-cli {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_keeps_its_port_and_its_data_over_a_kill() {
+        let options = RedisOptions { append_only: true, ..RedisOptions::default() };
+        let mut server = RedisServer::start_with(options).await;
+        assert_eq!(server.cli(&["SET", "a", "1"]), "OK");
+        server.stop_hard();
+        server.start_again().await;
+        assert_eq!(server.cli(&["GET", "a"]), "1");
+        server.restart().await;
+        assert_eq!(server.cli(&["GET", "a"]), "1");
+    }
+
+    #[tokio::test]
+    async fn a_server_speaks_tls_to_its_one_user() {
+        let user = Some(("courier".to_owned(), "secret".to_owned()));
+        let server = RedisServer::start_with(RedisOptions { tls: true, user, ..RedisOptions::default() }).await;
+        assert_eq!(server.cli(&["ACL", "WHOAMI"]), "courier");
+        assert!(server.url().starts_with("rediss://courier:secret@localhost:"));
+    }
+
+    #[tokio::test]
+    async fn a_replica_follows_its_primary() {
+        let primary = RedisServer::start().await;
+        let options = RedisOptions { replica_of: Some(primary.port()), ..RedisOptions::default() };
+        let replica = RedisServer::start_with(options).await;
+        assert!(replica.cli(&["INFO", "replication"]).contains("role:slave"));
+    }
+}

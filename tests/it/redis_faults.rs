@@ -4,6 +4,8 @@
 //! bit for bit, on its first attempt.
 
 mod load;
+mod lost;
+mod repeats;
 pub(crate) mod server;
 
 use std::sync::Arc;

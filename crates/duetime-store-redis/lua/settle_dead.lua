@@ -1,11 +1,12 @@
 -- Redrives dead letters, due at once with all attempts given back, or removes them for good.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 r(edrive) or p(urge)  3 channel of the hints  4 hint up to its time, then ids
+-- ARGV  2 r(edrive) or p(urge)  3 channel of the hints  4 hint up to its time
+--       5 "1": repeated, the first answer was lost, then ids
 -- Returns  a list: 1 done, 0 not a dead letter
 -- Cost  O(n log N), three calls an item
 local now, out, redriven = math.max(high, own), {}, false
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   local id = ARGV[i]
   if id ~= '' and call('ZREM', D, id) == 1 then
     call('HDEL', I, id)
@@ -15,6 +16,8 @@ for i = 5, #ARGV do
     else
       call('HDEL', B, id)
     end
+    out[#out + 1] = 1
+  elseif ARGV[5] == '1' and (ARGV[2] == 'r') == (call('ZSCORE', Z, id) ~= false) then
     out[#out + 1] = 1
   else
     out[#out + 1] = 0

@@ -33,7 +33,9 @@ impl RedisStore {
     }
 
     async fn cancel(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
-        let fill = |cmd: &mut Cmd, _: bool| {
+        let request = rand::random::<[u8; 8]>();
+        let fill = |cmd: &mut Cmd, unsure: bool| {
+            cmd.arg(u8::from(unsure)).arg(&request[..]);
             for edit in part {
                 let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
                 cmd.arg(id.as_str());

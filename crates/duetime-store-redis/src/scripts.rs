@@ -4,8 +4,9 @@ use duetime_redis::Script;
 
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
 const RING: &str = include_str!("../lua/ring.lua");
-/// Names of the two rings: what claims and what extensions remember never push each other out.
+/// Names of the rings: what one kind of call remembers never pushes out what another does.
 const OF_CLAIMS: &str = "local RING = 'rq'\n";
+const OF_CANCELS: &str = "local RING = 'cx'\n";
 const OF_EXTENSIONS: &str = "local RING = 'ex'\n";
 const DEAD: &str = include_str!("../lua/dead.lua");
 
@@ -37,7 +38,7 @@ impl Scripts {
                 true,
                 &[PRELUDE, DEAD, OF_EXTENSIONS, RING, include_str!("../lua/settle.lua")],
             ),
-            cancel: Script::new("cancel", true, &[PRELUDE, include_str!("../lua/cancel.lua")]),
+            cancel: Script::new("cancel", true, &[PRELUDE, OF_CANCELS, RING, include_str!("../lua/cancel.lua")]),
             reschedule: Script::new("reschedule", true, &[PRELUDE, include_str!("../lua/reschedule.lua")]),
             settle_dead: Script::new("settle_dead", true, &[PRELUDE, include_str!("../lua/settle_dead.lua")]),
             get: Script::new("get", true, &[PRELUDE, include_str!("../lua/get.lua")]),

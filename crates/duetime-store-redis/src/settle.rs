@@ -112,9 +112,9 @@ impl RedisStore {
     ) -> Result<Vec<bool>, StoreError> {
         let mut answers = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, _: bool| {
+            let fill = |cmd: &mut Cmd, unsure: bool| {
                 cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
-                cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard));
+                cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(u8::from(unsure));
                 for id in part {
                     cmd.arg(id.as_str());
                 }

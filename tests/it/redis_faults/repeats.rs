@@ -1,0 +1,181 @@
+//! The answer to one call is lost; the call is repeated and answered as it was the first time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::store::{
+    ClaimRequest, ClaimedMessage, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
+    Store, Survey,
+};
+use duetime_core::{
+    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Timestamp,
+    TopicConfig, TopicName, TopicRecord,
+};
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+
+use super::load::now;
+use super::lost::LossyWay;
+use super::server::Server;
+
+struct World {
+    way: LossyWay,
+    store: Arc<RedisStore>,
+    shard: Shard,
+    _server: Server,
+}
+
+fn id(text: &str) -> MessageId {
+    MessageId::new(text).unwrap()
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = Server::start(&[]).await;
+        let way = LossyWay::to(server.port).await;
+        let config = RedisStoreConfig { url: way.url.clone(), connections: 1, ..RedisStoreConfig::default() };
+        let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+        let topic = TopicName::new("orders").unwrap();
+        let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
+        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+        store.put_topic(&record, None).await.unwrap();
+        let world = Self { way, store, shard: record.routing.shard(&topic, 0), _server: server };
+        // The subscription's answers are not the ones to lose.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        world
+    }
+
+    /// Runs `call` so that its first answer is lost. Its script is loaded already.
+    async fn losing<T>(&self, call: impl Future<Output = T>) -> T {
+        self.way.lose_next();
+        let answer = call.await;
+        assert!(self.way.has_lost(), "an answer was lost");
+        answer
+    }
+
+    fn message(&self, text: &str) -> Enqueue {
+        Enqueue {
+            id: id(text),
+            due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
+            headers: Headers::default(),
+            payload: text.as_bytes().to_vec().into(),
+            on_conflict: OnConflict::Reject,
+            nonce: Nonce(rand::random()),
+        }
+    }
+
+    async fn put(&self, texts: &[&str]) {
+        let batch: Vec<Enqueue> = texts.iter().map(|text| self.message(text)).collect();
+        self.store.enqueue(&self.shard, now(), &batch).await.unwrap();
+    }
+
+    async fn claim(&self) -> Vec<ClaimedMessage> {
+        let ask = ClaimRequest {
+            request: rand::random(),
+            limit: 10,
+            visibility: Duration::from_secs(30),
+            class: LeaseClass::TOPIC,
+            retry: RetryPolicy::default(),
+            delivery: DeliveryMode::AtLeastOnce,
+        };
+        self.store.claim(&self.shard, now(), &ask).await.unwrap().messages
+    }
+
+    async fn settle(&self, claimed: &ClaimedMessage, how: Settlement) -> Settled {
+        let batch = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
+        self.store.settle(&self.shard, now(), &batch).await.unwrap()[0]
+    }
+
+    async fn cancel(&self, texts: &[&str]) -> Vec<Edited> {
+        let batch: Vec<Edit> = texts.iter().map(|text| Edit::Cancel(id(text))).collect();
+        self.store.edit(&self.shard, now(), &batch).await.unwrap()
+    }
+
+    async fn survey(&self) -> Survey {
+        self.store.survey(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
+    }
+}
+
+#[tokio::test]
+async fn an_enqueue_whose_answer_is_lost_schedules_once() {
+    let world = World::new().await;
+    world.put(&["first"]).await;
+    let batch = [world.message("a"), world.message("b")];
+    let answers = world.losing(world.store.enqueue(&world.shard, now(), &batch)).await.unwrap();
+    assert!(answers.iter().all(|answer| answer.outcome == EnqueueOutcome::Scheduled), "{answers:?}");
+    assert_eq!(world.survey().await.scheduled, 3);
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_is_lost_costs_no_attempt() {
+    let world = World::new().await;
+    assert!(world.claim().await.is_empty());
+    world.put(&["a", "b"]).await;
+    let claimed = world.losing(world.claim()).await;
+    assert_eq!(claimed.iter().map(|m| (m.id.as_str(), m.attempt)).collect::<Vec<_>>(), [("a", 1), ("b", 1)]);
+    assert_eq!(world.survey().await.in_flight, 2);
+}
+
+#[tokio::test]
+async fn a_settlement_whose_answer_is_lost_is_answered_as_done() {
+    let world = World::new().await;
+    world.put(&["a", "b", "c", "d"]).await;
+    let held = world.claim().await;
+    assert_eq!(held.len(), 4);
+    // Loads both scripts.
+    let nobody = ClaimedMessage { id: id("nobody"), ..held[0].clone() };
+    for how in [Settlement::Ack, Settlement::Release] {
+        assert_eq!(world.settle(&nobody, how).await, Settled::Expired);
+    }
+    assert_eq!(world.losing(world.settle(&held[0], Settlement::Ack)).await, Settled::Ok);
+    assert_eq!(world.losing(world.settle(&held[1], Settlement::Nack(Duration::from_secs(60)))).await, Settled::Ok);
+    assert_eq!(world.losing(world.settle(&held[2], Settlement::Release)).await, Settled::Ok);
+    assert_eq!(world.losing(world.settle(&held[3], Settlement::Bury("bad".into()))).await, Settled::Ok);
+    let counts = world.survey().await;
+    assert_eq!((counts.scheduled, counts.in_flight, counts.dead), (2, 0, 1));
+    for message in &held {
+        assert_eq!(world.settle(message, Settlement::Ack).await, Settled::Expired, "said again by the caller");
+    }
+}
+
+#[tokio::test]
+async fn an_extension_whose_answer_is_lost_answers_the_receipt_it_made() {
+    let world = World::new().await;
+    world.put(&["a"]).await;
+    let held = world.claim().await;
+    let longer = || Settlement::Extend(Duration::from_secs(60), LeaseClass::TOPIC);
+    let nobody = ClaimedMessage { id: id("nobody"), ..held[0].clone() };
+    assert_eq!(world.settle(&nobody, longer()).await, Settled::Expired);
+    let answer = world.losing(world.settle(&held[0], longer())).await;
+    let Settled::Extended(score) = answer else { panic!("{answer:?}") };
+    assert_eq!(world.settle(&ClaimedMessage { score, ..held[0].clone() }, Settlement::Ack).await, Settled::Ok);
+}
+
+#[tokio::test]
+async fn a_cancel_whose_answer_is_lost_says_what_it_did() {
+    let world = World::new().await;
+    world.put(&["held"]).await;
+    assert_eq!(world.claim().await.len(), 1);
+    world.put(&["a", "b", "c"]).await;
+    assert_eq!(world.cancel(&["nobody"]).await, [Edited::Unknown]);
+    assert_eq!(world.losing(world.cancel(&["a"])).await, [Edited::Cancelled]);
+    let mixed = world.losing(world.cancel(&["b", "a", "held", "c"])).await;
+    assert_eq!(mixed, [Edited::Cancelled, Edited::Unknown, Edited::InFlight, Edited::Cancelled]);
+    assert_eq!(world.cancel(&["b"]).await, [Edited::Unknown], "said again by the caller");
+    assert_eq!(world.survey().await, Survey::default());
+}
+
+#[tokio::test]
+async fn a_redrive_and_a_purge_whose_answers_are_lost_are_answered_as_done() {
+    let world = World::new().await;
+    world.put(&["a", "b"]).await;
+    for held in world.claim().await {
+        world.settle(&held, Settlement::Bury("bad".into())).await;
+    }
+    let act = async |text: &str, action| world.store.settle_dead(&world.shard, now(), &[id(text)], action).await;
+    assert_eq!(act("nobody", DeadAction::Purge).await.unwrap(), [false]);
+    assert_eq!(world.losing(act("a", DeadAction::Redrive)).await.unwrap(), [true]);
+    assert_eq!(world.losing(act("b", DeadAction::Purge)).await.unwrap(), [true]);
+    let counts = world.survey().await;
+    assert_eq!((counts.scheduled, counts.dead), (1, 0));
+}

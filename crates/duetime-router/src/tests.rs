@@ -1,1 +1,368 @@
 //! Lanes, routing and the catalog against the reference store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
+use duetime_core::store::{
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled,
+    Survey, Wakeup,
+};
+use duetime_core::{
+    Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Shard, Store, StoreError, StoredMessage,
+    Timestamp, TopicConfig, TopicName, TopicRecord,
+};
+use duetime_metrics::{Event, Meters};
+use duetime_testkit::{ManualClock, MemStore};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, broadcast};
+
+use crate::{Catalog, CatalogError, RouteError, Router, SettleAnswer, SettleAsk, TopicChange};
+
+/// Notes the size of every enqueue, holds them while told to, and fails as told.
+#[derive(Debug)]
+struct WatchedStore {
+    inner: Arc<MemStore>,
+    gate: Semaphore,
+    gated: AtomicBool,
+    batches: Mutex<Vec<(u32, usize)>>,
+    looks: AtomicU64,
+    not_ready: AtomicU64,
+    bad_shard: Mutex<Option<u32>>,
+}
+
+#[async_trait]
+impl Store for WatchedStore {
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        self.inner.topics().await
+    }
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        self.inner.put_topic(record, seen).await
+    }
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        self.inner.delete_topic(topic).await
+    }
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        assert!(batch.len() <= BATCH_ITEMS_MAX);
+        self.batches.lock().push((shard.index, batch.len()));
+        if self.gated.load(Ordering::SeqCst) {
+            self.gate.acquire().await.unwrap().forget();
+        }
+        if *self.bad_shard.lock() == Some(shard.index) {
+            return Err(StoreError::Unavailable { doing: "enqueue", source: "down".into() });
+        }
+        if self.not_ready.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok() {
+            return Err(StoreError::NotReady(shard.to_string()));
+        }
+        self.inner.enqueue(shard, now, batch).await
+    }
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        self.inner.edit(shard, now, batch).await
+    }
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        self.inner.get(shard, ids).await
+    }
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.inner.claim(shard, now, request).await
+    }
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.inner.settle(shard, now, batch).await
+    }
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.inner.dead(shard, from, limit).await
+    }
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        self.inner.settle_dead(shard, now, ids, action).await
+    }
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        self.inner.survey(shards, now).await
+    }
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.inner.heads(shards).await
+    }
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.inner.forecast(shards, edges).await
+    }
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.inner.wakeups()
+    }
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.inner.ready().await
+    }
+}
+
+struct House {
+    store: Arc<WatchedStore>,
+    catalog: Arc<Catalog>,
+    clock: Arc<ManualClock>,
+    meters: Arc<Meters>,
+    router: Arc<Router>,
+    topic: TopicName,
+}
+
+impl House {
+    async fn with_shards(shards: u32) -> Self {
+        let store = Arc::new(WatchedStore {
+            inner: MemStore::new(),
+            gate: Semaphore::new(0),
+            gated: AtomicBool::new(false),
+            batches: Mutex::default(),
+            looks: AtomicU64::new(0),
+            not_ready: AtomicU64::new(0),
+            bad_shard: Mutex::new(None),
+        });
+        let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
+        let meters = Arc::new(Meters::new());
+        let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
+        let topic = TopicName::new("orders").unwrap();
+        catalog.put(&topic, &change(&format!("{{\"shards\":{shards}}}"))).await.unwrap();
+        let router = Router::new(store.clone(), catalog.clone(), clock.clone(), meters.clone());
+        Self { store, catalog, clock, meters, router, topic }
+    }
+
+    async fn enqueue(&self, items: Vec<Enqueue>) -> Vec<Result<crate::Placed, RouteError>> {
+        self.router.enqueue(&self.topic, items).await
+    }
+
+    fn counted(&self, event: Event) -> u64 {
+        self.meters.topic(&self.topic).counted(event)
+    }
+}
+
+fn change(text: &str) -> TopicChange {
+    TopicChange::new(serde_json::from_str(text).unwrap())
+}
+
+fn id(text: &str) -> MessageId {
+    MessageId::new(text).unwrap()
+}
+
+fn message(name: &str) -> Enqueue {
+    Enqueue {
+        id: id(name),
+        due: Due::In(Duration::ZERO),
+        headers: Headers::default(),
+        payload: Bytes::new(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(rand::random()),
+    }
+}
+
+#[tokio::test]
+async fn many_messages_go_to_their_homes_in_bounded_batches_and_answer_in_order() {
+    let house = House::with_shards(8).await;
+    let items: Vec<Enqueue> = (0..5000).map(|n| message(&n.to_string())).collect();
+    let record = house.catalog.get(&house.topic).unwrap();
+    let homes: Vec<u32> = items.iter().map(|item| record.routing.home(&house.topic, &item.id).index).collect();
+    let answers = house.enqueue(items).await;
+    let placed: Vec<u32> = answers.into_iter().map(|answer| answer.unwrap().shard).collect();
+    assert_eq!(placed, homes);
+    assert_eq!(house.store.batches.lock().iter().map(|(_, n)| n).sum::<usize>(), 5000);
+    assert!(house.store.batches.lock().len() <= 8 * 5000_usize.div_ceil(BATCH_ITEMS_MAX).div_ceil(4));
+    assert_eq!(house.counted(Event::Scheduled), 5000);
+    assert_eq!(house.router.survey(&house.topic).await.unwrap().total.scheduled, 5000);
+}
+
+#[tokio::test]
+async fn batches_are_cut_by_bytes_and_a_large_message_goes_alone() {
+    let house = House::with_shards(1).await;
+    let large = |name: &str, bytes: usize| Enqueue { payload: vec![0; bytes].into(), ..message(name) };
+    let items = vec![
+        large("a", ENQUEUE_BYTES_MAX / 2),
+        large("b", ENQUEUE_BYTES_MAX / 3),
+        large("c", ENQUEUE_BYTES_MAX * 4),
+        large("d", 1),
+    ];
+    assert!(house.enqueue(items).await.iter().all(Result::is_ok));
+    assert_eq!(house.store.batches.lock().iter().map(|(_, n)| *n).collect::<Vec<_>>(), [2, 1, 1]);
+}
+
+#[tokio::test]
+async fn the_same_id_twice_in_one_request_acts_as_if_one_after_the_other() {
+    let house = House::with_shards(4).await;
+    let over = Enqueue { on_conflict: OnConflict::Replace, ..message("a") };
+    let answers = house.enqueue(vec![message("a"), message("a"), over, message("a")]).await;
+    let outcomes: Vec<EnqueueOutcome> = answers.into_iter().map(|answer| answer.unwrap().outcome).collect();
+    use EnqueueOutcome::{Duplicate, Replaced, Scheduled};
+    assert_eq!(outcomes, [Scheduled, Duplicate, Replaced, Duplicate]);
+    assert_eq!((house.counted(Event::Duplicate), house.counted(Event::Replaced)), (2, 1));
+    let cancel = || Edit::Cancel(id("a"));
+    let edits = house.router.edit(&house.topic, vec![cancel(), cancel()]).await;
+    assert_eq!(edits.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [Edited::Cancelled, Edited::Unknown]);
+    assert_eq!(house.counted(Event::Cancelled), 1);
+}
+
+#[tokio::test]
+async fn single_requests_that_come_while_a_call_is_under_way_share_the_next_one() {
+    let house = Arc::new(House::with_shards(1).await);
+    house.store.gated.store(true, Ordering::SeqCst);
+    let spawn = |n: u32| {
+        let house = house.clone();
+        tokio::spawn(async move { house.enqueue(vec![message(&n.to_string())]).await })
+    };
+    let mut tasks = vec![spawn(0)];
+    while house.store.batches.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tasks.extend((1..101).map(spawn));
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    house.store.gated.store(false, Ordering::SeqCst);
+    house.store.gate.add_permits(1);
+    for task in tasks {
+        assert!(task.await.unwrap()[0].is_ok());
+    }
+    assert_eq!(*house.store.batches.lock(), [(0, 1), (0, 100)]);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_takes_nobodys_messages_along() {
+    let house = Arc::new(House::with_shards(1).await);
+    house.store.gated.store(true, Ordering::SeqCst);
+    let spawn = |name: &'static str| {
+        let house = house.clone();
+        tokio::spawn(async move { house.enqueue(vec![message(name)]).await })
+    };
+    let first = spawn("gone");
+    while house.store.batches.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let second = spawn("stays");
+    tokio::task::yield_now().await;
+    first.abort();
+    house.store.gate.add_permits(2);
+    assert!(second.await.unwrap()[0].is_ok());
+    let found = house.router.get(&house.topic, vec![id("gone"), id("stays")]).await;
+    assert!(found.into_iter().all(|answer| answer.unwrap().1.is_some()));
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_fails_for_its_own_items_only() {
+    let house = House::with_shards(4).await;
+    *house.store.bad_shard.lock() = Some(1);
+    let items: Vec<Enqueue> = (0..2000).map(|n| message(&n.to_string())).collect();
+    let record = house.catalog.get(&house.topic).unwrap();
+    let homes: Vec<u32> = items.iter().map(|item| record.routing.home(&house.topic, &item.id).index).collect();
+    for (answer, home) in house.enqueue(items).await.into_iter().zip(homes) {
+        assert_eq!(answer.is_ok(), home != 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_not_ready_is_asked_again_and_nothing_is_answered_twice() {
+    let house = House::with_shards(4).await;
+    house.store.not_ready.store(5, Ordering::SeqCst);
+    let answers = house.enqueue((0..1000).map(|n| message(&n.to_string())).collect()).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(placed) if placed.outcome == EnqueueOutcome::Scheduled)));
+    house.store.not_ready.store(1000, Ordering::SeqCst);
+    let answers = house.enqueue(vec![message("x")]).await;
+    assert!(matches!(&answers[0], Err(RouteError::Store(error)) if matches!(**error, StoreError::NotReady(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
+    let house = House::with_shards(2).await;
+    let other = Catalog::open(house.store.clone(), house.clock.clone()).await.unwrap();
+    let bills = TopicName::new("bills").unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(matches!(house.router.enqueue(&bills, vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
+    other.put(&bills, &TopicChange::default()).await.unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(house.router.enqueue(&bills, vec![message("a")]).await[0].is_ok());
+    assert!(other.delete(&house.topic).await.unwrap());
+    assert!(matches!(house.enqueue(vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
+    assert!(matches!(house.router.survey(&house.topic).await, Err(RouteError::UnknownTopic(_))));
+    assert_eq!(house.router.survey_all().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_nobody_knows_cost_few_looks_at_the_store() {
+    let house = House::with_shards(1).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let before = house.store.looks.load(Ordering::SeqCst);
+    for n in 0..1000 {
+        let nope = TopicName::new(&format!("nope-{n}")).unwrap();
+        assert!(house.router.topic(&nope).await.is_err());
+    }
+    assert_eq!(house.store.looks.load(Ordering::SeqCst) - before, 1);
+}
+
+#[tokio::test]
+async fn changes_by_two_nodes_at_once_are_both_kept() {
+    let house = House::with_shards(2).await;
+    let other = Catalog::open(house.store.clone(), house.clock.clone()).await.unwrap();
+    let (a, b) = (change(r#"{"visibility_timeout":"5s"}"#), change(r#"{"max_payload":7}"#));
+    let (first, second) = tokio::join!(house.catalog.put(&house.topic, &a), other.put(&house.topic, &b));
+    assert!(first.is_ok() && second.is_ok());
+    house.catalog.refresh().await.unwrap();
+    let config = &house.catalog.get(&house.topic).unwrap().config;
+    assert_eq!((config.visibility_timeout, config.max_payload), (Duration::from_secs(5), 7));
+}
+
+#[tokio::test]
+async fn a_topic_in_the_configuration_is_created_once_and_its_shards_stay() {
+    let house = House::with_shards(2).await;
+    let bills = TopicName::new("bills").unwrap();
+    let mut watch = house.catalog.watch();
+    watch.mark_unchanged();
+    assert!(house.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
+    assert!(watch.has_changed().unwrap());
+    assert!(!house.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
+    watch.mark_unchanged();
+    house.catalog.refresh().await.unwrap();
+    assert!(!watch.has_changed().unwrap(), "who watches hears of changes only");
+    let refused = house.catalog.put(&house.topic, &change(r#"{"shards":3}"#)).await;
+    assert!(matches!(refused, Err(CatalogError::ShardsFixed { present: 2 })));
+    house.catalog.set_nodes(5);
+    let auto = house.catalog.put(&TopicName::new("auto").unwrap(), &TopicChange::default()).await.unwrap();
+    assert_eq!(auto.record.routing.shards, 32);
+}
+
+#[tokio::test]
+async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
+    let house = House::with_shards(4).await;
+    house.enqueue((0..40).map(|n| message(&n.to_string())).collect()).await;
+    let record = house.catalog.get(&house.topic).unwrap();
+    let mut asks = Vec::new();
+    for shard in record.routing.all(&house.topic) {
+        let request = ClaimRequest {
+            request: rand::random(),
+            limit: 256,
+            visibility: Duration::from_secs(30),
+            class: LeaseClass::TOPIC,
+            retry: record.config.retry,
+            delivery: record.config.delivery,
+        };
+        let claim = house.store.claim(&shard, house.clock.now(), &request).await.unwrap();
+        for message in claim.messages {
+            asks.push((
+                Receipt::new(&house.topic, shard.index, shard.epoch, message.id, message.score),
+                SettleAsk::Ack,
+            ));
+        }
+    }
+    assert_eq!(asks.len(), 40);
+    asks[7].1 = SettleAsk::Nack(None);
+    asks[8].1 = SettleAsk::Extend(None);
+    asks.push((asks[0].0.clone(), SettleAsk::Ack));
+    let settled = Receipt::new(&house.topic, 0, 1, id("gone"), Receipt::SETTLED);
+    asks.push((settled.clone(), SettleAsk::Ack));
+    asks.push((settled, SettleAsk::Nack(None)));
+    let answers: Vec<SettleAnswer> =
+        house.router.settle(&house.topic, asks.clone()).await.into_iter().map(Result::unwrap).collect();
+    assert!(answers[..40].iter().enumerate().all(|(at, answer)| at == 8 || *answer == SettleAnswer::Ok));
+    assert!(matches!(&answers[8], SettleAnswer::Extended(receipt) if receipt.id == asks[8].0.id));
+    assert_eq!(answers[40..], [SettleAnswer::Expired, SettleAnswer::Ok, SettleAnswer::Expired]);
+    assert_eq!((house.counted(Event::Delivered), house.counted(Event::Retried)), (38, 1));
+}

@@ -1,1 +1,29 @@
-//! To be built.
+//! `Store` in one folder on one node: SQLite, one writer thread, one fsync for many requests.
+//!
+//! Upstream: the program, which opens it, and whoever speaks `Store`. Downstream: the file system.
+//! Knows nothing of Redis and of other nodes; a second process on the same folder is refused.
+//!
+//! ```text
+//! callers ──bounded channel──▶ writer ──one transaction, many requests──▶ write-ahead log
+//!    ▲                            │ claims, nacks: answered once committed
+//!    └────────── answers ◀── syncer: enqueues, edits, acks: answered once on the disk
+//! ```
+
+mod body;
+mod claim;
+mod edit;
+mod enqueue;
+mod fault;
+mod folder;
+mod job;
+mod load;
+mod read;
+mod reserve;
+mod settle;
+mod shard;
+mod store;
+mod syncer;
+mod topics;
+mod writer;
+
+pub use store::EmbeddedStore;

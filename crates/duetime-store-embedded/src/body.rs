@@ -1,0 +1,56 @@
+//! The stored form of a body: core's envelope and a checksum, so that a damaged disk is noticed.
+//!
+//! The checksum (murmur3, 32 bit) covers everything behind the due time, which a reschedule rewrites.
+
+use std::io::Cursor;
+
+use bytes::Bytes;
+use duetime_core::store::Enqueue;
+use duetime_core::{Timestamp, envelope};
+
+/// Bytes of the checksum at the end.
+const SUM_LEN: usize = 4;
+/// Bytes before the payload and headers that are always there.
+const LEAST_LEN: usize = envelope::PREFIX_LEN + 8 + 1 + SUM_LEN;
+
+fn sum(tail: &[u8]) -> [u8; SUM_LEN] {
+    murmur3::murmur3_32(&mut Cursor::new(tail), 0).expect("memory can be read").to_be_bytes()
+}
+
+/// The stored form of `item`, still without its due time.
+pub fn encode(item: &Enqueue) -> Vec<u8> {
+    let tail = envelope::encode_tail(item.nonce, &item.headers, &item.payload);
+    let mut out = Vec::with_capacity(envelope::PREFIX_LEN + tail.len() + SUM_LEN);
+    out.extend_from_slice(&envelope::prefix(Timestamp::ZERO));
+    out.extend_from_slice(&tail);
+    out.extend_from_slice(&sum(&tail));
+    out
+}
+
+/// Writes the due time into a stored body.
+pub fn set_due(body: &mut [u8], due_at: Timestamp) {
+    body[..envelope::PREFIX_LEN].copy_from_slice(&envelope::prefix(due_at));
+}
+
+/// Whether the bytes are what was written; a reason for the operator if not.
+pub fn check(body: &[u8]) -> Result<(), &'static str> {
+    if body.len() < LEAST_LEN {
+        return Err("its body in the store is cut short");
+    }
+    if body[0] != envelope::VERSION {
+        return Err("its body in the store has an unknown version");
+    }
+    let (tail, kept) = body[envelope::PREFIX_LEN..].split_at(body.len() - envelope::PREFIX_LEN - SUM_LEN);
+    if sum(tail) != kept { Err("its body was damaged on the disk") } else { Ok(()) }
+}
+
+/// Reads a stored body that passed [`check`].
+pub fn decode(body: &Bytes) -> Result<envelope::Envelope, envelope::EnvelopeError> {
+    envelope::decode(&body.slice(..body.len().saturating_sub(SUM_LEN)))
+}
+
+/// Due time and nonce from the first bytes of a body; `None` if it is cut short.
+pub fn head(body: &[u8]) -> Option<(Timestamp, u64)> {
+    let eight = |at: usize| body.get(at..at + 8).map(|b| <[u8; 8]>::try_from(b).expect("eight bytes"));
+    Some((Timestamp::from_millis(i64::from_be_bytes(eight(1)?)), u64::from_be_bytes(eight(envelope::PREFIX_LEN)?)))
+}

@@ -1,0 +1,105 @@
+//! Scheduling.
+
+use duetime_core::store::{Enqueue, EnqueueOutcome, Enqueued};
+use duetime_core::{Due, LeaseClass, MessageId, Nonce, OnConflict, Score, Timestamp};
+use rusqlite::{Connection, params};
+
+use crate::body;
+use crate::shard::ShardState;
+
+/// One message, made ready by the caller so that the writer has less to do.
+#[derive(Debug)]
+pub struct Ready {
+    id: MessageId,
+    due: Due,
+    on_conflict: OnConflict,
+    nonce: Nonce,
+    body: Vec<u8>,
+}
+
+impl Ready {
+    pub fn new(item: &Enqueue) -> Self {
+        let body = body::encode(item);
+        Self { id: item.id.clone(), due: item.due, on_conflict: item.on_conflict, nonce: item.nonce, body }
+    }
+
+    /// Bytes to be written.
+    pub fn len(&self) -> usize {
+        self.body.len()
+    }
+}
+
+/// The moment a due time means at `now`.
+pub fn moment_of(due: Due, now: Timestamp) -> Timestamp {
+    match due {
+        Due::In(delay) => now.plus(delay),
+        Due::At(at) => at,
+    }
+}
+
+/// Schedules the batch. Two to three trees are written per message.
+pub fn enqueue(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    batch: &mut [Ready],
+) -> rusqlite::Result<Vec<Enqueued>> {
+    let now = state.moment(now);
+    let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) \
+               ON CONFLICT (shard, id) DO NOTHING";
+    let mut insert = conn.prepare_cached(sql)?;
+    let mut answers = Vec::with_capacity(batch.len());
+    for item in batch {
+        let due_at = moment_of(item.due, now);
+        let score = Score::new(due_at, LeaseClass::FREE, 0);
+        body::set_due(&mut item.body, due_at);
+        let added = insert.execute(params![state.key, item.id.as_str(), score.raw(), item.body])?;
+        answers.push(if added == 1 {
+            state.added(score);
+            Enqueued { outcome: EnqueueOutcome::Scheduled, due_at }
+        } else {
+            meet(conn, state, item, due_at, score)?
+        });
+    }
+    Ok(answers)
+}
+
+/// The id lives already.
+fn meet(
+    conn: &Connection,
+    state: &mut ShardState,
+    item: &Ready,
+    due_at: Timestamp,
+    score: Score,
+) -> rusqlite::Result<Enqueued> {
+    let sql = "SELECT key, score, substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2";
+    let (key, was, head): (i64, Option<i64>, Vec<u8>) = conn
+        .prepare_cached(sql)?
+        .query_row(params![state.key, item.id.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let there = body::head(&head);
+    let there_due = there.map_or(Timestamp::ZERO, |(due_at, _)| due_at);
+    // The first answer was lost; acting again would end claims of this very message.
+    if there.is_some_and(|(_, nonce)| nonce == item.nonce.0) {
+        return Ok(Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due });
+    }
+    if item.on_conflict == OnConflict::Reject {
+        return Ok(Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due });
+    }
+    match was {
+        Some(was) => state.removed(Score::from_raw(was)),
+        None => forget_dead(conn, state, &item.id)?,
+    }
+    let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
+    conn.prepare_cached(sql)?.execute(params![key, score.raw(), item.body])?;
+    state.added(score);
+    Ok(Enqueued { outcome: EnqueueOutcome::Replaced, due_at })
+}
+
+/// Takes a dead letter out of the list of the dead; its row stays.
+pub fn forget_dead(conn: &Connection, state: &mut ShardState, id: &MessageId) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM dead WHERE shard = ?1 AND id = ?2";
+    let gone = conn.prepare_cached(sql)?.execute(params![state.key, id.as_str()])?;
+    state.dead = state.dead.saturating_sub(gone as u64);
+    state.changed = true;
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! What SQLite answers, told as a [`StoreError`] that says what to do.
+
+use std::path::{Path, PathBuf};
+
+use duetime_core::StoreError;
+use rusqlite::ErrorCode;
+
+/// Why a request could not be carried out.
+#[derive(Debug)]
+pub enum Fault {
+    /// Refused by the store's rules, before anything was written.
+    Refused(StoreError),
+    /// The database did not do it; whatever its transaction wrote must be rolled back.
+    Sql(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Fault {
+    /// What the caller is told about data in `folder`.
+    pub fn told(self, doing: &'static str, folder: &Path) -> StoreError {
+        match self {
+            Self::Refused(error) => error,
+            Self::Sql(error) => sql_error(&error, doing, folder),
+        }
+    }
+}
+
+/// Whether there is no space for what was asked.
+///
+/// A quota or a file size limit shows as a failed write, not as a full disk.
+pub fn is_full(error: &rusqlite::Error) -> bool {
+    let Some(known) = error.sqlite_error() else { return false };
+    let grows = [rusqlite::ffi::SQLITE_IOERR_WRITE, rusqlite::ffi::SQLITE_IOERR_TRUNCATE];
+    known.code == ErrorCode::DiskFull || grows.contains(&known.extended_code)
+}
+
+/// The text of a store without space.
+pub fn full_text(folder: &Path) -> String {
+    format!("no space left for {}; free some space on its disk: claims, acks and cancels go on", folder.display())
+}
+
+/// What a caller is told about an error of the database.
+pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) -> StoreError {
+    let code = error.sqlite_error_code();
+    match code {
+        _ if is_full(error) => StoreError::Full(full_text(folder)),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(folder, &error.to_string()),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+            StoreError::Setup(format!("{} cannot be written: {error}; {}", folder.display(), WRITABLE))
+        }
+        _ => StoreError::Unavailable { doing, source: error.to_string().into() },
+    }
+}
+
+/// What to do about a folder that cannot be written.
+pub const WRITABLE: &str = "give the folder to the user duetime runs as, or choose another with --store embedded:PATH";
+
+/// A file in `folder` that cannot be read as what it is.
+pub fn damaged(folder: &Path, what: &str) -> StoreError {
+    let file: PathBuf = folder.join(crate::folder::DATABASE);
+    StoreError::Damaged(format!(
+        "{} cannot be read ({what}); stop duetime, keep a copy of the folder, then restore a backup or \
+         save what can be read with `sqlite3 {} .recover`",
+        file.display(),
+        file.display()
+    ))
+}

@@ -1,0 +1,126 @@
+//! The folder: its lock, its database file, its format.
+//!
+//! Keeps one process per folder. Connections made here all have the same settings.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use duetime_core::StoreError;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::fault::{Fault, WRITABLE, damaged};
+
+/// The database file; SQLite keeps `-wal` and `-shm` beside it.
+pub const DATABASE: &str = "duetime.db";
+const LOCK: &str = "duetime.lock";
+/// "Duet" in ASCII: what `file` and SQLite see in the header.
+const APPLICATION: i64 = 0x4475_6574;
+/// The format this code reads and writes.
+const FORMAT: i64 = 1;
+/// Pages of the write-ahead log (of 4 KiB) at which they are copied into the database: 32 MiB.
+const LOG_PAGES: i64 = 8192;
+/// Page cache of one connection.
+const CACHE_KIB: i64 = 64 * 1024;
+
+const SCHEMA: &str = "
+    CREATE TABLE topic (name TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    -- Keys are never used twice, so what is left of a deleted topic is nobody's.
+    CREATE TABLE shard (key INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, idx INTEGER NOT NULL,
+        meta TEXT NOT NULL, UNIQUE (topic, idx)) STRICT;
+    -- A dead letter has no score.
+    CREATE TABLE message (key INTEGER PRIMARY KEY, shard INTEGER NOT NULL, id TEXT NOT NULL, score INTEGER,
+        body BLOB NOT NULL) STRICT;
+    CREATE UNIQUE INDEX message_by_id ON message (shard, id);
+    CREATE INDEX message_by_score ON message (shard, score);
+    CREATE TABLE dead (shard INTEGER NOT NULL, cursor INTEGER NOT NULL, id TEXT NOT NULL,
+        attempts INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (shard, cursor)) STRICT, WITHOUT ROWID;
+    CREATE UNIQUE INDEX dead_by_id ON dead (shard, id);
+";
+
+/// Held for as long as the folder is used; the system lets go of it when the process ends, however.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: File,
+}
+
+/// Makes the folder if it is absent and takes it for this process.
+pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
+    let unusable =
+        |error: std::io::Error| StoreError::Setup(format!("{} cannot be used: {error}; {WRITABLE}", folder.display()));
+    fs::create_dir_all(folder).map_err(unusable)?;
+    let path = folder.join(LOCK);
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // The number only helps; without it the refusal is the same.
+            let _ = file.read_to_string(&mut holder);
+            return Err(StoreError::Setup(format!(
+                "{} is used by another duetime (process {}); stop it, or choose another folder with \
+                 --store embedded:PATH",
+                folder.display(),
+                if holder.trim().is_empty() { "unknown" } else { holder.trim() }
+            )));
+        }
+        Err(TryLockError::Error(error)) => return Err(unusable(error)),
+    }
+    // On a full disk the number is left out; the lock counts, not the text.
+    let _ = file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
+    Ok(FolderLock { _file: file })
+}
+
+fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let conn = Connection::open_with_flags(folder.join(DATABASE), flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    conn.pragma_update(None, "temp_store", "memory")?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// The one connection that writes; makes the tables in a new file.
+pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
+    let told = |error: rusqlite::Error| Fault::Sql(error).told("open the store", folder);
+    let conn = connect(folder, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE).map_err(told)?;
+    let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(told);
+    let (application, format) = (number("application_id")?, number("user_version")?);
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(told)?;
+    if (tables > 0 || application != 0) && application != APPLICATION {
+        return Err(damaged(folder, "it is another program's database"));
+    }
+    if format > FORMAT {
+        return Err(StoreError::Setup(format!(
+            "{} has format {format} of a newer duetime, and this one reads up to {FORMAT}; \
+             start the newer version, or choose another folder with --store embedded:PATH",
+            folder.display()
+        )));
+    }
+    conn.pragma_update(None, "journal_mode", "wal").map_err(told)?;
+    // A commit writes the log without waiting; the syncer waits, for many commits at once.
+    conn.pragma_update(None, "synchronous", "normal").map_err(told)?;
+    conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(told)?;
+    if tables == 0 {
+        conn.execute_batch(&format!(
+            "BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT"
+        ))
+        .map_err(told)?;
+    }
+    // The log has to be there before the syncer opens it.
+    conn.pragma_update(None, "user_version", FORMAT).map_err(told)?;
+    Ok(conn)
+}
+
+/// One more connection that only reads.
+pub fn open_reader(folder: &Path) -> rusqlite::Result<Connection> {
+    connect(folder, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+/// The write-ahead log, to be synced from outside SQLite, with its name safe on the disk.
+pub fn open_log(folder: &Path) -> std::io::Result<File> {
+    let log = OpenOptions::new().read(true).write(true).open(folder.join(format!("{DATABASE}-wal")))?;
+    log.sync_all()?;
+    File::open(folder)?.sync_all()?;
+    Ok(log)
+}

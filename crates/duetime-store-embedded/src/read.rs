@@ -1,0 +1,205 @@
+//! Reads on connections of their own, so that nobody waits for the writer: messages, dead letters,
+//! the forecast.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use duetime_core::message::Death;
+use duetime_core::store::DeadPage;
+use duetime_core::{
+    MessageId, MessageState, Routing, Score, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+};
+use parking_lot::{Mutex, RwLock};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::fault::Fault;
+use crate::folder::open_reader;
+use crate::shard::ShardView;
+use crate::writer::TopicState;
+use crate::{body, folder};
+
+/// Idle reading connections that are kept.
+const IDLE_MAX: usize = 4;
+
+#[derive(Debug)]
+struct TopicView {
+    routing: Routing,
+    shards: Vec<Arc<ShardView>>,
+}
+
+/// Which shards there are and what they begin with, for everybody.
+#[derive(Clone, Debug, Default)]
+pub struct Published(Arc<RwLock<HashMap<TopicName, TopicView>>>);
+
+/// Refuses a caller whose routing record is another one than the shard's.
+pub fn check_epoch(routing: &Routing, shard: &Shard) -> Result<(), StoreError> {
+    match shard.epoch.cmp(&routing.epoch) {
+        Ordering::Less => Err(StoreError::Stale(Box::new(routing.clone()))),
+        Ordering::Greater => Err(StoreError::NotReady(shard.to_string())),
+        Ordering::Equal => Ok(()),
+    }
+}
+
+impl Published {
+    pub fn show(&self, topic: &TopicState) {
+        let shards = topic.shards.iter().map(|state| state.view.clone()).collect();
+        let view = TopicView { routing: topic.record.routing.clone(), shards };
+        self.0.write().insert(topic.record.name.clone(), view);
+    }
+
+    pub fn hide(&self, topic: &TopicName) {
+        self.0.write().remove(topic);
+    }
+
+    /// The shard for a look, which never refuses.
+    pub fn look(&self, shard: &Shard) -> Option<Arc<ShardView>> {
+        self.0.read().get(&shard.topic)?.shards.get(shard.index as usize).cloned()
+    }
+
+    /// The shard in the tables.
+    pub fn key(&self, shard: &Shard) -> Result<i64, StoreError> {
+        let topics = self.0.read();
+        let topic = topics.get(&shard.topic);
+        let known = topic.and_then(|topic| topic.shards.get(shard.index as usize).map(|view| (topic, view)));
+        let (topic, view) = known.ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
+        check_epoch(&topic.routing, shard)?;
+        Ok(view.key)
+    }
+}
+
+/// Connections that only read.
+#[derive(Debug)]
+pub struct Readers {
+    folder: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder, idle: Mutex::default() }
+    }
+
+    /// Closes what is idle.
+    pub fn close(&self) {
+        self.idle.lock().clear();
+    }
+
+    /// Reads, on a thread that may wait.
+    pub async fn read<A: Send + 'static>(
+        self: &Arc<Self>,
+        doing: &'static str,
+        act: impl FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
+    ) -> Result<A, StoreError> {
+        let readers = self.clone();
+        let work = move || {
+            let kept = readers.idle.lock().pop();
+            let conn = kept.map_or_else(|| open_reader(&readers.folder), Ok).map_err(Fault::Sql)?;
+            let answer = act(&conn)?;
+            let mut idle = readers.idle.lock();
+            if idle.len() < IDLE_MAX {
+                idle.push(conn);
+            }
+            Ok(answer)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        let done = done.map_err(|error| StoreError::Unavailable { doing, source: Box::new(error) })?;
+        done.map_err(|fault: Fault| fault.told(doing, &self.folder))
+    }
+}
+
+const MESSAGE: &str = "SELECT m.id, m.score, m.body, d.cursor, d.attempts, d.reason FROM message m \
+    LEFT JOIN dead d ON m.score IS NULL AND d.shard = m.shard AND d.id = m.id";
+
+fn message(row: &Row<'_>) -> Result<StoredMessage, Fault> {
+    let id: String = row.get(0)?;
+    let damaged = |what: String| StoreError::Damaged(format!("message {id:?} in {}: {what}", folder::DATABASE));
+    let stored: Vec<u8> = row.get(2)?;
+    body::check(&stored).map_err(|reason| damaged(reason.to_owned()))?;
+    let body = body::decode(&Bytes::from(stored)).map_err(|error| damaged(error.to_string()))?;
+    let score: Option<i64> = row.get(1)?;
+    let (state, visible_at, attempts, death) = if let Some(score) = score.map(Score::from_raw) {
+        let state = if score.class().is_held() { MessageState::InFlight } else { MessageState::Scheduled };
+        (state, score.visible_at(), score.attempts(), None)
+    } else {
+        let at = Timestamp::from_millis(row.get::<_, Option<i64>>(3)?.unwrap_or(0) / 1000);
+        let reason = row.get::<_, Option<String>>(5)?.unwrap_or_default();
+        (MessageState::Dead, at, row.get::<_, Option<u8>>(4)?.unwrap_or(0), Some(Death { at, reason }))
+    };
+    Ok(StoredMessage {
+        id: MessageId::new(&id).map_err(|error| damaged(error.to_string()))?,
+        state,
+        due_at: body.due_at,
+        visible_at,
+        attempts,
+        nonce: body.nonce,
+        headers: body.headers,
+        payload: body.payload,
+        death,
+    })
+}
+
+/// Messages by id.
+pub fn get(conn: &Connection, key: i64, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, Fault> {
+    let mut select = conn.prepare_cached(&format!("{MESSAGE} WHERE m.shard = ?1 AND m.id = ?2"))?;
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        let mut rows = select.query(params![key, id.as_str()])?;
+        answers.push(rows.next()?.map(message).transpose()?);
+    }
+    Ok(answers)
+}
+
+/// One page of dead letters.
+pub fn dead(conn: &Connection, key: i64, from: Option<i64>, limit: usize) -> Result<DeadPage, Fault> {
+    let sql = "SELECT id, cursor FROM dead WHERE shard = ?1 AND cursor >= ?2 ORDER BY cursor LIMIT ?3";
+    let mut select = conn.prepare_cached(sql)?;
+    let asked = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
+    let rows = select.query_map(params![key, from.unwrap_or(0), asked], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut found = rows.collect::<rusqlite::Result<Vec<(String, i64)>>>()?;
+    let next = (found.len() > limit).then(|| found.pop().expect("one more than the limit").1);
+    let mut one = conn.prepare_cached(&format!("{MESSAGE} WHERE m.shard = ?1 AND m.id = ?2"))?;
+    let mut messages = Vec::with_capacity(found.len());
+    for (id, _) in found {
+        let mut rows = one.query(params![key, id])?;
+        messages.extend(rows.next()?.map(message).transpose()?);
+    }
+    Ok(DeadPage { messages, next })
+}
+
+/// Messages per bucket, over all shards. One pass over the index.
+pub fn forecast(conn: &Connection, keys: &[i64], edges: &[Timestamp]) -> Result<Vec<u64>, Fault> {
+    let mut counts = vec![0; edges.len().saturating_sub(1)];
+    let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return Ok(counts) };
+    let sql = "SELECT score FROM message WHERE shard = ?1 AND score >= ?2 AND score < ?3 ORDER BY score";
+    let mut select = conn.prepare_cached(sql)?;
+    let limit = |at: &Timestamp| at.as_millis().saturating_mul(1000);
+    for key in keys {
+        let mut rows = select.query(params![key, limit(first), limit(last)])?;
+        while let Some(row) = rows.next()? {
+            let at = Score::from_raw(row.get(0)?).visible_at();
+            counts[edges.partition_point(|edge| *edge <= at) - 1] += 1;
+        }
+    }
+    Ok(counts)
+}
+
+/// All topics.
+pub fn topics(conn: &Connection) -> Result<Vec<TopicRecord>, Fault> {
+    let mut select = conn.prepare_cached("SELECT record FROM topic")?;
+    let rows = select.query_map([], |row| row.get::<_, String>(0))?;
+    let mut records = Vec::new();
+    for row in rows {
+        let record = serde_json::from_str(&row?);
+        records.push(record.map_err(|error| StoreError::Damaged(format!("record of a topic: {error}")))?);
+    }
+    Ok(records)
+}
+
+/// Asks the database whether it answers at all.
+pub fn ready(conn: &Connection) -> Result<(), Fault> {
+    let _: Option<i64> = conn.query_row("SELECT 1 FROM topic LIMIT 1", [], |row| row.get(0)).optional()?;
+    Ok(())
+}

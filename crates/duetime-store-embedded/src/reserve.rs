@@ -1,0 +1,67 @@
+//! Space kept back, so that on a full disk messages can still be delivered and cancelled.
+//!
+//! The file is given up when a claim, a settlement or a cancel finds no space; until it can be made
+//! again, new messages are refused.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const NAME: &str = "duetime.reserve";
+/// Bytes kept back: the log of about 100,000 settlements.
+const BYTES: usize = 16 << 20;
+const STEP: usize = 1 << 20;
+/// How long to wait before trying to make it again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Reserve {
+    path: PathBuf,
+    there: bool,
+    tried: Option<Instant>,
+}
+
+impl Reserve {
+    /// Makes the reserve in `folder`, as far as there is space.
+    pub fn new(folder: &Path) -> Self {
+        let mut reserve = Self { path: folder.join(NAME), there: false, tried: None };
+        reserve.restore();
+        reserve
+    }
+
+    /// Gives the space up; false: there was none left to give.
+    pub fn release(&mut self) -> bool {
+        self.tried = Some(Instant::now());
+        std::mem::take(&mut self.there) && fs::remove_file(&self.path).is_ok()
+    }
+
+    /// Whether new messages may come in; tries to get the space back, not too often.
+    pub fn restore(&mut self) -> bool {
+        if !self.there && self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN_AFTER) {
+            self.tried = Some(Instant::now());
+            self.there = self.fill().is_ok();
+            if !self.there {
+                // A half-filled reserve would only take space away.
+                let _ = fs::remove_file(&self.path);
+            }
+        }
+        self.there
+    }
+
+    fn fill(&self) -> std::io::Result<()> {
+        if fs::metadata(&self.path).is_ok_and(|meta| meta.len() == BYTES as u64) {
+            return Ok(());
+        }
+        let mut file = File::create(&self.path)?;
+        // Bytes other than zero, so that no file system saves them away.
+        let step = vec![0x5a; STEP];
+        for _ in 0..BYTES / STEP {
+            file.write_all(&step)?;
+        }
+        file.sync_data()
+    }
+}

@@ -1,0 +1,137 @@
+//! Settlements of claims, and of dead letters.
+
+use std::time::Duration;
+
+use duetime_core::limits::REASON_BYTES_MAX;
+use duetime_core::store::{DeadAction, Settle, Settled, Settlement};
+use duetime_core::{LeaseClass, MessageId, Score, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::body;
+use crate::enqueue::forget_dead;
+use crate::shard::ShardState;
+
+/// Settles the batch, item by item.
+pub fn settle(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    batch: &[Settle],
+) -> rusqlite::Result<Vec<Settled>> {
+    let now = state.moment(now);
+    // Extensions of one batch share a deadline, like the messages of one claim.
+    let mut deadlines: Vec<((Duration, LeaseClass), Timestamp)> = Vec::new();
+    batch.iter().map(|item| one(conn, state, now, item, &mut deadlines)).collect()
+}
+
+fn one(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    item: &Settle,
+    deadlines: &mut Vec<((Duration, LeaseClass), Timestamp)>,
+) -> rusqlite::Result<Settled> {
+    let (claimed, attempts) = (item.score, item.score.attempts());
+    if !claimed.class().is_held() {
+        return Ok(Settled::Expired);
+    }
+    if item.how == Settlement::Ack {
+        let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3";
+        let gone = conn.prepare_cached(sql)?.execute(params![state.key, item.id.as_str(), claimed.raw()])?;
+        if gone == 0 {
+            return Ok(Settled::Expired);
+        }
+        state.removed(claimed);
+        return Ok(Settled::Ok);
+    }
+    let sql = "SELECT key, substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3";
+    let found: Option<(i64, Vec<u8>)> = conn
+        .prepare_cached(sql)?
+        .query_row(params![state.key, item.id.as_str(), claimed.raw()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((key, head)) = found else { return Ok(Settled::Expired) };
+    let (score, answer) = match &item.how {
+        Settlement::Ack => unreachable!("settled above"),
+        Settlement::Bury(reason) => {
+            bury(conn, state, now, key, item.id.as_str(), claimed, reason)?;
+            return Ok(Settled::Ok);
+        }
+        Settlement::Nack(delay) => (Score::new(now.plus(*delay), LeaseClass::FREE, attempts), Settled::Ok),
+        Settlement::Release => {
+            let due_at = body::head(&head).map_or(now, |(due_at, _)| due_at);
+            (Score::new(due_at, LeaseClass::FREE, attempts.saturating_sub(1)), Settled::Ok)
+        }
+        Settlement::Extend(by, class) => {
+            let asked = (*by, *class);
+            let known = deadlines.iter().find(|(of, _)| *of == asked).map(|(_, deadline)| *deadline);
+            let deadline = known.unwrap_or_else(|| {
+                let deadline = state.unique_deadline(now.plus(*by), *class);
+                deadlines.push((asked, deadline));
+                deadline
+            });
+            let score = Score::new(deadline, *class, attempts);
+            (score, Settled::Extended(score))
+        }
+    };
+    conn.prepare_cached("UPDATE message SET score = ?2 WHERE key = ?1")?.execute([key, score.raw()])?;
+    state.removed(claimed);
+    state.added(score);
+    Ok(answer)
+}
+
+/// Moves a live message to the dead letters; its body stays.
+pub fn bury(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    key: i64,
+    id: &str,
+    was: Score,
+    reason: &str,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE message SET score = NULL WHERE key = ?1")?.execute([key])?;
+    state.removed(was);
+    let cursor = state.next_dead(now);
+    let sql = "INSERT INTO dead (shard, cursor, id, attempts, reason) VALUES (?1, ?2, ?3, ?4, ?5)";
+    conn.prepare_cached(sql)?.execute(params![state.key, cursor, id, was.attempts(), cut(reason)])?;
+    Ok(())
+}
+
+/// Redrives or purges dead letters.
+pub fn settle_dead(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    ids: &[MessageId],
+    action: DeadAction,
+) -> rusqlite::Result<Vec<bool>> {
+    let score = Score::new(state.moment(now), LeaseClass::FREE, 0);
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        let changed = match action {
+            DeadAction::Purge => conn
+                .prepare_cached("DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score IS NULL")?
+                .execute(params![state.key, id.as_str()])?,
+            DeadAction::Redrive => conn
+                .prepare_cached("UPDATE message SET score = ?3 WHERE shard = ?1 AND id = ?2 AND score IS NULL")?
+                .execute(params![state.key, id.as_str(), score.raw()])?,
+        };
+        if changed == 1 {
+            forget_dead(conn, state, id)?;
+            if action == DeadAction::Redrive {
+                state.added(score);
+            }
+        }
+        answers.push(changed == 1);
+    }
+    Ok(answers)
+}
+
+/// A reason no longer than is kept.
+fn cut(reason: &str) -> &str {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}

@@ -1,0 +1,207 @@
+//! What the writer remembers of one shard: its clock, deadlines, recent claims, and counts.
+//!
+//! Counts and the head are a cache of the tables, made when the folder is opened and kept in step
+//! with every write. The rest ([`Meta`]) is stored with the messages, in the same transaction.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use duetime_core::store::Survey;
+use duetime_core::{LeaseClass, Score, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+
+/// Claims whose request is remembered.
+const REQUESTS_KEPT: usize = 16;
+/// No head, as it is published.
+const EMPTY: i64 = i64::MIN;
+
+/// What readers see without asking the writer.
+#[derive(Debug)]
+pub struct ShardView {
+    /// The shard in the tables.
+    pub key: i64,
+    head: AtomicI64,
+}
+
+impl ShardView {
+    pub fn new(key: i64) -> Self {
+        Self { key, head: AtomicI64::new(EMPTY) }
+    }
+
+    /// Visible time of the first message.
+    pub fn head(&self) -> Option<Timestamp> {
+        let raw = self.head.load(Ordering::Acquire);
+        (raw != EMPTY).then(|| Score::from_raw(raw).visible_at())
+    }
+}
+
+/// A claim that was answered: all it holds have scores from `base` to `base + 99`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Answered {
+    pub request: u64,
+    pub base: i64,
+    pub suspect: bool,
+}
+
+/// The stored part.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Meta {
+    /// No claim looks at a moment before this one.
+    pub high_water_ms: i64,
+    /// Cursor of the last dead letter.
+    pub last_dead: i64,
+    /// Last deadline of each class.
+    pub deadlines_ms: [i64; 10],
+    /// The last claims, oldest first.
+    pub answered: VecDeque<Answered>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct ShardState {
+    pub key: i64,
+    pub meta: Meta,
+    /// Messages with a score.
+    pub live: u64,
+    /// Of these, claimed ones.
+    pub held: u64,
+    pub dead: u64,
+    /// Of the live ones, those with a score of at most `counted_to`.
+    due: u64,
+    counted_to: i64,
+    /// `None`: to be looked up.
+    head: Option<Option<i64>>,
+    /// Whether the meta must be written.
+    pub changed: bool,
+    pub view: Arc<ShardView>,
+}
+
+impl ShardState {
+    pub fn new(key: i64, meta: Meta) -> Self {
+        Self {
+            key,
+            meta,
+            live: 0,
+            held: 0,
+            dead: 0,
+            due: 0,
+            counted_to: i64::MIN,
+            head: None,
+            changed: false,
+            view: Arc::new(ShardView::new(key)),
+        }
+    }
+
+    /// The moment relative times are counted from: never behind what a claim has seen.
+    pub fn moment(&self, now: Timestamp) -> Timestamp {
+        now.max(Timestamp::from_millis(self.meta.high_water_ms))
+    }
+
+    /// A message has this score.
+    pub fn added(&mut self, score: Score) {
+        let raw = score.raw();
+        self.live += 1;
+        self.held += u64::from(score.class().is_held());
+        self.due += u64::from(raw <= self.counted_to);
+        if let Some(head) = &mut self.head
+            && head.is_none_or(|head| raw < head)
+        {
+            *head = Some(raw);
+        }
+        self.changed = true;
+    }
+
+    /// A message has this score no more.
+    pub fn removed(&mut self, score: Score) {
+        let raw = score.raw();
+        self.live = self.live.saturating_sub(1);
+        self.held = self.held.saturating_sub(u64::from(score.class().is_held()));
+        self.due = self.due.saturating_sub(u64::from(raw <= self.counted_to));
+        if self.head.flatten().is_none_or(|head| raw <= head) {
+            self.head = None;
+        }
+        self.changed = true;
+    }
+
+    /// Score of the first message. One seek, if it is not known.
+    pub fn head(&mut self, conn: &Connection) -> rusqlite::Result<Option<i64>> {
+        if let Some(head) = self.head {
+            return Ok(head);
+        }
+        let sql = "SELECT score FROM message WHERE shard = ?1 AND score IS NOT NULL ORDER BY score LIMIT 1";
+        let head = conn.prepare_cached(sql)?.query_row([self.key], |row| row.get(0)).optional()?;
+        self.head = Some(head);
+        Ok(head)
+    }
+
+    /// How many are visible at `now`. Each message is counted once as its time comes: O(newly due).
+    pub fn due(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
+        let to = Score::due_at_most(now).raw();
+        if to < self.counted_to {
+            return Ok(self.due.saturating_sub(self.count(conn, to, self.counted_to)?));
+        }
+        if to > self.counted_to {
+            if self.head(conn)?.is_some_and(|head| head <= to) {
+                self.due += self.count(conn, self.counted_to, to)?;
+            }
+            self.counted_to = to;
+        }
+        Ok(self.due)
+    }
+
+    /// The counts at `now`.
+    pub fn survey(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<Survey> {
+        let head = self.head(conn)?.map(|raw| Score::from_raw(raw).visible_at());
+        let due = self.due(conn, now)?;
+        Ok(Survey { scheduled: self.live - self.held, due, in_flight: self.held, dead: self.dead, head })
+    }
+
+    fn count(&self, conn: &Connection, above: i64, to: i64) -> rusqlite::Result<u64> {
+        let sql = "SELECT count(*) FROM message WHERE shard = ?1 AND score > ?2 AND score <= ?3";
+        let count: i64 = conn.prepare_cached(sql)?.query_row(params![self.key, above, to], |row| row.get(0))?;
+        Ok(count.unsigned_abs())
+    }
+
+    /// A deadline nobody in this shard and class had before.
+    pub fn unique_deadline(&mut self, wanted: Timestamp, class: LeaseClass) -> Timestamp {
+        let last = &mut self.meta.deadlines_ms[usize::from(class.digit())];
+        *last = wanted.as_millis().max(*last + 1);
+        self.changed = true;
+        Timestamp::from_millis(*last)
+    }
+
+    /// A cursor for one more dead letter.
+    pub fn next_dead(&mut self, now: Timestamp) -> i64 {
+        self.meta.last_dead = (now.as_millis() * 1000).max(self.meta.last_dead + 1);
+        self.dead += 1;
+        self.changed = true;
+        self.meta.last_dead
+    }
+
+    /// Remembers a claim for a repetition of its request.
+    pub fn remember(&mut self, answered: Answered) {
+        self.meta.answered.push_back(answered);
+        if self.meta.answered.len() > REQUESTS_KEPT {
+            self.meta.answered.pop_front();
+        }
+        self.changed = true;
+    }
+
+    /// Writes what must survive, in the transaction under way.
+    pub fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        if std::mem::take(&mut self.changed) {
+            let meta = serde_json::to_string(&self.meta).expect("plain numbers");
+            conn.prepare_cached("UPDATE shard SET meta = ?2 WHERE key = ?1")?.execute(params![self.key, meta])?;
+        }
+        Ok(())
+    }
+
+    /// Shows the head to readers, after the commit.
+    pub fn publish(&self) {
+        if let Some(head) = self.head {
+            self.view.head.store(head.unwrap_or(EMPTY), Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The contract: each call becomes a job for the writer, or a read beside it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use duetime_core::store::{
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, Survey,
+    Wakeup,
+};
+use duetime_core::{
+    DeliveryMode, MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+};
+use duetime_metrics::Meters;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::error;
+
+use crate::enqueue::Ready;
+use crate::fault::Fault;
+use crate::job::{Job, Kind, Task};
+use crate::read::{Published, Readers};
+use crate::reserve::Reserve;
+use crate::syncer::{Broken, broken_error};
+use crate::writer::{Desk, REQUESTS_MAX, Writer};
+use crate::{claim, edit, enqueue, folder, load, read, settle, syncer, topics};
+
+/// Hints kept for a slow listener.
+const WAKEUPS_KEPT: usize = 1024;
+/// Bytes a request takes in the log for every message beside its body.
+const ITEM_BYTES: usize = 256;
+
+/// See the crate.
+#[derive(Debug)]
+pub struct EmbeddedStore {
+    /// `None` only while it is dropped.
+    jobs: Option<mpsc::Sender<Box<dyn Job>>>,
+    writer: Option<JoinHandle<()>>,
+    readers: Arc<Readers>,
+    published: Published,
+    wakeups: broadcast::Sender<Wakeup>,
+    broken: Broken,
+    meters: Arc<Meters>,
+}
+
+impl EmbeddedStore {
+    /// Opens the store in `folder`, which is made if it is absent.
+    ///
+    /// Reads the index once: O(messages). Call it where waiting is allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Setup`]: another process uses it, it cannot be written, or a newer version
+    /// wrote it. [`StoreError::Damaged`]: its file cannot be read.
+    pub fn open(folder: &Path, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
+        let lock = folder::take(folder)?;
+        let conn = folder::open_writer(folder)?;
+        let told = |fault: Fault| fault.told("open the store", folder);
+        let loaded = load::load(&conn).map_err(told)?;
+        let log = folder::open_log(folder)
+            .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
+        let (jobs, mut inbox) = mpsc::channel(REQUESTS_MAX);
+        let (to_sync, synced) = sync_channel(syncer::WAITING_MAX);
+        let (wakeups, _) = broadcast::channel(WAKEUPS_KEPT);
+        let broken = Broken::default();
+        let desk = Desk::new(conn, folder.to_owned(), loaded);
+        let published = desk.published.clone();
+        let reserve = Reserve::new(folder);
+        let mut writer = Writer { desk, reserve, wakeups: wakeups.clone(), to_sync, broken: broken.clone() };
+        let no_thread = |error| StoreError::Unavailable { doing: "start the writer", source: Box::new(error) };
+        let sync_broken = broken.clone();
+        let syncer = std::thread::Builder::new()
+            .name("duetime-syncer".to_owned())
+            .spawn(move || syncer::run(&log, &synced, &sync_broken))
+            .map_err(no_thread)?;
+        let writer = std::thread::Builder::new()
+            .name("duetime-writer".to_owned())
+            .spawn(move || {
+                writer.run(&mut inbox);
+                // The last answers are given before the file is closed and the folder is free.
+                drop(writer);
+                let ended = syncer.join();
+                drop(lock);
+                if ended.is_err() {
+                    error!("the syncer panicked");
+                }
+            })
+            .map_err(no_thread)?;
+        let readers = Arc::new(Readers::new(folder.to_owned()));
+        Ok(Arc::new(Self { jobs: Some(jobs), writer: Some(writer), readers, published, wakeups, broken, meters }))
+    }
+
+    /// Counts and times one call.
+    async fn metered<A>(
+        &self,
+        op: &'static str,
+        call: impl Future<Output = Result<A, StoreError>>,
+    ) -> Result<A, StoreError> {
+        let started = Instant::now();
+        let answer = call.await;
+        self.meters.store_call(op, started.elapsed());
+        if let Err(error) = &answer {
+            self.meters.store_error(error.kind());
+        }
+        answer
+    }
+
+    /// Has the writer do it.
+    async fn ask<A: Send + 'static>(
+        &self,
+        doing: &'static str,
+        kind: Kind,
+        size: (usize, usize),
+        act: impl FnMut(&mut Desk) -> Result<A, Fault> + Send + 'static,
+    ) -> Result<A, StoreError> {
+        let ended = || StoreError::Unavailable { doing, source: "its writer has ended; start duetime again".into() };
+        let (reply, answer) = oneshot::channel();
+        let job = Task { kind, size, doing, act, kept: None, reply };
+        let jobs = self.jobs.as_ref().ok_or_else(ended)?;
+        jobs.send(Box::new(job)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.readers.close();
+        self.jobs = None;
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            error!("the writer panicked");
+        }
+    }
+}
+
+fn plain(items: usize) -> (usize, usize) {
+    (items, items * ITEM_BYTES)
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
+        self.metered("topics", self.readers.read("read the topics", read::topics)).await
+    }
+
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+        let record = record.clone();
+        let act = move |desk: &mut Desk| topics::put(desk, &record, seen);
+        self.metered("put_topic", self.ask("keep a topic", Kind::Alone, plain(1), act)).await
+    }
+
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        self.metered("delete_topic", async {
+            let name = topic.clone();
+            let act = move |desk: &mut Desk| topics::delete(desk, &name);
+            let Some(keys) = self.ask("delete a topic", Kind::Alone, plain(1), act).await? else { return Ok(false) };
+            // In steps, so that other topics' requests get their turn between them.
+            let keys = Arc::new(keys);
+            loop {
+                let keys = keys.clone();
+                let act = move |desk: &mut Desk| Ok(load::sweep(&desk.conn, &keys)?);
+                if self.ask("sweep a deleted topic", Kind::Alone, plain(1), act).await? {
+                    return Ok(true);
+                }
+            }
+        })
+        .await
+    }
+
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        let shard = shard.clone();
+        let mut ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
+        let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
+        let act = move |desk: &mut Desk| {
+            desk.on_shard(&shard, |conn, state| Ok(enqueue::enqueue(conn, state, now, &mut ready)?))
+        };
+        self.metered("enqueue", self.ask("schedule messages", Kind::Enqueue, (batch.len(), bytes), act)).await
+    }
+
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
+        let act = move |desk: &mut Desk| desk.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
+        self.metered("edit", self.ask("change messages", Kind::Durable, size, act)).await
+    }
+
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        self.metered("get", async {
+            let (key, ids) = (self.published.key(shard)?, ids.to_vec());
+            self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
+        })
+        .await
+    }
+
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        // A claim that removes must not come undone: its messages would be handed over twice.
+        let once = request.delivery == DeliveryMode::AtMostOnce;
+        let kind = if once { Kind::Durable } else { Kind::Quick };
+        let (shard, size, request) = (shard.clone(), plain(request.limit), request.clone());
+        let act = move |desk: &mut Desk| desk.on_shard(&shard, |conn, state| claim::claim(conn, state, now, &request));
+        self.metered("claim", async {
+            let (mut claim, taken) = self.ask("claim messages", kind, size, act).await?;
+            claim.messages = taken.into_iter().map(claim::Taken::message).collect::<Result<_, _>>()?;
+            Ok(claim)
+        })
+        .await
+    }
+
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        let ends = |item: &Settle| matches!(item.how, Settlement::Ack | Settlement::Bury(_));
+        let kind = if batch.iter().any(ends) { Kind::Durable } else { Kind::Quick };
+        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
+        let act =
+            move |desk: &mut Desk| desk.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?));
+        self.metered("settle", self.ask("settle claims", kind, size, act)).await
+    }
+
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.metered("dead", async {
+            let key = self.published.key(shard)?;
+            self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
+        })
+        .await
+    }
+
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        let (shard, size, ids) = (shard.clone(), plain(ids.len()), ids.to_vec());
+        let act = move |desk: &mut Desk| {
+            desk.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
+        };
+        self.metered("settle_dead", self.ask("settle dead letters", Kind::Durable, size, act)).await
+    }
+
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+        let (size, shards) = (plain(shards.len()), shards.to_vec());
+        let act = move |desk: &mut Desk| {
+            shards.iter().map(|shard| Ok(desk.look(shard, |conn, state| state.survey(conn, now))?)).collect()
+        };
+        self.metered("survey", self.ask("count messages", Kind::Quick, size, act)).await
+    }
+
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        Ok(shards.iter().map(|shard| self.published.look(shard)?.head()).collect())
+    }
+
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.published.look(shard)?.key)).collect();
+        let edges = edges.to_vec();
+        let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
+        self.metered("forecast", self.readers.read("count what falls due", act)).await
+    }
+
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.wakeups.subscribe()
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        if self.broken.load(Ordering::Acquire) {
+            return Err(broken_error());
+        }
+        self.readers.read("ask the store whether it is ready", read::ready).await
+    }
+}

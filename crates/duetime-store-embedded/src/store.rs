@@ -270,3 +270,6 @@ impl Store for EmbeddedStore {
         self.readers.read("ask the store whether it is ready", read::ready).await
     }
 }
+
+#[cfg(test)]
+mod tests;

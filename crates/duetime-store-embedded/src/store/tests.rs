@@ -1,0 +1,130 @@
+//! The folder from outside: what survives, what is refused.
+
+use std::time::Duration;
+
+use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
+use duetime_core::{Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+fn open(folder: &Path) -> Arc<EmbeddedStore> {
+    EmbeddedStore::open(folder, Arc::new(Meters::new())).unwrap()
+}
+
+fn shard() -> Shard {
+    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: 1 }
+}
+
+async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
+    let store = open(folder);
+    let routing = Routing::first(2, "0123456789abcdef".to_owned());
+    let config = TopicConfig::default();
+    let record = TopicRecord { name: shard().topic, config, routing, version: 1, created_at_ms: NOW.as_millis() };
+    store.put_topic(&record, None).await.unwrap();
+    store
+}
+
+fn message(id: &str, due: Due) -> Enqueue {
+    Enqueue {
+        id: MessageId::new(id).unwrap(),
+        due,
+        headers: Headers::default(),
+        payload: id.as_bytes().to_vec().into(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(rand(id)),
+    }
+}
+
+fn rand(id: &str) -> u64 {
+    id.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte))
+}
+
+fn asking(request: u64, limit: usize) -> ClaimRequest {
+    ClaimRequest {
+        request,
+        limit,
+        visibility: Duration::from_secs(30),
+        class: LeaseClass::TOPIC,
+        retry: RetryPolicy::default(),
+        delivery: DeliveryMode::AtLeastOnce,
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_when_the_folder_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let batch = ["a", "b", "c", "d"].map(|id| message(id, Due::In(Duration::from_secs(1))));
+    let answers = store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    assert!(answers.iter().all(|a| a.outcome == EnqueueOutcome::Scheduled));
+    let cancelled = store.edit(&shard(), NOW, &[Edit::Cancel(batch[1].id.clone())]).await.unwrap();
+    assert_eq!(cancelled, [Edited::Cancelled]);
+    let later = NOW.plus(Duration::from_secs(2));
+    let claim = store.claim(&shard(), later, &asking(1, 1)).await.unwrap();
+    assert_eq!((claim.messages.len(), claim.due_left), (1, 2));
+    drop(store);
+
+    let store = open(folder.path());
+    let survey = store.survey(&[shard()], later).await.unwrap()[0];
+    assert_eq!((survey.scheduled, survey.in_flight, survey.due, survey.dead), (2, 1, 2, 0));
+    assert_eq!(store.heads(&[shard()]).await.unwrap(), [Some(NOW.plus(Duration::from_secs(1)))]);
+    let again = store.claim(&shard(), later, &asking(1, 1)).await.unwrap();
+    assert_eq!(again.messages, claim.messages, "the answer to a repeated request outlives the process");
+    let one = &claim.messages[0];
+    let ack = [Settle { id: one.id.clone(), score: one.score, how: Settlement::Ack }];
+    assert_eq!(store.settle(&shard(), later, &ack).await.unwrap(), [Settled::Ok]);
+    assert_eq!(store.settle(&shard(), later, &ack).await.unwrap(), [Settled::Expired]);
+}
+
+#[tokio::test]
+async fn a_second_process_on_the_folder_is_told_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let _first = open(folder.path());
+    let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    assert!(refused.contains("used by another duetime") && refused.contains("--store embedded:PATH"), "{refused}");
+    assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+}
+
+#[tokio::test]
+async fn a_folder_of_a_newer_version_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let conn = rusqlite::Connection::open(folder.path().join(folder::DATABASE)).unwrap();
+    conn.pragma_update(None, "user_version", 2).unwrap();
+    drop(conn);
+    let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    assert!(refused.contains("newer"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_flipped_byte_in_a_body_makes_a_dead_letter_and_is_never_delivered() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let batch = ["good", "flipped"].map(|id| message(id, Due::At(NOW)));
+    store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    drop(store);
+    let conn = rusqlite::Connection::open(folder.path().join(folder::DATABASE)).unwrap();
+    let flip =
+        "UPDATE message SET body = CAST(substr(body, 1, 20) || x'00' || substr(body, 22) AS BLOB) WHERE id = 'flipped'";
+    assert_eq!(conn.execute(flip, []).unwrap(), 1);
+    drop(conn);
+    let store = open(folder.path());
+    let claim = store.claim(&shard(), NOW, &asking(1, 10)).await.unwrap();
+    assert_eq!(claim.messages.iter().map(|m| m.id.as_str()).collect::<Vec<_>>(), ["good"]);
+    assert_eq!(claim.buried, 1);
+}
+
+#[tokio::test]
+async fn an_enqueue_that_becomes_the_head_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let mut wakeups = store.wakeups();
+    for (id, after_s) in [("late", 60), ("later", 90), ("soon", 5)] {
+        let batch = [message(id, Due::In(Duration::from_secs(after_s)))];
+        store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    }
+    let told: Vec<_> = std::iter::from_fn(|| wakeups.try_recv().ok()).map(|w| w.visible_at.since(NOW)).collect();
+    assert_eq!(told, [Duration::from_secs(60), Duration::from_secs(5)]);
+}

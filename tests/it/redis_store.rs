@@ -1,5 +1,7 @@
 //! The store contract on a real redis-server.
 
+mod by_hand;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

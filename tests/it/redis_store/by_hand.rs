@@ -1,0 +1,157 @@
+//! What an operator sees with redis-cli, and what the store makes of damage done by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::store::{
+    ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, Store, StoreError, Survey,
+};
+use duetime_core::{
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount,
+    Timestamp, TopicConfig, TopicName, TopicRecord, slots,
+};
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::WallClock;
+
+use crate::redis_faults::server::Server;
+
+struct World {
+    server: Server,
+    store: Arc<RedisStore>,
+    record: TopicRecord,
+    shard: Shard,
+    /// The name of the shard's ZSET.
+    key: String,
+}
+
+fn now() -> Timestamp {
+    WallClock.now()
+}
+
+fn id(text: &str) -> MessageId {
+    MessageId::new(text).unwrap()
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = Server::start(&["--appendonly", "no"]).await;
+        let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+        let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+        let topic = TopicName::new("orders").unwrap();
+        let config = TopicConfig { shards: ShardCount::Fixed(2), ..TopicConfig::default() };
+        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+        store.put_topic(&record, None).await.unwrap();
+        let shard = record.routing.shard(&topic, 1);
+        let key = format!("duetime:{{{}}}:orders:1", slots::tag_of(slots::slot_of(&topic, 1)));
+        Self { server, store, record, shard, key }
+    }
+
+    async fn put(&self, texts: &[&str]) {
+        let message = |text: &&str| Enqueue {
+            id: id(text),
+            due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
+            headers: Headers::default(),
+            payload: text.as_bytes().to_vec().into(),
+            on_conflict: OnConflict::Reject,
+            nonce: Nonce(rand::random()),
+        };
+        let batch: Vec<Enqueue> = texts.iter().map(message).collect();
+        self.store.enqueue(&self.shard, now(), &batch).await.unwrap();
+    }
+
+    async fn claim(&self) -> (Vec<ClaimedMessage>, u64) {
+        let ask = ClaimRequest {
+            request: rand::random(),
+            limit: 10,
+            visibility: Duration::from_secs(30),
+            class: LeaseClass::TOPIC,
+            retry: RetryPolicy::default(),
+            delivery: DeliveryMode::AtLeastOnce,
+        };
+        let claim = self.store.claim(&self.shard, now(), &ask).await.unwrap();
+        (claim.messages, claim.buried)
+    }
+
+    async fn settle(&self, message: &ClaimedMessage, how: Settlement) -> Settled {
+        let batch = [Settle { id: message.id.clone(), score: message.score, how }];
+        self.store.settle(&self.shard, now(), &batch).await.unwrap()[0]
+    }
+
+    async fn text(&self, words: &str) -> String {
+        redis::from_redis_value(self.server.ask(words).await.unwrap()).unwrap()
+    }
+
+    async fn survey(&self) -> Survey {
+        self.store.survey(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
+    }
+}
+
+#[tokio::test]
+async fn a_message_whose_body_vanished_is_a_dead_letter_that_says_so() {
+    let world = World::new().await;
+    world.put(&["a", "b", "c"]).await;
+    world.server.ask(&format!("HDEL {}:body b", world.key)).await.unwrap();
+    // A body somebody else wrote is no better.
+    world.server.ask(&format!("HSET {}:body c nonsense", world.key)).await.unwrap();
+    let (messages, buried) = world.claim().await;
+    assert_eq!((messages.len(), messages[0].id.as_str(), buried), (1, "a", 2));
+    let dead = world.store.dead(&world.shard, None, 10).await.unwrap().messages;
+    let reasons: Vec<(&str, &str)> =
+        dead.iter().map(|m| (m.id.as_str(), m.death.as_ref().unwrap().reason.as_str())).collect();
+    assert_eq!(reasons[0], ("b", "its body is missing in the store"));
+    assert!(reasons[1].0 == "c" && reasons[1].1.contains("cannot be read"), "{reasons:?}");
+    assert_eq!(world.survey().await, Survey { in_flight: 1, dead: 2, ..world.survey().await });
+}
+
+#[tokio::test]
+async fn an_operator_reads_the_next_time_class_and_attempts_in_the_score() {
+    let world = World::new().await;
+    world.put(&["a"]).await;
+    assert!(world.text(&format!("ZSCORE {} a", world.key)).await.ends_with("000"), "nobody holds it, no attempt");
+    let (held, _) = world.claim().await;
+    let score = world.text(&format!("ZSCORE {} a", world.key)).await;
+    assert_eq!(score, held[0].score.raw().to_string());
+    assert!(score.len() == 16 && score.ends_with("101"), "the topic's class, the first attempt: {score}");
+}
+
+#[tokio::test]
+async fn meta_stays_small_whatever_happens_and_every_key_outlives_its_messages() {
+    let world = World::new().await;
+    for round in 0..40 {
+        let name = format!("m{round}");
+        world.put(&[&name]).await;
+        let (held, _) = world.claim().await;
+        let class = LeaseClass::for_visibility(Duration::from_secs(1 << (round % 12)), Duration::from_secs(30));
+        let extended = world.settle(&held[0], Settlement::Extend(Duration::from_secs(60), class)).await;
+        assert!(matches!(extended, Settled::Extended(_)), "{extended:?}");
+        world.store.edit(&world.shard, now(), &[Edit::Cancel(id(&name))]).await.unwrap();
+    }
+    assert_eq!(world.text(&format!("OBJECT ENCODING {}:meta", world.key)).await, "listpack");
+    for suffix in ["", ":body", ":dead", ":deadinfo", ":meta"] {
+        assert_eq!(world.text(&format!("EXISTS {}{suffix}", world.key)).await, "1", "{suffix}");
+    }
+    assert_eq!(world.survey().await, Survey::default());
+}
+
+#[tokio::test]
+async fn a_lost_shard_is_never_started_empty() {
+    let world = World::new().await;
+    world.server.ask(&format!("DEL {}:meta", world.key)).await.unwrap();
+    let refused = world.store.get(&world.shard, &[id("a")]).await;
+    assert!(matches!(refused, Err(StoreError::UnknownShard(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_interrupted_is_finished_by_the_next() {
+    let world = World::new().await;
+    world.put(&["a"]).await;
+    // As far as a node came that died: the record is out of sight, the shards are there.
+    let record = serde_json::to_string(&world.record).unwrap();
+    let pending = format!(r#"{{"deleting":true,"since_ms":1,"record":{record}}}"#);
+    world.server.ask("HDEL duetime:topics orders").await.unwrap();
+    world.server.ask(&format!("HSET {{duetime:topics}}:pending orders {pending}")).await.unwrap();
+    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    assert_eq!(world.text("DBSIZE").await, "0", "nothing of it is left");
+    assert!(!world.store.delete_topic(&world.record.name).await.unwrap());
+}

@@ -1,6 +1,6 @@
 //! What the measurements of the workspace share: Redis spoken by hand, as dumbly as can be.
 //!
-//! Upstream: the program that holds the product's store against the bare scripts.
+//! Upstream: `benches/src/bin/raw.rs`, which holds the product's store against the bare scripts.
 
 pub mod raw;
 pub mod resp;

@@ -138,7 +138,8 @@ pub struct Claim {
     pub due_left: u64,
     /// Messages this call moved to the dead letters: out of attempts, or without a body.
     pub buried: u64,
-    /// Claims this call found ended without a verdict; each waits for its lone retry.
+    /// Claims this call found ended without a verdict; each waits for its lone retry, or is among
+    /// the buried.
     pub expired: u64,
 }
 

@@ -48,6 +48,7 @@ impl ShardState {
             if lonely && !picked.is_empty() {
                 break;
             }
+            claim.expired += u64::from(ran_out);
             if attempts >= request.retry.max_attempts {
                 let how = if lonely { "; the last claim ended without a verdict" } else { "" };
                 self.bury(&id, attempts, now, &format!("used up its {attempts} attempts{how}"));
@@ -61,7 +62,6 @@ impl ShardState {
             };
             if lonely {
                 if ran_out {
-                    claim.expired += 1;
                     let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));
                     let waits = Score::new(visible_at, LeaseClass::SUSPECT, attempts);
                     self.live.insert(id.clone(), waits);

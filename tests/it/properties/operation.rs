@@ -1,0 +1,153 @@
+//! The operations that are drawn: few ids, few shards, so that they meet.
+
+use std::time::Duration;
+
+use duetime_core::store::{DeadAction, Settlement};
+use duetime_core::{DeliveryMode, LeaseClass, OnConflict};
+use proptest::prelude::*;
+
+/// Ids are drawn from so many.
+pub(super) const IDS: usize = 5;
+const HOUR: Duration = Duration::from_secs(3600);
+/// Ends before the next operation begins.
+const INSTANT: Duration = Duration::from_millis(1);
+const BURIED: &str = "buried by the test";
+
+/// When a drawn message is due.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum When {
+    Past,
+    FarAhead,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct NewMessage {
+    pub id: usize,
+    pub when: When,
+    pub on_conflict: OnConflict,
+    /// Few nonces, so that enqueues are repeated: the message's content goes with it.
+    pub nonce: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Cancel(usize),
+    Reschedule(usize, When),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Take {
+    pub limit: usize,
+    pub visibility: Duration,
+    pub max_attempts: u8,
+    /// Wait of a suspect.
+    pub initial: Duration,
+    pub delivery: DeliveryMode,
+}
+
+impl Take {
+    pub fn class(&self) -> LeaseClass {
+        LeaseClass::for_visibility(self.visibility, HOUR)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Operation {
+    Enqueue(u32, Vec<NewMessage>),
+    Edit(u32, Vec<Change>),
+    Claim(u32, Take),
+    /// Repeats one of the last claims by its request.
+    ClaimAgain(usize),
+    /// Settles receipts, counted back from the youngest.
+    Settle(u32, Vec<(usize, Settlement)>),
+    SettleDead(u32, Vec<usize>, DeadAction),
+    Look,
+}
+
+impl Operation {
+    /// Whether it leaves a message that is visible at about the present moment.
+    pub fn touches_the_present(&self) -> bool {
+        match self {
+            Self::Claim(_, take) => take.visibility == INSTANT,
+            Self::Settle(..) => true,
+            Self::SettleDead(_, _, action) => *action == DeadAction::Redrive,
+            _ => false,
+        }
+    }
+}
+
+fn when() -> impl Strategy<Value = When> {
+    prop_oneof![4 => Just(When::Past), 1 => Just(When::FarAhead)]
+}
+
+fn new_message() -> impl Strategy<Value = NewMessage> {
+    let on_conflict = prop_oneof![3 => Just(OnConflict::Reject), 1 => Just(OnConflict::Replace)];
+    let nonce = prop_oneof![3 => any::<u64>(), 1 => 1u64..4];
+    (0..IDS, when(), on_conflict, nonce).prop_map(|(id, when, on_conflict, nonce)| NewMessage {
+        id,
+        when,
+        on_conflict,
+        nonce,
+    })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![(0..IDS).prop_map(Change::Cancel), (0..IDS, when()).prop_map(|(id, when)| Change::Reschedule(id, when))]
+}
+
+fn take() -> impl Strategy<Value = Take> {
+    let visibility = prop_oneof![2 => Just(HOUR), 1 => Just(HOUR / 2), 2 => Just(INSTANT)];
+    let initial = prop_oneof![Just(Duration::ZERO), Just(HOUR)];
+    let delivery = prop_oneof![6 => Just(DeliveryMode::AtLeastOnce), 1 => Just(DeliveryMode::AtMostOnce)];
+    (1usize..8, visibility, 1u8..4, initial, delivery).prop_map(
+        |(limit, visibility, max_attempts, initial, delivery)| Take {
+            limit,
+            visibility,
+            max_attempts,
+            initial,
+            delivery,
+        },
+    )
+}
+
+/// At most one of a batch becomes visible at the present moment: the order of equals is nobody's promise.
+fn settlements() -> impl Strategy<Value = Vec<(usize, Settlement)>> {
+    let later = prop_oneof![
+        3 => Just(Settlement::Ack),
+        2 => Just(Settlement::Nack(HOUR)),
+        2 => Just(Settlement::Release),
+        1 => Just(Settlement::Extend(HOUR, LeaseClass::TOPIC)),
+        1 => Just(Settlement::Extend(HOUR / 2, LeaseClass::for_visibility(HOUR / 2, HOUR))),
+        1 => Just(Settlement::Bury(BURIED.to_owned())),
+    ];
+    let now = prop_oneof![
+        Just(Settlement::Nack(Duration::ZERO)),
+        Just(Settlement::Extend(INSTANT, LeaseClass::for_visibility(INSTANT, HOUR))),
+    ];
+    let receipt = 0usize..8;
+    let many = proptest::collection::vec((receipt.clone(), later), 0..5);
+    (many, proptest::option::of((receipt, now))).prop_map(|(mut many, one)| {
+        many.extend(one);
+        many
+    })
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let shard = || 0u32..super::SHARDS;
+    let redrive = (shard(), (0..IDS).prop_map(|id| vec![id]), Just(DeadAction::Redrive));
+    let purge = (shard(), proptest::collection::vec(0..IDS, 0..3), Just(DeadAction::Purge));
+    let settle_dead = prop_oneof![redrive, purge];
+    prop_oneof![
+        6 => (shard(), proptest::collection::vec(new_message(), 0..6)).prop_map(|(s, b)| Operation::Enqueue(s, b)),
+        3 => (shard(), proptest::collection::vec(change(), 0..4)).prop_map(|(s, b)| Operation::Edit(s, b)),
+        8 => (shard(), take()).prop_map(|(s, take)| Operation::Claim(s, take)),
+        1 => (0usize..4).prop_map(Operation::ClaimAgain),
+        6 => (shard(), settlements()).prop_map(|(s, b)| Operation::Settle(s, b)),
+        2 => settle_dead.prop_map(|(s, ids, action)| Operation::SettleDead(s, ids, action)),
+        1 => Just(Operation::Look),
+    ]
+}
+
+pub(super) fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    proptest::collection::vec(operation(), 1..40)
+}

@@ -1,8 +1,49 @@
 //! The hall: command line, configuration, wiring, drain. The only crate that names a concrete store,
 //! ownership or sink.
 
+mod cli;
+mod clock;
+mod commands;
+mod config;
+mod drain;
+mod greeting;
+mod logs;
+mod serve;
+mod stores;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+/// Many small bodies come and go; the system's allocator is slower at that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Refused or failed; wrong use is 2, and clap's.
+const REFUSED: u8 = 1;
+
 /// The program.
 #[must_use]
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+pub fn main() -> ExitCode {
+    // A reader that goes away (`| head`) must end us quietly; everything else is checked below.
+    let cli = cli::Cli::parse();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: the system gives no threads: {error}");
+            return ExitCode::from(REFUSED);
+        }
+    };
+    let answer = runtime.block_on(commands::run(cli));
+    // Blocking reads of stdin may be under way; they must not hold the end up.
+    runtime.shutdown_background();
+    match answer {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(REFUSED),
+        Err(error) => {
+            commands::report(&error);
+            ExitCode::from(REFUSED)
+        }
+    }
 }

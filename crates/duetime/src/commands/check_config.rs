@@ -1,0 +1,82 @@
+//! `duetime check-config`: all that is wrong with a file, then its store and sinks are tried.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{SinkBinder as _, TopicName};
+use duetime_metrics::Meters;
+use duetime_sinks::SinkRegistry;
+
+use super::{complain, output};
+use crate::clock::SystemClock;
+use crate::config::{self, StoreConfig};
+use crate::stores::{self, StoreUrl};
+
+/// Longest wait for a store that does not answer.
+const STORE_MAX: Duration = Duration::from_secs(10);
+
+/// Runs it; false: something is wrong.
+pub async fn run(file: &Path) -> anyhow::Result<bool> {
+    let config = match config::load(Some(file), &[]) {
+        Ok(config) => config,
+        Err(complaints) => {
+            for complaint in &complaints {
+                complain(&complaint.to_string());
+            }
+            return Ok(false);
+        }
+    };
+    output::line("configuration: read, nothing unknown")?;
+    let mut good = store(&config.store).await?;
+    match SinkRegistry::new(config.sinks.clone(), Arc::new(SystemClock)) {
+        Err(error) => {
+            complain(&error);
+            good = false;
+        }
+        Ok(sinks) => {
+            for (name, answer) in sinks.check().await {
+                match answer {
+                    Ok(()) => output::line(&format!("sink {name}: answers"))?,
+                    Err(error) => {
+                        complain(&format!("sinks.{name}: {error}"));
+                        good = false;
+                    }
+                }
+            }
+            for (name, topic) in &config.topics {
+                if let (Some(sink), Ok(topic_name)) = (&topic.sink, TopicName::new(name))
+                    && let Err(error) = sinks.bind(&topic_name, sink)
+                {
+                    complain(&format!("topics.{name}.sink: {error}"));
+                    good = false;
+                }
+            }
+        }
+    }
+    Ok(good)
+}
+
+async fn store(config: &StoreConfig) -> anyhow::Result<bool> {
+    let shown = stores::shown(config);
+    if let Ok(StoreUrl::Embedded(folder)) = StoreUrl::parse(config.url.expose())
+        && !folder.exists()
+    {
+        output::line(&format!("store {shown}: will be created at the first start"))?;
+        return Ok(true);
+    }
+    match tokio::time::timeout(STORE_MAX, stores::open(config, Arc::new(Meters::new()))).await {
+        Ok(Ok(_)) => {
+            output::line(&format!("store {shown}: answers"))?;
+            Ok(true)
+        }
+        Ok(Err(error)) => {
+            super::report(&error);
+            Ok(false)
+        }
+        Err(_) => {
+            complain(&format!("store {shown}: did not answer within {} s", STORE_MAX.as_secs()));
+            Ok(false)
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `duetime dead list|redrive|purge`
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use duetime_client::{Client, ClientError, DeadChoice, DeadDone};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::{client, output};
+use crate::cli::Connection;
+
+/// Dead letters of one page.
+const PAGE_MAX: usize = 500;
+
+/// How often the bar moves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DeadCommand {
+    /// Lists them with their reasons, oldest first in each shard.
+    List {
+        /// The topic.
+        topic: String,
+        /// Most to list.
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Schedules them at once, with all attempts given back.
+    Redrive(ChoiceArgs),
+    /// Removes them for good.
+    Purge(ChoiceArgs),
+}
+
+/// Which dead letters.
+#[derive(Debug, Args)]
+pub struct ChoiceArgs {
+    /// The topic.
+    topic: String,
+    /// The messages; - reads ids from standard input, one a line.
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    ids: Vec<String>,
+    /// All there are.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Runs one.
+pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
+    match command {
+        DeadCommand::List { topic, limit, connection } => list(&topic, limit, &connection).await,
+        DeadCommand::Redrive(args) => act(args, "redriven", Client::redrive).await,
+        DeadCommand::Purge(args) => act(args, "purged", Client::purge).await,
+    }
+}
+
+async fn list(topic: &str, limit: usize, connection: &Connection) -> anyhow::Result<bool> {
+    let client = client(connection)?;
+    let (mut messages, mut cursor) = (Vec::new(), None);
+    loop {
+        let wanted = limit.saturating_sub(messages.len()).min(PAGE_MAX);
+        if wanted == 0 {
+            break;
+        }
+        let page = client.dead(topic, cursor.as_deref(), wanted).await?;
+        messages.extend(page.messages);
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if connection.json {
+        output::json(&json!({ "messages": messages, "more": cursor.is_some() }))?;
+        return Ok(true);
+    }
+    let rows = messages.iter().map(|message| {
+        let death = message.death.as_ref();
+        vec![
+            message.id.clone(),
+            death.map_or_else(String::new, |death| output::away(death.at)),
+            message.attempts.to_string(),
+            death.map_or_else(String::new, |death| death.reason.clone()),
+            output::payload(message.payload.as_deref(), message.payload_base64.as_deref()),
+        ]
+    });
+    output::table(&["id", "died", "attempts", "reason", "payload"], rows.collect(), "no dead letters")?;
+    if cursor.is_some() {
+        output::line(&format!("there are more; list them with --limit {}", limit.saturating_mul(10)))?;
+    }
+    Ok(true)
+}
+
+async fn act(
+    args: ChoiceArgs,
+    word: &str,
+    ask: impl AsyncFn(&Client, &str, &DeadChoice) -> Result<DeadDone, ClientError>,
+) -> anyhow::Result<bool> {
+    let client = client(&args.connection)?;
+    if !args.all {
+        let ids = output::arguments(args.ids)?;
+        let done = ask(&client, &args.topic, &DeadChoice::Ids(ids)).await?;
+        let results = done.results.unwrap_or_default();
+        if args.connection.json {
+            output::json(&json!({ "done": done.done, "results": results }))?;
+        } else {
+            for result in &results {
+                let detail = result.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+                output::line(&format!("{} {}{detail}", result.id.as_deref().unwrap_or("?"), result.outcome))?;
+            }
+        }
+        return Ok(results.iter().all(|result| result.outcome == word));
+    }
+    let total = client.topic(&args.topic).await?.dead;
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left")?;
+    let bar = ProgressBar::new(total).with_style(style).with_message(word.to_owned());
+    bar.enable_steady_tick(TICK);
+    let mut count = 0;
+    loop {
+        let done = ask(&client, &args.topic, &DeadChoice::All).await?;
+        count += done.done;
+        bar.set_position(count);
+        if !done.more {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    if args.connection.json {
+        output::json(&json!({ "done": count }))?;
+    } else {
+        output::line(&format!("{count} {word}"))?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,186 @@
+//! `duetime enqueue`: one message, or a file of them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use clap::Args;
+use duetime_client::{Answer, NewMessage, Placed};
+use duetime_core::{Due, OnConflict};
+use futures::StreamExt as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio_util::io::ReaderStream;
+
+use super::{client, complain, output};
+use crate::cli::{Connection, When};
+
+/// Refusals that are shown one by one; the rest is counted.
+const REFUSALS_SHOWN: u64 = 20;
+
+/// How often the bar moves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// One message, or a file of them.
+#[derive(Debug, Args)]
+pub struct EnqueueArgs {
+    /// The topic.
+    topic: String,
+    /// Its id; one is made if absent.
+    #[arg(long, conflicts_with = "ndjson")]
+    id: Option<String>,
+    #[command(flatten)]
+    when: When,
+    /// The payload: text, @FILE for a file's bytes, - for standard input.
+    #[arg(long, value_name = "TEXT|@FILE|-", conflicts_with = "ndjson", allow_hyphen_values = true)]
+    payload: Option<String>,
+    /// A header, handed over with the message. May be repeated.
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "ndjson")]
+    header: Vec<String>,
+    /// Take the place of a message of the same id instead of being refused.
+    #[arg(long, conflicts_with = "ndjson")]
+    replace: bool,
+    /// Messages, one JSON object a line, from a file or - for standard input.
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["delay", "at"])]
+    ndjson: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Runs it.
+pub async fn run(args: EnqueueArgs) -> anyhow::Result<bool> {
+    match &args.ndjson {
+        Some(file) => many(&args, file).await,
+        None => one(&args).await,
+    }
+}
+
+async fn payload(given: Option<&str>) -> anyhow::Result<Bytes> {
+    Ok(match given {
+        None => Bytes::new(),
+        Some("-") => {
+            let mut bytes = Vec::new();
+            tokio::io::stdin().read_to_end(&mut bytes).await.context("reading standard input")?;
+            bytes.into()
+        }
+        Some(text) => match text.strip_prefix('@') {
+            Some(file) => {
+                tokio::fs::read(file).await.with_context(|| format!("reading the payload from {file}"))?.into()
+            }
+            None => Bytes::copy_from_slice(text.as_bytes()),
+        },
+    })
+}
+
+async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
+    let mut message = NewMessage::new(payload(args.payload.as_deref()).await?);
+    message.id.clone_from(&args.id);
+    message.due = args.when.due().unwrap_or(Due::In(Duration::ZERO));
+    for header in &args.header {
+        let (name, value) = header.split_once('=').context("--header is written NAME=VALUE")?;
+        message.headers.push((name.to_owned(), value.to_owned()));
+    }
+    if args.replace {
+        message.on_conflict = OnConflict::Replace;
+    }
+    let placed = client(&args.connection)?.enqueue(&args.topic, &message).await?;
+    let duplicate = placed.outcome == "duplicate";
+    if args.connection.json {
+        output::json(&placed)?;
+    } else if duplicate {
+        complain(&format!("{} is there already; nothing was changed (take its place with --replace)", placed.id));
+    } else {
+        let due = placed.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
+        output::line(&format!("{} {}{due}", placed.id, placed.outcome))?;
+    }
+    Ok(!duplicate)
+}
+
+#[derive(Default, serde::Serialize)]
+struct Tally {
+    scheduled: u64,
+    replaced: u64,
+    duplicate: u64,
+    refused: u64,
+}
+
+impl Tally {
+    fn total(&self) -> u64 {
+        self.scheduled + self.replaced + self.duplicate + self.refused
+    }
+
+    fn count(&mut self, answer: &Answer<Placed>) {
+        match answer {
+            Answer::Refused(_) => self.refused += 1,
+            Answer::Done(placed) => match placed.outcome.as_str() {
+                "replaced" => self.replaced += 1,
+                "duplicate" => self.duplicate += 1,
+                _ => self.scheduled += 1,
+            },
+        }
+    }
+}
+
+/// A bar of bytes where the length is known, a counter where it is not.
+fn bar(bytes: Option<u64>) -> anyhow::Result<ProgressBar> {
+    let bar = match bytes {
+        Some(bytes) => ProgressBar::new(bytes)
+            .with_style(ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg}, {eta} left")?),
+        None => ProgressBar::new_spinner()
+            .with_style(ProgressStyle::with_template("{spinner} {bytes} sent {msg} in {elapsed}")?),
+    };
+    bar.enable_steady_tick(TICK);
+    Ok(bar)
+}
+
+async fn many(args: &EnqueueArgs, file: &str) -> anyhow::Result<bool> {
+    ensure!(args.when.due().is_none(), "--ndjson takes the due times from its lines; leave --delay and --at out");
+    let (reader, length): (Box<dyn AsyncRead + Send + Unpin>, _) = if file == "-" {
+        (Box::new(tokio::io::stdin()), None)
+    } else {
+        let opened = tokio::fs::File::open(Path::new(file)).await.with_context(|| format!("reading {file}"))?;
+        let length = opened.metadata().await.ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
+        (Box::new(opened), length)
+    };
+    let bar = bar(length)?;
+    let sent = bar.clone();
+    let body = ReaderStream::with_capacity(reader, 64 << 10).inspect(move |chunk| {
+        if let Ok(chunk) = chunk {
+            sent.inc(chunk.len() as u64);
+        }
+    });
+    let client = client(&args.connection)?;
+    let mut answers = client.enqueue_ndjson(&args.topic, body).await?;
+    let mut tally = Tally::default();
+    loop {
+        let answer = match answers.next().await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => break,
+            Err(error) => {
+                bar.finish_and_clear();
+                let done = tally.total();
+                return Err(
+                    anyhow::Error::new(error).context(format!("{done} lines were answered, then the stream broke"))
+                );
+            }
+        };
+        tally.count(&answer);
+        if let Answer::Refused(refused) = &answer
+            && tally.refused <= REFUSALS_SHOWN
+        {
+            bar.suspend(|| complain(&refused.error.to_string()));
+        }
+        bar.set_message(format!("{} messages", tally.total()));
+    }
+    bar.finish_and_clear();
+    if args.connection.json {
+        output::json(&tally)?;
+    } else {
+        output::line(&format!(
+            "{} scheduled, {} replaced, {} duplicate, {} refused",
+            tally.scheduled, tally.replaced, tally.duplicate, tally.refused
+        ))?;
+    }
+    Ok(tally.refused == 0)
+}

@@ -1,0 +1,158 @@
+//! `duetime cancel|get|explain|reschedule`
+
+use clap::Args;
+use duetime_client::{Answer, ClientError, Outcome};
+use serde::Serialize;
+use serde_json::json;
+
+use super::{client, complain, output};
+use crate::cli::{Connection, When};
+
+/// Ids in one request.
+const IDS_AT_ONCE: usize = 1000;
+
+/// Some messages of a topic.
+#[derive(Debug, Args)]
+pub struct IdsArgs {
+    /// The topic.
+    topic: String,
+    /// The messages; - reads ids from standard input, one a line.
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// A message and its new due time.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("due").args(["delay", "at"]).required(true))]
+pub struct RescheduleArgs {
+    /// The topic.
+    topic: String,
+    /// The message.
+    id: String,
+    #[command(flatten)]
+    when: When,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// `duetime cancel`: all `cancelled` is a success.
+pub async fn cancel(args: IdsArgs) -> anyhow::Result<bool> {
+    let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
+    let mut answers = Vec::new();
+    for some in ids.chunks(IDS_AT_ONCE) {
+        answers.extend(client.cancel_many(&args.topic, some).await?);
+    }
+    outcomes(&ids, &answers, "cancelled", args.connection.json)
+}
+
+/// Shows what became of each; true: it was `wanted` for all.
+pub fn outcomes(given: &[String], answers: &[Answer<Outcome>], wanted: &str, as_json: bool) -> anyhow::Result<bool> {
+    if as_json {
+        output::json(&json!({ "results": answers }))?;
+    } else {
+        for (given, answer) in given.iter().zip(answers) {
+            match answer {
+                Answer::Done(outcome) => {
+                    let id = outcome.id.as_ref().unwrap_or(given);
+                    let fresh = outcome.receipt.as_ref().map(|receipt| format!(" {receipt}")).unwrap_or_default();
+                    output::line(&format!("{id} {}{fresh}{}", outcome.outcome, meaning(&outcome.outcome)))?;
+                }
+                Answer::Refused(refused) => complain(&format!("{given}: {}", refused.error)),
+            }
+        }
+    }
+    Ok(answers.iter().all(|answer| answer.done().is_some_and(|outcome| outcome.outcome == wanted)))
+}
+
+fn meaning(outcome: &str) -> &'static str {
+    match outcome {
+        "in_flight" => " (being delivered now; it will not be tried again if it was cancelled)",
+        "unknown" => " (never enqueued, cancelled, or delivered already)",
+        "expired" => " (its claim is over; it is or was due again)",
+        "dead" => " (a dead letter; redrive it with `duetime dead redrive`)",
+        _ => "",
+    }
+}
+
+/// Asks for each; what is not there is said and makes the whole a no.
+async fn each<T: Serialize>(
+    ids: &[String],
+    as_json: bool,
+    ask: impl AsyncFn(&str) -> Result<T, ClientError>,
+    show: impl Fn(&T) -> anyhow::Result<()>,
+) -> anyhow::Result<bool> {
+    let mut all = true;
+    for id in ids {
+        match ask(id).await {
+            Ok(found) if as_json => output::json(&found)?,
+            Ok(found) => show(&found)?,
+            Err(ClientError::Refused(problem)) if problem.code == "unknown_message" => {
+                complain(&problem.to_string());
+                all = false;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(all)
+}
+
+fn pairs(rows: Vec<(&str, String)>) -> anyhow::Result<()> {
+    output::table(&["", ""], rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(), "")
+}
+
+/// `duetime get`
+pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
+    let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
+    let ask = async |id: &str| client.message(&args.topic, id).await;
+    each(&ids, args.connection.json, ask, |message| {
+        let mut rows = vec![
+            ("id", message.id.clone()),
+            ("state", message.state.clone()),
+            ("due", output::moment(message.due_at)),
+            ("visible", output::moment(message.visible_at)),
+            ("attempts", message.attempts.to_string()),
+            ("shard", message.shard.to_string()),
+            ("payload", output::payload(message.payload.as_deref(), message.payload_base64.as_deref())),
+        ];
+        rows.extend(message.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
+        if let Some(death) = &message.death {
+            rows.push(("died", output::moment(death.at)));
+            rows.push(("reason", death.reason.clone()));
+        }
+        pairs(rows)
+    })
+    .await
+}
+
+/// `duetime explain`
+pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
+    let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
+    let ask = async |id: &str| client.explain(&args.topic, id).await;
+    each(&ids, args.connection.json, ask, |found| {
+        pairs(vec![
+            ("id", found.id.clone()),
+            ("next", found.next.clone()),
+            ("state", found.state.clone()),
+            ("due", output::moment(found.due_at)),
+            ("attempts", format!("{} of {}", found.attempts, found.max_attempts)),
+            ("shard", format!("{}, slot {}", found.shard, found.slot)),
+            ("key", found.key.clone()),
+        ])
+    })
+    .await
+}
+
+/// `duetime reschedule`
+pub async fn reschedule(args: RescheduleArgs) -> anyhow::Result<bool> {
+    let due = args.when.due().expect("clap asks for one of them");
+    let outcome = client(&args.connection)?.reschedule(&args.topic, &args.id, due).await?;
+    if args.connection.json {
+        output::json(&outcome)?;
+    } else {
+        let due = outcome.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
+        output::line(&format!("{} {}{due}{}", args.id, outcome.outcome, meaning(&outcome.outcome)))?;
+    }
+    Ok(outcome.outcome == "rescheduled")
+}

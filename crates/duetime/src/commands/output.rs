@@ -1,0 +1,92 @@
+//! Tables for people, JSON for programs, times as people read them.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+
+use anyhow::{Context as _, ensure};
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{ContentArrangement, Table};
+use duetime_core::{Clock as _, Timestamp, units};
+use serde::Serialize;
+
+use crate::clock::SystemClock;
+
+/// How much of a payload a table shows.
+const SHOWN_MAX: usize = 60;
+
+/// Writes bytes to standard output as they are.
+pub fn raw(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes one line.
+pub fn line(text: &str) -> anyhow::Result<()> {
+    raw(format!("{text}\n").as_bytes())
+}
+
+/// Writes JSON: indented on a terminal, one line otherwise.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    let text = if std::io::stdout().is_terminal() {
+        serde_json::to_string_pretty(value)?
+    } else {
+        serde_json::to_string(value)?
+    };
+    line(&text)
+}
+
+/// Writes a table, or a word where it has no rows.
+pub fn table(head: &[&str], rows: Vec<Vec<String>>, none: &str) -> anyhow::Result<()> {
+    if rows.is_empty() {
+        return line(none);
+    }
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(head);
+    table.add_rows(rows);
+    line(&table.to_string())
+}
+
+/// `30m from now`, `5s ago`.
+pub fn away(millis: i64) -> String {
+    let (at, now) = (Timestamp::from_millis(millis), SystemClock.now());
+    let round = |span: std::time::Duration| match span.as_secs() {
+        0 => units::show_duration(span),
+        1..=3599 => units::show_duration(std::time::Duration::from_secs(span.as_secs())),
+        secs => units::show_duration(std::time::Duration::from_secs(secs / 60 * 60)),
+    };
+    if at > now { format!("in {}", round(at.since(now))) } else { format!("{} ago", round(now.since(at))) }
+}
+
+/// A moment and how far away it is.
+pub fn moment(millis: i64) -> String {
+    format!("{} ({})", Timestamp::from_millis(millis), away(millis))
+}
+
+/// A payload, cut for a table.
+pub fn payload(text: Option<&str>, base64: Option<&str>) -> String {
+    let (text, mark) = match (text, base64) {
+        (Some(text), _) => (text, ""),
+        (None, Some(base64)) => (base64, "base64:"),
+        (None, None) => ("", ""),
+    };
+    let shown: String = text.chars().take(SHOWN_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let more = if text.chars().count() > SHOWN_MAX { "…" } else { "" };
+    format!("{mark}{shown}{more}")
+}
+
+/// Arguments, with `-` replaced by the lines of standard input.
+pub fn arguments(given: Vec<String>) -> anyhow::Result<Vec<String>> {
+    let mut all = Vec::new();
+    for one in given {
+        if one == "-" {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+            all.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+        } else {
+            all.push(one);
+        }
+    }
+    ensure!(!all.is_empty(), "standard input named nothing; write one a line");
+    Ok(all)
+}

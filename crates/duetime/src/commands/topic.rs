@@ -1,0 +1,261 @@
+//! `duetime topic create|set|get|list|delete`
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Subcommand};
+use duetime_client::Topic;
+use duetime_core::units;
+use serde_json::{Map, Value, json};
+
+use super::{client, output};
+use crate::cli::Connection;
+
+/// Topics.
+#[derive(Debug, Subcommand)]
+pub enum TopicCommand {
+    /// Creates a topic; refused if it is there.
+    Create(SettingsArgs),
+    /// Changes settings of a topic; what is not named stays.
+    Set(SettingsArgs),
+    /// Shows a topic's settings and counts.
+    Get(NameArgs),
+    /// Lists the topics.
+    List(Connection),
+    /// Deletes a topic with everything in it.
+    Delete(DeleteArgs),
+}
+
+/// One topic.
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// The topic.
+    topic: String,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// A topic to be deleted.
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// The topic.
+    topic: String,
+    /// Delete it although it holds messages.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// A topic's settings.
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    /// The topic.
+    topic: String,
+    /// How many shards: a number, or auto.
+    #[arg(long, value_name = "N|auto")]
+    shards: Option<String>,
+    /// Where due messages go: a name under [sinks] of the node, or none for consumers that claim.
+    #[arg(long, value_name = "NAME|none")]
+    sink: Option<String>,
+    /// A setting of the sink for this topic, such as path=/orders. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE", requires = "sink")]
+    sink_setting: Vec<String>,
+    /// How long a claimed message stays hidden from others.
+    #[arg(long, value_name = "DURATION")]
+    visibility_timeout: Option<String>,
+    /// How often a message is handed over before it is a dead letter.
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u8>,
+    /// Wait after the first failure.
+    #[arg(long, value_name = "DURATION")]
+    retry_initial: Option<String>,
+    /// Longest wait between attempts.
+    #[arg(long, value_name = "DURATION")]
+    retry_max: Option<String>,
+    /// Each wait is the one before times this.
+    #[arg(long, value_name = "FACTOR")]
+    retry_factor: Option<f64>,
+    /// Share of a wait that is drawn at random, 0 to 1.
+    #[arg(long, value_name = "SHARE")]
+    retry_jitter: Option<f64>,
+    /// Messages handed over per second at most; none for no limit.
+    #[arg(long, value_name = "PER_SECOND|none")]
+    rate_limit: Option<String>,
+    /// How many may go at once after a pause.
+    #[arg(long, value_name = "N", requires = "rate_limit")]
+    burst: Option<u32>,
+    /// at-least-once or at-most-once.
+    #[arg(long, value_name = "MODE", value_parser = ["at-least-once", "at-most-once"])]
+    delivery: Option<String>,
+    /// Largest payload, such as 256KiB.
+    #[arg(long, value_name = "SIZE")]
+    max_payload: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl SettingsArgs {
+    fn change(&self) -> anyhow::Result<Map<String, Value>> {
+        let mut change = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                change.insert(name.to_owned(), value);
+            }
+        };
+        let number_or_word =
+            |text: &String| text.parse::<u64>().map_or_else(|_| Value::from(text.clone()), Value::from);
+        set("shards", self.shards.as_ref().map(number_or_word));
+        set("visibility_timeout", self.visibility_timeout.clone().map(Value::from));
+        set("delivery", self.delivery.clone().map(Value::from));
+        set("max_payload", self.max_payload.clone().map(Value::from));
+        let mut retry = Map::new();
+        let texts = [("initial", &self.retry_initial), ("max", &self.retry_max)];
+        let numbers = [("factor", self.retry_factor), ("jitter", self.retry_jitter)];
+        retry.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?)))));
+        retry.extend(numbers.into_iter().filter_map(|(name, n)| Some((name.to_owned(), json!(n?)))));
+        retry.extend(self.max_attempts.map(|n| ("max_attempts".to_owned(), json!(n))));
+        set("retry", (!retry.is_empty()).then_some(Value::Object(retry)));
+        set("rate_limit", self.rate_limit.as_deref().map(|text| self.rate(text)).transpose()?);
+        set("sink", self.sink.as_deref().map(|name| self.sink(name)).transpose()?);
+        Ok(change)
+    }
+
+    fn rate(&self, text: &str) -> anyhow::Result<Value> {
+        if text == "none" {
+            return Ok(Value::Null);
+        }
+        let per_second: f64 = text.parse().context("--rate-limit is a number of messages per second, or none")?;
+        Ok(match self.burst {
+            Some(burst) => json!({ "per_second": per_second, "burst": burst }),
+            None => json!({ "per_second": per_second }),
+        })
+    }
+
+    fn sink(&self, name: &str) -> anyhow::Result<Value> {
+        if name == "none" {
+            ensure!(self.sink_setting.is_empty(), "--sink none has no settings; leave --sink-setting out");
+            return Ok(Value::Null);
+        }
+        let mut sink = Map::from_iter([("name".to_owned(), json!(name))]);
+        for setting in &self.sink_setting {
+            let (key, value) = setting.split_once('=').context("--sink-setting is written KEY=VALUE")?;
+            sink.insert(key.to_owned(), json!(value));
+        }
+        Ok(Value::Object(sink))
+    }
+}
+
+/// Runs one.
+pub async fn run(command: TopicCommand) -> anyhow::Result<bool> {
+    match command {
+        TopicCommand::Create(args) => put(args, true).await,
+        TopicCommand::Set(args) => put(args, false).await,
+        TopicCommand::Get(NameArgs { topic, connection }) => {
+            show(&client(&connection)?.topic(&topic).await?, &connection)?;
+            Ok(true)
+        }
+        TopicCommand::List(connection) => list(&connection).await,
+        TopicCommand::Delete(args) => delete(args).await,
+    }
+}
+
+async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
+    let (change, client) = (args.change()?, client(&args.connection)?);
+    let name = &args.topic;
+    match client.topic(name).await {
+        Ok(_) if create => bail!("topic {name:?} is there already; change it with `duetime topic set {name}`"),
+        Err(error) if !create => return Err(error.into()),
+        Err(error) if error.problem().is_none_or(|problem| problem.status != 404) => return Err(error.into()),
+        _ => {}
+    }
+    ensure!(create || !change.is_empty(), "name at least one setting, such as --max-attempts 5");
+    let (topic, _) = client.put_topic(name, &change).await?;
+    show(&topic, &args.connection)?;
+    Ok(true)
+}
+
+async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::Result<bool> {
+    let client = client(&connection)?;
+    let there = client.topic(&topic).await?;
+    let messages = there.scheduled + there.in_flight + there.dead;
+    ensure!(messages == 0 || force, "topic {topic:?} holds {messages} messages; to delete them with it, add --force");
+    let outcome = client.delete_topic(&topic).await?;
+    if connection.json {
+        output::json(&outcome)?;
+    } else {
+        output::line(&format!("topic {topic} is deleted"))?;
+    }
+    Ok(true)
+}
+
+async fn list(connection: &Connection) -> anyhow::Result<bool> {
+    let topics = client(connection)?.topics().await?;
+    if connection.json {
+        output::json(&json!({ "topics": topics }))?;
+    } else {
+        counts(&topics)?;
+    }
+    Ok(true)
+}
+
+/// The topics with their counts.
+pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
+    let rows = topics.iter().map(|topic| {
+        vec![
+            topic.name.clone(),
+            topic.shard_count.to_string(),
+            topic.sink.as_ref().map_or_else(|| "(claimed)".to_owned(), |sink| sink.name.clone()),
+            topic.scheduled.to_string(),
+            topic.due.to_string(),
+            topic.in_flight.to_string(),
+            topic.dead.to_string(),
+            topic.oldest_due_at.map_or_else(String::new, output::away),
+        ]
+    });
+    let head = ["topic", "shards", "sink", "scheduled", "due", "in flight", "dead", "oldest due"];
+    output::table(&head, rows.collect(), "no topics yet; create one with `duetime topic create NAME`")
+}
+
+fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
+    if connection.json {
+        return output::json(topic);
+    }
+    let retry = &topic.retry;
+    let sink = topic.sink.as_ref().map_or_else(
+        || "none: consumers claim".to_owned(),
+        |sink| {
+            let settings = sink.settings.iter().map(|(key, value)| format!(" {key}={value}"));
+            format!("{}{}", sink.name, settings.collect::<String>())
+        },
+    );
+    let rate = topic
+        .rate_limit
+        .map_or_else(|| "none".to_owned(), |limit| format!("{} a second, {} at once", limit.per_second, limit.burst));
+    let delivery = serde_json::to_value(topic.delivery)?.as_str().unwrap_or_default().to_owned();
+    let rows = [
+        ("topic", topic.name.clone()),
+        ("shards", topic.shard_count.to_string()),
+        ("sink", sink),
+        ("visibility timeout", units::show_duration(topic.visibility_timeout)),
+        (
+            "retry",
+            format!(
+                "{} attempts, {} to {}, factor {}, jitter {}",
+                retry.max_attempts,
+                units::show_duration(retry.initial),
+                units::show_duration(retry.max),
+                retry.factor,
+                retry.jitter
+            ),
+        ),
+        ("rate limit", rate),
+        ("delivery", delivery),
+        ("max payload", format!("{} bytes", topic.max_payload)),
+        ("created", output::moment(topic.created_at)),
+        ("scheduled", topic.scheduled.to_string()),
+        ("due", topic.due.to_string()),
+        ("in flight", topic.in_flight.to_string()),
+        ("dead", topic.dead.to_string()),
+    ];
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    output::table(&["", ""], rows, "")
+}

@@ -1,0 +1,236 @@
+//! What an operator sets: one TOML file, overlaid by variables and flags.
+//!
+//! Each section's struct lies beside its component where there is one; this file puts them together.
+
+mod file;
+mod read;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use duetime_core::{Namespace, TopicConfig};
+use duetime_http::AuthConfig;
+use duetime_sinks::{Secret, SinkConfig};
+use duetime_store_redis::RedisStoreConfig;
+use serde::Deserialize;
+
+pub use file::{Overlay, load};
+
+use crate::logs::LogFormat;
+
+/// The section `[node]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeConfig {
+    /// This node's name in lists and logs. Default: the machine's name, or `node` where it has none.
+    pub id: Option<String>,
+    /// Where it listens. Default `127.0.0.1:3830`; other than loopback only with tokens.
+    pub listen: String,
+    /// How long a stop may take: what is in flight finishes or is given back. Default `10s`.
+    ///
+    /// Set it below the time after which your supervisor kills, 30 s in Kubernetes.
+    #[serde(with = "duetime_core::units::duration")]
+    pub shutdown_grace: Duration,
+    /// `text` for people, `json` for programs. Default `text`.
+    pub log_format: LogFormat,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            id: None,
+            listen: "127.0.0.1:3830".to_owned(),
+            shutdown_grace: Duration::from_secs(10),
+            log_format: LogFormat::Text,
+        }
+    }
+}
+
+/// The section `[store]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// `embedded:PATH`, `redis://[user:password@]host[:port][/db]` or `rediss://…` over TLS; or
+    /// `{ file = "PATH" }` that holds it. Default `embedded:./duetime-data`.
+    pub url: Secret,
+    /// What all keys begin with. Default `duetime`.
+    pub namespace: Namespace,
+    /// Certificates for `rediss://`: `ca_file`, `cert_file`, `key_file`. Default: the public authorities.
+    pub tls: toml::Table,
+    /// What an acknowledged enqueue survives. Default `memory`: on Redis, what its persistence keeps.
+    pub durability: String,
+    /// Connections to Redis that calls are spread over, 1 to 64. Default 3.
+    pub connections: Option<usize>,
+    /// Longest wait for a connection to Redis. Default `2s`.
+    pub connect_timeout: Option<toml::Value>,
+    /// Longest wait for one answer of Redis. Default `5s`.
+    pub response_timeout: Option<toml::Value>,
+    /// How long a call is repeated while Redis cannot be reached. Default `15s`.
+    pub retry_for: Option<toml::Value>,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            url: Secret::new("embedded:./duetime-data"),
+            namespace: Namespace::default(),
+            tls: toml::Table::new(),
+            durability: "memory".to_owned(),
+            connections: None,
+            connect_timeout: None,
+            response_timeout: None,
+            retry_for: None,
+        }
+    }
+}
+
+impl StoreConfig {
+    /// What concerns Redis, as its own room reads it.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the key.
+    pub fn redis(&self) -> Result<RedisStoreConfig, String> {
+        let mut table = toml::Table::new();
+        table.insert("url".to_owned(), self.url.expose().into());
+        table.insert("namespace".to_owned(), self.namespace.as_str().into());
+        table.insert("tls".to_owned(), self.tls.clone().into());
+        let numbers = [("connections", self.connections.map(|n| toml::Value::from(n as i64)))];
+        let spans = [
+            ("connect_timeout", self.connect_timeout.clone()),
+            ("response_timeout", self.response_timeout.clone()),
+            ("retry_for", self.retry_for.clone()),
+        ];
+        for (name, value) in numbers.into_iter().chain(spans) {
+            if let Some(value) = value {
+                table.insert(name.to_owned(), value);
+            }
+        }
+        RedisStoreConfig::deserialize(table).map_err(|error| error.message().to_owned())
+    }
+}
+
+/// Who shares the shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum OwnershipMode {
+    /// One node scans everything.
+    #[default]
+    Solo,
+    /// Nodes take shards in turn, by a counter in Redis.
+    RoundRobin,
+    /// Nodes hold leases in etcd.
+    Etcd,
+}
+
+/// The section `[ownership]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OwnershipConfig {
+    /// `solo`, `round-robin` or `etcd`. Default `solo`.
+    pub mode: OwnershipMode,
+    /// Addresses of etcd.
+    pub etcd: Vec<String>,
+    /// User of etcd.
+    pub etcd_user: Option<String>,
+    /// Its password, or `{ file = "PATH" }`.
+    pub etcd_password: Option<Secret>,
+    /// How long a silent node keeps its shards. Default `10s`.
+    #[serde(with = "duetime_core::units::duration")]
+    pub lease_ttl: Duration,
+}
+
+impl Default for OwnershipConfig {
+    fn default() -> Self {
+        Self {
+            mode: OwnershipMode::Solo,
+            etcd: Vec::new(),
+            etcd_user: None,
+            etcd_password: None,
+            lease_ttl: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// `[node]`
+    pub node: NodeConfig,
+    /// `[store]`
+    pub store: StoreConfig,
+    /// `[ownership]`
+    pub ownership: OwnershipConfig,
+    /// `[auth]`
+    pub auth: AuthConfig,
+    /// `[sinks.NAME]`
+    pub sinks: BTreeMap<String, SinkConfig>,
+    /// `[topics.NAME]`
+    pub topics: BTreeMap<String, TopicConfig>,
+}
+
+impl Config {
+    /// What is right by itself and wrong together: refusals that name the keys.
+    #[must_use]
+    pub fn contradictions(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        match self.ownership.mode {
+            OwnershipMode::Solo => {}
+            mode => found
+                .push(format!("ownership.mode: {:?} is not in this version; use \"solo\", one node", mode_word(mode))),
+        }
+        match self.store.durability.as_str() {
+            "memory" => {}
+            text if text.strip_prefix("replicas:").is_some_and(|n| n.parse::<u8>().is_ok()) => {
+                found.push(format!("store.durability: {text:?} is not in this version; use \"memory\""));
+            }
+            text => found.push(format!("store.durability: {text:?} is not known; write \"memory\"")),
+        }
+        if let Err(error) = crate::stores::StoreUrl::parse(self.store.url.expose()) {
+            found.push(format!("store.url: {error}"));
+        } else if let Err(error) = self.store.redis() {
+            found.push(format!("store: {error}"));
+        }
+        match duetime_http::Auth::load(&self.auth) {
+            Err(error) => found.push(error),
+            Ok(auth) => match self.node.listen.parse::<SocketAddr>() {
+                Ok(address) if auth.is_open() && !address.ip().is_loopback() => found.push(format!(
+                    "node.listen: {address} can be reached from other machines, and no token is asked for; add \
+                     [[auth.tokens]] to the configuration, or listen on 127.0.0.1"
+                )),
+                Ok(_) => {}
+                Err(_) => found.push(format!(
+                    "node.listen: {:?} is not an address; write it like \"127.0.0.1:3830\"",
+                    self.node.listen
+                )),
+            },
+        }
+        for (name, topic) in &self.topics {
+            if let Err(error) = topic.check() {
+                found.push(format!("topics.{name}: {error}"));
+            }
+            if let Some(sink) = &topic.sink
+                && !self.sinks.contains_key(&sink.name)
+            {
+                found.push(format!("topics.{name}.sink: no [sinks.{}] is configured", sink.name));
+            }
+        }
+        found
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn node_id(&self) -> String {
+        let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+        self.node.id.clone().or_else(machine).filter(|name| !name.is_empty()).unwrap_or_else(|| "node".to_owned())
+    }
+}
+
+fn mode_word(mode: OwnershipMode) -> &'static str {
+    match mode {
+        OwnershipMode::Solo => "solo",
+        OwnershipMode::RoundRobin => "round-robin",
+        OwnershipMode::Etcd => "etcd",
+    }
+}

@@ -1,0 +1,70 @@
+//! Which store a URL names, and opening it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use duetime_core::Store;
+use duetime_metrics::Meters;
+use duetime_store_embedded::EmbeddedStore;
+use duetime_store_redis::RedisStore;
+
+use crate::config::StoreConfig;
+
+/// A store, as its URL names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// One folder on this machine.
+    Embedded(PathBuf),
+    /// One Redis server.
+    Redis,
+}
+
+impl StoreUrl {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that lists what can be written. Never shows the URL: it may carry a password.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+        match scheme {
+            "embedded" if !rest.is_empty() => Ok(Self::Embedded(PathBuf::from(rest))),
+            "redis" | "rediss" if rest.starts_with("//") => Ok(Self::Redis),
+            "redis-cluster" | "redis-sentinel" => {
+                Err(format!("{scheme}:// is not in this version; use redis://, rediss:// or embedded:PATH"))
+            }
+            _ => Err("write embedded:PATH, redis://HOST:PORT/DB or rediss://HOST:PORT/DB".to_owned()),
+        }
+    }
+}
+
+/// The URL as it may be shown: without user and password.
+#[must_use]
+pub fn shown(config: &StoreConfig) -> String {
+    let url = config.url.expose();
+    match StoreUrl::parse(url) {
+        Ok(StoreUrl::Redis) => duetime_sinks::TargetUrl::new(url).to_string(),
+        _ => url.to_owned(),
+    }
+}
+
+/// Opens the store.
+///
+/// # Errors
+///
+/// What the store refuses, with the remedy.
+pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Arc<dyn Store>> {
+    let doing = || format!("opening the store {}", shown(config));
+    match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
+        StoreUrl::Redis => {
+            let redis = config.redis().map_err(|error| anyhow!("store: {error}"))?;
+            Ok(RedisStore::connect(redis, meters).await.with_context(doing)?)
+        }
+        StoreUrl::Embedded(folder) => {
+            // Opening reads the index of what is there, from the disk.
+            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, meters)).await;
+            Ok(opened.context("opening the store in a thread of its own")?.with_context(doing)?)
+        }
+    }
+}

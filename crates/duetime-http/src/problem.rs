@@ -179,7 +179,7 @@ impl From<CatalogError> for Problem {
         match error {
             CatalogError::Invalid { field, detail } => Self { field, ..Self::bad("invalid_topic_settings", detail) },
             CatalogError::ShardsFixed { .. } => {
-                Self::new(StatusCode::NOT_IMPLEMENTED, "resize_not_available", error.to_string()).at("shards")
+                Self::new(StatusCode::CONFLICT, "resize_not_available", error.to_string()).at("shards")
             }
             CatalogError::Store(error) => Self::from(&error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),

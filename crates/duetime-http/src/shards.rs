@@ -116,7 +116,7 @@ struct ShardsIn {
     request_body(content = doc::ShardsSchema, content_type = "application/json"),
     responses(
         (status = 202, description = "The topic has, or is getting, that many", body = ShardsView),
-        (status = 501, description = "Another shard count is not available yet", body = Problem,
+        (status = 409, description = "Another shard count is not available yet", body = Problem,
             content_type = "application/problem+json"),
     )
 )]

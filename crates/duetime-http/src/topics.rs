@@ -107,10 +107,8 @@ fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
     responses(
         (status = 201, description = "Created", body = TopicView),
         (status = 200, description = "Changed, or already so", body = TopicView),
-        (status = 409, description = "Others keep changing it", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 501, description = "Another shard count is not available yet", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "Another shard count is not available yet, or others keep changing it",
+            body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn put(

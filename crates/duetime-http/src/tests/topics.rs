@@ -62,10 +62,10 @@ async fn the_shard_count_stays_until_resizing_is_there() {
     assert_eq!(house.put("/v1/topics/orders", r#"{"shards":4}"#).await.status, 200);
     assert_eq!(
         house.put("/v1/topics/orders", r#"{"shards":8}"#).await.problem(),
-        (501, "resize_not_available".to_owned())
+        (409, "resize_not_available".to_owned())
     );
     assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":4}"#).await.status, 202);
-    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await.problem().0, 501);
+    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await.problem().0, 409);
     assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":"many"}"#).await.problem().0, 400);
     assert!(house.put("/v1/topics/orders/shards", "{}").await.text.contains("shards must be 1 to 4096"));
 }

@@ -1,1 +1,161 @@
 //! What Prometheus sees.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::http_api::client;
+use duetime_metrics::table::{Kind, TABLE};
+use duetime_testkit::servers::Node;
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+
+async fn post(node: &Node, path: &str, body: Value) -> Value {
+    let request = client().post(format!("{}/v1/topics/{path}", node.url())).json(&body);
+    let answer = request.send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    answer.json().await.unwrap()
+}
+
+async fn scrape(node: &Node) -> String {
+    let answer = client().get(format!("{}/metrics", node.url())).send().await.unwrap();
+    assert!(answer.headers()["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
+    answer.text().await.unwrap()
+}
+
+/// A node whose messages were scheduled, cancelled, delivered to a sink and to a consumer, and buried.
+async fn busy_node() -> Node {
+    let node = Node::start_embedded(PROGRAM, "[sinks.out]\ntype = \"log\"\n").await;
+    for (topic, settings) in
+        [("orders", json!({"shards": 2, "retry": {"max_attempts": 1}})), ("logged", json!({"sink": {"name": "out"}}))]
+    {
+        let request = client().put(format!("{}/v1/topics/{topic}", node.url())).json(&settings);
+        assert_eq!(request.send().await.unwrap().status(), 201);
+    }
+    let many: Vec<Value> = (0..20).map(|n| json!({"id": n.to_string()})).collect();
+    post(&node, "logged/messages", json!(many)).await;
+    post(&node, "orders/messages", json!(many)).await;
+    post(&node, "orders/messages", json!([{"id": "later", "delay": "1h"}, {"id": "0", "delay": "1h"}])).await;
+    post(&node, "orders/cancel", json!({"ids": ["later"]})).await;
+    let mut receipts: Vec<Value> = Vec::new();
+    while receipts.len() < 20 {
+        let claim = post(&node, "orders/claim", json!({"max": 20, "wait": "10s"})).await;
+        receipts.extend(claim["messages"].as_array().unwrap().iter().map(|m| m["receipt"].clone()));
+    }
+    post(&node, "orders/ack", json!({"receipts": receipts[..15]})).await;
+    post(&node, "orders/nack", json!({"receipts": receipts[15..]})).await;
+    let begun = tokio::time::Instant::now();
+    while !scrape(&node).await.contains("duetime_messages_total{event=\"delivered\",topic=\"logged\"} 20") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the log took nothing:\n{}", node.output());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    node
+}
+
+/// Names and values of labels.
+type Labels = BTreeMap<String, String>;
+
+/// Samples by metric: labels and value.
+fn samples(text: &str) -> BTreeMap<String, Vec<(Labels, f64)>> {
+    let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let pairs = labels.trim_end_matches('}').split("\",").filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| {
+            let (label, value) = pair.split_once("=\"").unwrap();
+            (label.to_owned(), value.trim_end_matches('"').to_owned())
+        });
+        found.entry(name.to_owned()).or_default().push((pairs.collect(), value.parse().unwrap()));
+    }
+    found
+}
+
+#[tokio::test]
+async fn prometheus_reads_what_a_busy_node_serves() {
+    let node = busy_node().await;
+    let text = scrape(&node).await;
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| {
+            panic!("promtool does not start ({error}); `./test --tools` installs what the tests need")
+        });
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.trim().is_empty(), "{told}");
+}
+
+#[tokio::test]
+async fn names_kinds_and_labels_are_those_of_the_table() {
+    let node = busy_node().await;
+    let text = scrape(&node).await;
+    let mut served = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(served.insert(name, kind).is_none(), "{name} is there twice");
+        }
+    }
+    let all = samples(&text);
+    for row in TABLE {
+        let kind = match row.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram(_) => "histogram",
+        };
+        // A metric without any series yet is not served: nothing failed here.
+        let Some(given) = served.get(row.name) else {
+            assert!(row.name.contains("errors_total"), "{} is not served", row.name);
+            continue;
+        };
+        assert_eq!(*given, kind, "{}", row.name);
+        assert!(text.contains(&format!("# HELP {} {}", row.name, row.help)));
+        let series = if kind == "histogram" { format!("{}_count", row.name) } else { row.name.to_owned() };
+        let wanted: BTreeSet<&str> = row.labels.iter().copied().collect();
+        for (labels, value) in &all[&series] {
+            assert_eq!(labels.keys().map(String::as_str).collect::<BTreeSet<_>>(), wanted, "{series}");
+            assert!(*value >= 0.0, "{series} {labels:?}");
+        }
+    }
+    let known: BTreeSet<&str> = TABLE.iter().map(|row| row.name).collect();
+    for name in served.keys() {
+        assert!(known.contains(name) || name.starts_with("process_"), "{name} is not in the table");
+    }
+    assert!(served.contains_key("process_resident_memory_bytes"));
+}
+
+#[tokio::test]
+async fn the_numbers_are_what_happened() {
+    let node = busy_node().await;
+    let all = samples(&scrape(&node).await);
+    let value = |name: &str, labels: &[(&str, &str)]| {
+        let labels: Labels = labels.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        all[name].iter().find(|(given, _)| *given == labels).map(|(_, value)| *value)
+    };
+    for (event, count) in [
+        ("scheduled", 21.0),
+        ("duplicate", 1.0),
+        ("cancelled", 1.0),
+        ("claimed", 20.0),
+        ("delivered", 15.0),
+        ("dead", 5.0),
+        ("redriven", 0.0),
+    ] {
+        let labels = [("topic", "orders"), ("event", event)];
+        assert_eq!(value("duetime_messages_total", &labels), Some(count), "{event}");
+    }
+    assert_eq!(value("duetime_lateness_seconds_count", &[("topic", "logged")]), Some(20.0));
+    assert_eq!(value("duetime_lateness_seconds_count", &[("topic", "orders")]), Some(20.0));
+    assert_eq!(value("duetime_shards", &[("topic", "orders")]), Some(2.0));
+    assert_eq!(value("duetime_owners", &[("mode", "solo")]), Some(1.0));
+    let claims = [("route", "/v1/topics/{topic}/ack"), ("status", "200")];
+    assert_eq!(value("duetime_http_requests_total", &claims), Some(1.0));
+    assert!(value("duetime_store_call_seconds_count", &[("op", "enqueue")]).unwrap() >= 3.0);
+}

@@ -221,7 +221,9 @@ impl Work {
                     self.lane.hint(index, self.clock.now());
                     break;
                 }
-                Err(error) => self.health.failed(&error),
+                Err(error) => {
+                    self.health.failed(&error);
+                }
             }
             tries += 1;
             if tries == RELEASE_TRIES {

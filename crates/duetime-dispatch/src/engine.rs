@@ -172,16 +172,15 @@ impl Supervisor {
     async fn run(mut self) {
         loop {
             self.reconcile().await;
+            // A watch may end before the engine does: what it said last holds on.
             tokio::select! {
                 biased;
-                () = self.ends.stop.cancelled() => break,
-                changed = self.parts.topics.changed() => if changed.is_err() { break },
-                changed = self.parts.owned.changed() => if changed.is_err() { break },
+                () = self.ends.stop.cancelled() => return,
+                Ok(()) = self.parts.topics.changed() => {}
+                Ok(()) = self.parts.owned.changed() => {}
                 () = self.emptied.notified() => {}
             }
         }
-        // The watches may end before the engine does: what runs goes on until the stop.
-        self.ends.stop.cancelled().await;
     }
 
     async fn reconcile(&mut self) {

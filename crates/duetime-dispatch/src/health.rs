@@ -27,28 +27,28 @@ impl Health {
         self.stale.clone()
     }
 
-    /// A call was answered.
-    pub(crate) fn ok(&self) {
-        if self.ill.load(Ordering::Relaxed) && self.ill.swap(false, Ordering::Relaxed) {
+    /// A call was answered; true: that was worth a line.
+    pub(crate) fn ok(&self) -> bool {
+        let mended = self.ill.load(Ordering::Relaxed) && self.ill.swap(false, Ordering::Relaxed);
+        if mended {
             info!("store answers again");
         }
+        mended
     }
 
-    /// A call failed.
-    pub(crate) fn failed(&self, error: &StoreError) {
+    /// A call failed; true: that was worth a line.
+    pub(crate) fn failed(&self, error: &StoreError) -> bool {
         if matches!(error, StoreError::Stale(_) | StoreError::NotReady(_) | StoreError::UnknownShard(_)) {
             self.stale.notify_one();
-            return;
+            return false;
         }
-        let kind = error.kind();
-        let now = Instant::now();
+        let (kind, now) = (error.kind(), Instant::now());
         let mut complained = self.complained.lock();
         if let Some((last, at)) = *complained
             && last == kind
             && (self.ill.load(Ordering::Relaxed) || now < at + COMPLAIN_EVERY)
         {
-            self.ill.store(true, Ordering::Relaxed);
-            return;
+            return false;
         }
         *complained = Some((kind, now));
         self.ill.store(true, Ordering::Relaxed);
@@ -56,5 +56,44 @@ impl Health {
             StoreError::Damaged(_) => error!(%error, "store is damaged, the engine goes on trying"),
             _ => warn!(%error, kind, "store calls are failing, the engine waits and tries again"),
         }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn away() -> StoreError {
+        StoreError::Unavailable { doing: "claim", source: "the wire is cut".into() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_worth_one_line_and_its_end_another() {
+        let health = Health::default();
+        assert!(!health.ok());
+        assert!(health.failed(&away()));
+        tokio::time::sleep(COMPLAIN_EVERY * 10).await;
+        assert!(!health.failed(&away()));
+        assert!(health.failed(&StoreError::Skew(3_000)), "another trouble is told too");
+        assert!(health.ok() && !health.ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_fails_and_answers_by_turns_does_not_fill_the_log() {
+        let health = Health::default();
+        let mut lines = 0;
+        for _ in 0..1_000 {
+            lines += usize::from(health.failed(&away())) + usize::from(health.ok());
+            tokio::time::sleep(Duration::from_millis(60)).await;
+        }
+        assert!(lines <= 6, "{lines} lines in a minute");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_picture_of_the_topics_that_is_old_is_a_call_for_a_new_one() {
+        let health = Health::default();
+        assert!(!health.failed(&StoreError::NotReady("orders:1".to_owned())));
+        tokio::time::timeout(Duration::from_millis(1), health.stale().notified()).await.unwrap();
     }
 }

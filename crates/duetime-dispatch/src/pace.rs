@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use duetime_core::limits::LOOK_EVERY;
 use duetime_core::store::Wakeup;
@@ -20,6 +21,9 @@ use crate::gauges::Gauges;
 use crate::health::Health;
 use crate::lane::{Idle, Lane};
 use crate::wheel::Wheel;
+
+/// However often a look is wanted before its time, two are at least this far apart.
+const LOOK_GAP: Duration = Duration::from_millis(20);
 
 /// The lanes of all topics.
 pub(crate) type Lanes = RwLock<HashMap<TopicName, Arc<Lane>>>;
@@ -74,10 +78,14 @@ impl Pace {
                 () = tokio::time::sleep_until(next) => {}
             }
             next = Instant::now() + LOOK_EVERY;
+            let look = async {
+                self.look_once(&mut gauges).await;
+                tokio::time::sleep(LOOK_GAP).await;
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = self.look_once(&mut gauges) => {}
+                () = look => {}
             }
         }
     }
@@ -110,7 +118,7 @@ impl Pace {
         match looked {
             Ok(()) => self.health.ok(),
             Err(error) => self.health.failed(&error),
-        }
+        };
     }
 
     async fn heads(&self, idle: &[(Arc<Lane>, Vec<Idle>)]) -> Result<(), StoreError> {

@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod conformance;
+pub mod history;
 pub mod mem_store;
 pub mod servers;
 pub mod webhook;

@@ -1,0 +1,65 @@
+//! I6 claims of one message never overlap · I8 attempts grow by one, and never beyond the maximum.
+
+use super::event::{Change, Event, Outcome, What};
+use super::verdict::{Invariant, Story, Violation};
+
+/// What the hand-over before was, as far as attempts go on from it.
+struct Before<'a> {
+    event: &'a Event,
+    attempt: u8,
+    until_ms: Option<i64>,
+    settled: Option<Outcome>,
+}
+
+pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
+    let mut before: Option<Before<'_>> = None;
+    let mut start_ms = i64::MIN;
+    for event in &story.events {
+        match &event.what {
+            // Each of these may give the attempts back, even if its answer says nothing of it.
+            What::Invoked(Change::Enqueue { .. } | Change::Reschedule { .. } | Change::Redrive) => {
+                before = None;
+                start_ms = event.at_ms;
+            }
+            What::Handed { attempt, until_ms, .. } => {
+                handed(story, event, *attempt, before.as_ref(), start_ms, broken);
+                before = Some(Before { event, attempt: *attempt, until_ms: *until_ms, settled: None });
+            }
+            What::Settled { attempt, outcome } => {
+                if let Some(before) = before.as_mut().filter(|before| before.attempt == *attempt) {
+                    before.settled = Some(*outcome);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn handed(
+    story: &Story<'_>,
+    event: &Event,
+    attempt: u8,
+    before: Option<&Before<'_>>,
+    start_ms: i64,
+    broken: &mut Vec<Violation>,
+) {
+    let witness = |event| before.map(|before| before.event).into_iter().chain([event]).collect::<Vec<_>>();
+    if attempt > story.rules.attempts_max {
+        let says = format!("attempt {attempt} of at most {}", story.rules.attempts_max);
+        broken.push(story.broken(Invariant::I8, &says, &witness(event)));
+        return;
+    }
+    let held = before.filter(|before| before.settled.is_none());
+    if held.and_then(|held| held.until_ms).is_some_and(|until_ms| event.at_ms < until_ms) {
+        broken.push(story.broken(Invariant::I6, "claimed while another claim held it", &witness(event)));
+    }
+    let last = before.map_or(0, |before| before.attempt);
+    // Given back where the target was away; or claimed, and lost with its node.
+    let free = before.is_some_and(|before| before.settled == Some(Outcome::Unavailable));
+    let explained = story.is_explained(before.map_or(start_ms, |before| before.event.at_ms), event.at_ms);
+    let good = attempt == last + 1 || (free && attempt == last) || (explained && attempt >= last.max(1));
+    if !good {
+        let says = format!("attempt {attempt} after attempt {last}, and no fault explains it");
+        broken.push(story.broken(Invariant::I8, &says, &witness(event)));
+    }
+}

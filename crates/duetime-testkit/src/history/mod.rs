@@ -1,0 +1,22 @@
+//! Histories of real runs: what clients and targets saw, written down event by event, and checked
+//! against the invariants of `docs/PROTOCOL.md`.
+//!
+//! A test notes each event as it happens ([`Recorder`]), asks for what is left at the end
+//! ([`FinalState`]), and has both judged ([`check`]). I11 is the resize's and not checked here.
+
+mod attempts;
+mod cancelled;
+mod conservation;
+mod content;
+mod duplicates;
+mod event;
+mod recorder;
+mod timing;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub use event::{Change, Event, FaultKind, Outcome, What, digest};
+pub use recorder::Recorder;
+pub use verdict::{FinalState, Invariant, Left, Rules, Verdict, Violation, check};

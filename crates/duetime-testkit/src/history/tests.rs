@@ -1,0 +1,269 @@
+//! The checker is checked: good histories pass, and each kind of damage is found every time.
+
+use proptest::prelude::*;
+
+use super::event::FaultFields;
+use super::{Change, Event, FaultKind, FinalState, Invariant, Left, Outcome, Rules, Verdict, What, check, digest};
+
+const RULES: Rules = Rules { attempts_max: 5, aftermath_ms: 500 };
+const TOPICS: [&str; 2] = ["orders", "couriers"];
+const START_MS: i64 = 1_000_000;
+
+/// One message of a good history.
+#[derive(Clone, Debug)]
+struct Life {
+    delay_ms: i64,
+    /// Moved ahead by so much, before it was due.
+    moved_ms: Option<i64>,
+    retries: u8,
+    end: End,
+    /// Accepted again after a fault.
+    again: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Accepted,
+    Cancelled,
+    Dead,
+    StillThere,
+}
+
+fn life() -> impl Strategy<Value = Life> {
+    let end = prop_oneof![3 => Just(End::Accepted), 1 => Just(End::Cancelled), 1 => Just(End::Dead), 1 => Just(End::StillThere)];
+    (100i64..5000, proptest::option::of(500i64..5000), 0u8..4, end, any::<bool>())
+        .prop_map(|(delay_ms, moved_ms, retries, end, again)| Life { delay_ms, moved_ms, retries, end, again })
+}
+
+/// At least one of each kind that a damage needs.
+fn lives() -> impl Strategy<Value = Vec<Life>> {
+    proptest::collection::vec(life(), 0..12).prop_map(|mut lives| {
+        let usual = Life { delay_ms: 700, moved_ms: None, retries: 0, end: End::Accepted, again: false };
+        lives.push(usual.clone());
+        lives.push(Life { moved_ms: Some(900), ..usual.clone() });
+        lives.push(Life { end: End::Cancelled, ..usual });
+        lives
+    })
+}
+
+fn event(at_ms: i64, topic: &str, id: &str, what: What) -> Event {
+    Event { at_ms, topic: topic.to_owned(), id: id.to_owned(), what }
+}
+
+fn answered(outcome: &str) -> What {
+    What::Answered { outcome: outcome.to_owned() }
+}
+
+fn payload_of(topic: &str, id: &str) -> u64 {
+    digest(format!("{topic} {id}").as_bytes())
+}
+
+fn tell(topic: &str, id: &str, life: &Life, history: &mut Vec<Event>, state: &mut FinalState) {
+    let payload = payload_of(topic, id);
+    let mut note = |at_ms, what| history.push(event(at_ms, topic, id, what));
+    let mut due_at_ms = START_MS + life.delay_ms;
+    note(START_MS, What::Invoked(Change::Enqueue { due_at_ms, payload }));
+    note(START_MS + 3, answered("scheduled"));
+    if let Some(by_ms) = life.moved_ms {
+        due_at_ms += by_ms;
+        note(START_MS + 10, What::Invoked(Change::Reschedule { due_at_ms }));
+        note(START_MS + 12, answered("rescheduled"));
+    }
+    let mut at_ms = due_at_ms;
+    let mut attempt = 0;
+    let mut hand_over = |at_ms: i64, attempt: u8, outcome: Outcome| {
+        note(at_ms, What::Handed { attempt, payload, until_ms: Some(at_ms + 300) });
+        note(at_ms + 5, What::Settled { attempt, outcome });
+    };
+    let mut left = |state_word: &str, reason: Option<&str>| {
+        state.left.push(Left {
+            topic: topic.to_owned(),
+            id: id.to_owned(),
+            state: state_word.to_owned(),
+            payload,
+            reason: reason.map(str::to_owned),
+        });
+    };
+    for _ in 0..life.retries {
+        attempt += 1;
+        hand_over(at_ms, attempt, Outcome::Retry);
+        at_ms += 50;
+    }
+    match life.end {
+        End::Accepted => {
+            hand_over(at_ms, attempt + 1, Outcome::Accepted);
+            if life.again {
+                let fault = FaultFields { kind: FaultKind::NodeKilled };
+                hand_over(at_ms + 700, attempt + 2, Outcome::Accepted);
+                history.push(event(at_ms + 6, "", "", What::FaultBegins(fault)));
+                history.push(event(at_ms + 300, "", "", What::FaultEnds(fault)));
+            }
+        }
+        End::Cancelled => {
+            note(at_ms + 1, What::Invoked(Change::Cancel));
+            note(at_ms + 2, answered("cancelled"));
+        }
+        End::Dead => {
+            hand_over(at_ms, attempt + 1, Outcome::Rejected);
+            note(at_ms + 20, What::Dead { attempts: attempt + 1, reason: "410".to_owned() });
+            left("dead", Some("410"));
+        }
+        End::StillThere => left("scheduled", None),
+    }
+}
+
+fn told(lives: &[Life], with_faults: bool) -> (Vec<Event>, FinalState) {
+    let (mut history, mut state) = (Vec::new(), FinalState::default());
+    for (n, life) in lives.iter().enumerate() {
+        let life = Life { again: life.again && with_faults, ..life.clone() };
+        tell(TOPICS[n % 2], &format!("m{n}"), &life, &mut history, &mut state);
+    }
+    let of = |word: &str| state.left.iter().filter(|left| left.state == word).count() as u64;
+    state.counts = Some((of("scheduled"), of("in_flight"), of("dead")));
+    history.sort_by_key(|event| event.at_ms);
+    (history, state)
+}
+
+/// The message with which damage is done: the n-th of those that fit.
+fn pick(lives: &[Life], nth: usize, fits: impl Fn(&Life) -> bool) -> (String, String, Life) {
+    let fitting: Vec<usize> = (0..lives.len()).filter(|n| fits(&lives[*n])).collect();
+    let n = fitting[nth % fitting.len()];
+    (TOPICS[n % 2].to_owned(), format!("m{n}"), lives[n].clone())
+}
+
+fn has(verdict: &Verdict, invariant: Invariant, id: &str) -> Result<(), TestCaseError> {
+    let found = verdict.violations.iter().any(|v| v.invariant == invariant && v.says.contains(&format!("/{id}:")));
+    prop_assert!(found, "{invariant:?} of {id} is not found: {verdict}");
+    let shown = verdict.violations.iter().filter(|v| v.invariant == invariant);
+    for violation in shown {
+        prop_assert!(violation.witness.len() <= 6, "a short witness: {verdict}");
+    }
+    Ok(())
+}
+
+fn is_handed(event: &Event, id: &str) -> bool {
+    event.id == id && matches!(event.what, What::Handed { .. })
+}
+
+/// Does one kind of damage to a good history; answers what must be found, and of which message.
+fn damage(kind: usize, nth: usize, lives: &[Life], history: &mut Vec<Event>) -> (Invariant, String) {
+    let accepted = |life: &Life| life.end == End::Accepted;
+    let (topic, id, life) = match kind {
+        3 => pick(lives, nth, |life| life.end == End::Cancelled),
+        5 => pick(lives, nth, |life| accepted(life) && life.moved_ms.is_some()),
+        1 => pick(lives, nth, |life| accepted(life) && life.moved_ms.is_none()),
+        _ => pick(lives, nth, accepted),
+    };
+    let first = history.iter().position(|event| is_handed(event, &id));
+    let found = match kind {
+        0 => {
+            history.retain(|event| event.id != id || !matches!(event.what, What::Handed { .. } | What::Settled { .. }));
+            Invariant::I1
+        }
+        1 => {
+            history[first.unwrap()].at_ms = START_MS + life.delay_ms - 1;
+            Invariant::I2
+        }
+        2 => {
+            let last = history.iter().rfind(|event| event.id == id).unwrap().clone();
+            history.push(Event { at_ms: last.at_ms + 1, ..last });
+            Invariant::I7
+        }
+        3 => {
+            let at_ms = history.iter().rfind(|event| event.id == id).unwrap().at_ms + 1;
+            let payload = payload_of(&topic, &id);
+            let attempt = life.retries + 1;
+            history.push(event(at_ms, &topic, &id, What::Handed { attempt, payload, until_ms: None }));
+            Invariant::I3
+        }
+        4 => {
+            if let What::Handed { payload, .. } = &mut history[first.unwrap()].what {
+                *payload ^= 1;
+            }
+            Invariant::I13
+        }
+        5 => {
+            history[first.unwrap()].at_ms = START_MS + life.delay_ms;
+            Invariant::I5
+        }
+        6 => {
+            let last = history.iter().rposition(|event| is_handed(event, &id)).unwrap();
+            if let What::Handed { attempt, .. } = &mut history[last].what {
+                *attempt += 1;
+            }
+            Invariant::I8
+        }
+        _ => {
+            let other = if topic == TOPICS[0] { TOPICS[1] } else { TOPICS[0] };
+            history[first.unwrap()].topic = other.to_owned();
+            Invariant::I14
+        }
+    };
+    history.sort_by_key(|event| event.at_ms);
+    (found, id)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn good_histories_pass_and_their_duplicates_are_explained(lives in lives()) {
+        let (history, state) = told(&lives, true);
+        let verdict = check(&history, &state, RULES);
+        prop_assert!(verdict.is_good(), "{verdict}");
+        let again = lives.iter().filter(|life| life.again && life.end == End::Accepted).count();
+        prop_assert_eq!(verdict.explained.len(), again);
+    }
+
+    #[test]
+    fn each_kind_of_damage_is_found_every_time(lives in lives(), kind in 0usize..8, nth: usize) {
+        let (mut history, state) = told(&lives, false);
+        let (invariant, id) = damage(kind, nth, &lives, &mut history);
+        has(&check(&history, &state, RULES), invariant, &id)?;
+    }
+}
+
+#[test]
+fn a_line_of_the_history_is_read_as_it_was_written() {
+    let (history, _) =
+        told(&[Life { delay_ms: 1, moved_ms: Some(2), retries: 1, end: End::Accepted, again: true }], true);
+    for event in history {
+        let line = serde_json::to_string(&event).unwrap();
+        assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event, "{line}");
+    }
+}
+
+#[test]
+fn what_is_there_twice_or_counted_wrong_or_dead_without_reason_is_found() {
+    let life = Life { delay_ms: 1, moved_ms: None, retries: 0, end: End::Dead, again: false };
+    let (history, mut state) = told(&[life], false);
+    check(&history, &state, RULES).assert_good();
+    state.left.push(Left { state: "scheduled".to_owned(), reason: None, ..state.left[0].clone() });
+    state.left[0].reason = None;
+    let found: Vec<Invariant> = check(&history, &state, RULES).violations.iter().map(|v| v.invariant).collect();
+    assert_eq!(found, [Invariant::I12, Invariant::I9, Invariant::I10]);
+}
+
+#[test]
+fn who_hears_unknown_of_what_is_there_is_found() {
+    let life = Life { delay_ms: 9000, moved_ms: None, retries: 0, end: End::StillThere, again: false };
+    let (mut history, state) = told(&[life], false);
+    history.push(event(START_MS + 50, "orders", "m0", What::Invoked(Change::Cancel)));
+    history.push(event(START_MS + 51, "orders", "m0", answered("unknown")));
+    let verdict = check(&history, &state, RULES);
+    assert_eq!(verdict.violations[0].invariant, Invariant::I4, "{verdict}");
+}
+
+#[test]
+fn two_claims_at_once_are_found() {
+    let life = Life { delay_ms: 1, moved_ms: None, retries: 0, end: End::StillThere, again: false };
+    let (mut history, state) = told(&[life], false);
+    let payload = payload_of("orders", "m0");
+    for attempt in 1..=2 {
+        let at_ms = START_MS + 100 * i64::from(attempt);
+        let until_ms = Some(at_ms + 300);
+        history.push(event(at_ms, "orders", "m0", What::Handed { attempt, payload, until_ms }));
+    }
+    let verdict = check(&history, &state, RULES);
+    assert_eq!(verdict.violations[0].invariant, Invariant::I6, "{verdict}");
+}

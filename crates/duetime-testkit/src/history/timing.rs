@@ -1,0 +1,47 @@
+//! I2 never early · I5 not at the old time after an acknowledged reschedule.
+
+use super::event::{Change, Event, What};
+use super::verdict::{Invariant, Story, Violation};
+
+fn due_of(change: Change) -> Option<i64> {
+    match change {
+        Change::Enqueue { due_at_ms, .. } | Change::Reschedule { due_at_ms } => Some(due_at_ms),
+        // A redriven letter is due at once.
+        Change::Redrive => Some(i64::MIN),
+        Change::Cancel => None,
+    }
+}
+
+/// Answers that left the message as it was.
+fn changed_nothing(outcome: Option<&str>) -> bool {
+    matches!(outcome, Some("duplicate" | "unknown" | "in_flight" | "dead"))
+}
+
+pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
+    let changes: Vec<_> = story.changes().into_iter().filter(|change| !changed_nothing(change.outcome())).collect();
+    for event in &story.events {
+        let What::Handed { .. } = event.what else { continue };
+        let handed: &Event = event;
+        // The last due time that was acknowledged before, and all that may have taken place since.
+        let before = |change: &&super::verdict::Changed<'_>| change.began.at_ms <= handed.at_ms;
+        let dues: Vec<_> =
+            changes.iter().filter(before).filter_map(|change| Some((change, due_of(change.change)?))).collect();
+        let last = dues.iter().rposition(|(change, _)| change.ended_ms() < handed.at_ms);
+        let possible = &dues[last.unwrap_or(0)..];
+        let Some(earliest) = possible.iter().map(|(_, due_at_ms)| *due_at_ms).min() else { continue };
+        if handed.at_ms >= earliest {
+            continue;
+        }
+        let superseded = dues[..last.unwrap_or(0)].iter().any(|(_, due_at_ms)| *due_at_ms <= handed.at_ms);
+        let (invariant, says) = if superseded {
+            (Invariant::I5, "handed over at a time it was moved away from")
+        } else {
+            (Invariant::I2, "handed over before its due time")
+        };
+        let mut witness: Vec<&Event> = dues[..=last.unwrap_or(0)].iter().map(|(change, _)| change.began).collect();
+        witness.extend(last.and_then(|last| dues[last].0.ended));
+        witness.push(handed);
+        let says = format!("{says}, {} ms early", earliest - handed.at_ms);
+        broken.push(story.broken(invariant, &says, &witness));
+    }
+}

@@ -1,0 +1,234 @@
+//! Puts a history in order by message, runs every check, and says what was found.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::event::{Change, Event, What};
+use super::{attempts, cancelled, conservation, content, duplicates, timing};
+
+/// The numbers of `docs/PROTOCOL.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the protocol tells them")]
+pub enum Invariant {
+    I1,
+    I2,
+    I3,
+    I4,
+    I5,
+    I6,
+    I7,
+    I8,
+    I9,
+    I10,
+    I12,
+    I13,
+    I14,
+}
+
+/// What the checks must know of the topics.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// `retry.max_attempts`.
+    pub attempts_max: u8,
+    /// How long after its end a fault may still explain something: the visibility timeout, the
+    /// longest backoff and the node's start.
+    pub aftermath_ms: i64,
+}
+
+/// One message that is there at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its topic.
+    pub topic: String,
+    /// Its id.
+    pub id: String,
+    /// `scheduled`, `in_flight` or `dead`.
+    pub state: String,
+    /// Digest of its payload.
+    pub payload: u64,
+    /// Reason of a dead letter.
+    pub reason: Option<String>,
+}
+
+/// All that is there at the end.
+#[derive(Clone, Debug, Default)]
+pub struct FinalState {
+    /// One entry for each message in each place it is in.
+    pub left: Vec<Left>,
+    /// Counts of a survey over all topics, if one was made: scheduled, in flight, dead.
+    pub counts: Option<(u64, u64, u64)>,
+}
+
+/// A broken invariant with the few events that show it.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// In a sentence.
+    pub says: String,
+    /// The fewest events of the one message that show it.
+    pub witness: Vec<Event>,
+}
+
+/// What the checks found.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Must be empty.
+    pub violations: Vec<Violation>,
+    /// Duplicates that a fault explains.
+    pub explained: Vec<Violation>,
+    /// Messages looked at.
+    pub messages: usize,
+    /// Hand-overs that were accepted.
+    pub accepted: usize,
+}
+
+impl Verdict {
+    /// Whether nothing is broken.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    /// Fails a test, with the first broken invariants and their witnesses.
+    ///
+    /// # Panics
+    ///
+    /// When something is broken.
+    pub fn assert_good(&self) {
+        assert!(self.is_good(), "{self}");
+    }
+}
+
+/// Violations shown at most.
+const SHOWN_MAX: usize = 5;
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bad, explained) = (self.violations.len(), self.explained.len());
+        writeln!(
+            f,
+            "{} messages, {} accepted, {bad} violations, {explained} explained duplicates",
+            self.messages, self.accepted
+        )?;
+        for violation in self.violations.iter().take(SHOWN_MAX) {
+            writeln!(f, "{:?}: {}", violation.invariant, violation.says)?;
+            for event in &violation.witness {
+                writeln!(f, "    {}", serde_json::to_string(event).expect("events are plain"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A fault from its beginning to its end, with the time in which it still explains something.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub from_ms: i64,
+    pub to_ms: i64,
+}
+
+/// All that happened to one message.
+pub(super) struct Story<'a> {
+    pub topic: &'a str,
+    pub id: &'a str,
+    pub events: Vec<&'a Event>,
+    pub left: Vec<&'a Left>,
+    pub faults: &'a [Fault],
+    pub rules: Rules,
+}
+
+impl Story<'_> {
+    /// Whether a fault touches the time between the two moments.
+    pub fn is_explained(&self, from_ms: i64, to_ms: i64) -> bool {
+        self.faults.iter().any(|fault| fault.from_ms <= to_ms && from_ms <= fault.to_ms)
+    }
+
+    /// A violation of this story, shown by these of its events.
+    pub fn broken(&self, invariant: Invariant, says: &str, witness: &[&Event]) -> Violation {
+        let says = format!("{}/{}: {says}", self.topic, self.id);
+        Violation { invariant, says, witness: witness.iter().map(|event| (*event).clone()).collect() }
+    }
+
+    /// Changes with their answers, in the order of their beginnings; `None`: unanswered.
+    pub fn changes(&self) -> Vec<Changed<'_>> {
+        let mut changes: Vec<Changed<'_>> = Vec::new();
+        for event in &self.events {
+            match &event.what {
+                What::Invoked(change) => changes.push(Changed { change: *change, began: event, ended: None }),
+                What::Answered { .. } | What::Unanswered => {
+                    // A test makes one change of an id after the other.
+                    if let Some(open) = changes.iter_mut().rev().find(|open| open.ended.is_none()) {
+                        open.ended = Some(event);
+                    }
+                }
+                _ => {}
+            }
+        }
+        changes
+    }
+}
+
+/// One change from question to answer.
+#[derive(Clone, Copy)]
+pub(super) struct Changed<'a> {
+    pub change: Change,
+    pub began: &'a Event,
+    pub ended: Option<&'a Event>,
+}
+
+impl Changed<'_> {
+    /// The answer's word; `None`: whether it took place is unknown.
+    pub fn outcome(&self) -> Option<&str> {
+        match &self.ended?.what {
+            What::Answered { outcome } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// When it was over, for all anybody knows.
+    pub fn ended_ms(&self) -> i64 {
+        self.outcome().and(self.ended).map_or(i64::MAX, |event| event.at_ms)
+    }
+}
+
+fn faults_of(history: &[Event], rules: Rules) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (n, event) in history.iter().enumerate() {
+        if let What::FaultBegins(fault) = &event.what {
+            let end = history[n..].iter().find(|later| later.what == What::FaultEnds(*fault));
+            let to_ms = end.map_or(i64::MAX, |end| end.at_ms.saturating_add(rules.aftermath_ms));
+            faults.push(Fault { from_ms: event.at_ms, to_ms });
+        }
+    }
+    faults
+}
+
+/// Judges a history.
+#[must_use]
+pub fn check(history: &[Event], final_state: &FinalState, rules: Rules) -> Verdict {
+    let faults = faults_of(history, rules);
+    let mut stories: BTreeMap<(&str, &str), Story<'_>> = BTreeMap::new();
+    let story = |topic, id| Story { topic, id, events: Vec::new(), left: Vec::new(), faults: &faults, rules };
+    for event in history.iter().filter(|event| !event.id.is_empty()) {
+        let (topic, id) = (event.topic.as_str(), event.id.as_str());
+        stories.entry((topic, id)).or_insert_with(|| story(topic, id)).events.push(event);
+    }
+    for left in &final_state.left {
+        let (topic, id) = (left.topic.as_str(), left.id.as_str());
+        stories.entry((topic, id)).or_insert_with(|| story(topic, id)).left.push(left);
+    }
+    let mut verdict = Verdict { messages: stories.len(), ..Verdict::default() };
+    for story in stories.values() {
+        let broken = &mut verdict.violations;
+        conservation::check(story, broken);
+        timing::check(story, broken);
+        cancelled::check(story, broken);
+        attempts::check(story, broken);
+        content::check(story, &stories, broken);
+        duplicates::check(story, broken, &mut verdict.explained);
+        verdict.accepted += duplicates::accepted(story).len();
+    }
+    conservation::check_counts(final_state, &mut verdict.violations);
+    verdict
+}

@@ -1,1 +1,167 @@
 //! The command line, as a user types it.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use duetime_testkit::servers::Node;
+use serde_json::Value;
+
+mod config;
+mod consuming;
+mod messages;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+
+/// What a command printed and how it ended.
+struct Said {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
+    }
+
+    /// Ended well.
+    #[track_caller]
+    fn done(self) -> Self {
+        assert_eq!(self.status, 0, "{} {}", self.out, self.err);
+        self
+    }
+
+    /// Ended with that status and said each of these.
+    #[track_caller]
+    fn refused(self, status: i32, says: &[&str]) -> Self {
+        assert_eq!(self.status, status, "{} {}", self.out, self.err);
+        for word in says {
+            assert!(self.err.contains(word), "{word:?} is not in: {}", self.err);
+        }
+        self
+    }
+}
+
+fn said(output: Output) -> Said {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
+    let status = output.status.code().expect("it ends by itself");
+    Said { status, out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn command(node: Option<&Node>, args: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
+        command.env_remove(name);
+    }
+    if let Some(node) = node {
+        command.env("DUETIME_NODE", node.url());
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Types a command without a node.
+fn typed(args: &[&str]) -> Said {
+    said(command(None, args).output().expect("the program is there"))
+}
+
+/// Types a command to a node.
+fn to(node: &Node, args: &[&str]) -> Said {
+    said(command(Some(node), args).output().expect("the program is there"))
+}
+
+/// The same with something on standard input.
+fn to_with_input(node: &Node, args: &[&str], input: &str) -> Said {
+    let mut command = command(Some(node), args);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
+    said(child.wait_with_output().expect("it ends"))
+}
+
+async fn node() -> Node {
+    Node::start_embedded(PROGRAM, "").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_three_lines_that_serve_prints_work_as_they_stand() {
+    let mut node = node().await;
+    let printed = node.output();
+    let lines: Vec<&str> = printed.lines().filter(|line| line.starts_with("  curl")).collect();
+    assert_eq!(lines.len(), 3, "{printed}");
+    let wanted = ["\"orders\"", "\"scheduled\"", "\"cancelled\""];
+    for (line, wanted) in lines.iter().zip(wanted) {
+        let output = Command::new("sh").args(["-c", &format!("{} -sS", line.trim())]).output().unwrap();
+        let said = said(output);
+        assert!(said.out.contains(wanted), "{line}: {} {}", said.out, said.err);
+    }
+    assert_eq!(node.sigterm(Duration::from_secs(20)).await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_created_changed_shown_and_deleted() {
+    let node = node().await;
+    let made =
+        to(&node, &["topic", "create", "orders", "--shards", "2", "--max-attempts", "5", "--json"]).done().json();
+    assert_eq!((&made["shard_count"], &made["retry"]["max_attempts"]), (&2.into(), &5.into()));
+    to(&node, &["topic", "create", "orders"]).refused(1, &["there already", "duetime topic set orders"]);
+    let set = to(&node, &["topic", "set", "orders", "--retry-initial", "2s", "--rate-limit", "10", "--json"]).done();
+    let set = set.json();
+    assert_eq!((&set["retry"]["initial"], &set["retry"]["max_attempts"]), (&"2s".into(), &5.into()));
+    to(&node, &["topic", "set", "orders"]).refused(1, &["at least one setting"]);
+    to(&node, &["topic", "set", "nope", "--max-attempts", "3"]).refused(1, &["nope"]);
+    to(&node, &["topic", "set", "orders", "--visibility-timeout", "soon"]).refused(1, &["visibility_timeout"]);
+    to(&node, &["topic", "set", "orders", "--sink", "mq"]).refused(1, &["mq"]);
+    let shown = to(&node, &["topic", "get", "orders"]).done();
+    assert!(shown.out.contains("5 attempts, 2s to 10m"), "{}", shown.out);
+    assert!(to(&node, &["topic", "list"]).done().out.contains("orders"));
+    to(&node, &["enqueue", "orders", "--delay", "1h"]).done();
+    to(&node, &["topic", "delete", "orders"]).refused(1, &["holds 1 messages", "--force"]);
+    to(&node, &["topic", "delete", "orders", "--force"]).done();
+    assert_eq!(to(&node, &["topic", "list", "--json"]).done().json()["topics"], serde_json::json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_nodes_shards_and_status() {
+    let node = node().await;
+    to(&node, &["topic", "create", "orders", "--shards", "3"]).done();
+    let shards = to(&node, &["shards", "get", "orders", "--json"]).done().json();
+    assert_eq!(shards["shards"].as_array().unwrap().len(), 3);
+    assert!(to(&node, &["shards", "get", "orders"]).done().out.contains("SLOT"));
+    to(&node, &["shards", "set", "orders", "8"]).refused(1, &["cannot change", "--shards N"]);
+    let nodes = to(&node, &["nodes", "--json"]).done().json();
+    assert_eq!(nodes["nodes"][0]["mode"], "solo");
+    let status = to(&node, &["status", "--json"]).done().json();
+    assert_eq!((&status["ready"], &status["topics"][0]["name"]), (&true.into(), &"orders".into()));
+    assert!(to(&node, &["status"]).done().out.contains("is able to serve"));
+    to(&node, &["top"]).refused(1, &["duetime status"]);
+}
+
+#[test]
+fn without_a_node_the_error_says_how_to_start_one() {
+    let node = ["--node", "http://127.0.0.1:1"];
+    let said = typed(&[&["status"][..], &node].concat());
+    said.refused(1, &["cannot reach http://127.0.0.1:1", "duetime serve"]);
+    typed(&["status", "--node", "localhost"]).refused(1, &["http://127.0.0.1:3830"]);
+}
+
+#[test]
+fn wrong_use_ends_with_2_and_help_with_0() {
+    for args in [&["topic"][..], &["enqueue"], &["cancel", "orders"], &["reschedule", "orders", "a"], &["nonsense"]] {
+        assert_eq!(typed(args).status, 2, "{args:?}");
+    }
+    typed(&["enqueue", "orders", "--delay", "soon"]).refused(2, &["is not a duration", "30m"]);
+    typed(&["enqueue", "orders", "--delay", "1s", "--at", "5"]).refused(2, &["--at"]);
+    assert!(typed(&["--help"]).done().out.contains("check-config"));
+    assert!(typed(&["--version"]).done().out.starts_with("duetime "));
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let said = typed(&["completions", shell]).done();
+        assert!(said.out.contains("check-config") && said.out.contains("redrive"), "{shell}");
+    }
+    typed(&["completions", "cmd"]).refused(2, &["bash"]);
+}

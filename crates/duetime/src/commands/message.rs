@@ -98,10 +98,6 @@ async fn each<T: Serialize>(
     Ok(all)
 }
 
-fn pairs(rows: Vec<(&str, String)>) -> anyhow::Result<()> {
-    output::table(&["", ""], rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(), "")
-}
-
 /// `duetime get`
 pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
     let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
@@ -121,7 +117,7 @@ pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
             rows.push(("died", output::moment(death.at)));
             rows.push(("reason", death.reason.clone()));
         }
-        pairs(rows)
+        output::pairs(rows)
     })
     .await
 }
@@ -131,7 +127,7 @@ pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
     let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
     let ask = async |id: &str| client.explain(&args.topic, id).await;
     each(&ids, args.connection.json, ask, |found| {
-        pairs(vec![
+        output::pairs(vec![
             ("id", found.id.clone()),
             ("next", found.next.clone()),
             ("state", found.state.clone()),

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Read as _, Write as _};
 
 use anyhow::{Context as _, ensure};
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use duetime_core::{Clock as _, Timestamp, units};
 use serde::Serialize;
@@ -41,10 +41,26 @@ pub fn table(head: &[&str], rows: Vec<Vec<String>>, none: &str) -> anyhow::Resul
     if rows.is_empty() {
         return line(none);
     }
+    let mut table = plain(rows);
+    table.set_header(head.iter().map(|name| name.to_uppercase()));
+    line(&trimmed(&table))
+}
+
+/// Writes names and values.
+pub fn pairs(rows: Vec<(&str, String)>) -> anyhow::Result<()> {
+    line(&trimmed(&plain(rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect())))
+}
+
+fn plain(rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(head);
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.add_rows(rows);
-    line(&table.to_string())
+    table
+}
+
+/// Without the blanks that fill up the last column.
+fn trimmed(table: &Table) -> String {
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 /// `30m from now`, `5s ago`.

@@ -231,7 +231,7 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
         .rate_limit
         .map_or_else(|| "none".to_owned(), |limit| format!("{} a second, {} at once", limit.per_second, limit.burst));
     let delivery = serde_json::to_value(topic.delivery)?.as_str().unwrap_or_default().to_owned();
-    let rows = [
+    output::pairs(vec![
         ("topic", topic.name.clone()),
         ("shards", topic.shard_count.to_string()),
         ("sink", sink),
@@ -255,7 +255,5 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
         ("due", topic.due.to_string()),
         ("in flight", topic.in_flight.to_string()),
         ("dead", topic.dead.to_string()),
-    ];
-    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    output::table(&["", ""], rows, "")
+    ])
 }

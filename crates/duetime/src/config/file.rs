@@ -73,17 +73,26 @@ impl Source<'_> {
             return Origin::Flag(overlay.flag);
         }
         let Some(root) = &self.spans else { return Origin::Whole };
-        let (mut table, mut found) = (Some(root), None);
-        for key in path {
-            let entry = table.and_then(|table| table.iter().find(|(name, _)| name.get_ref().as_ref() == key.as_str()));
-            let Some((name, value)) = entry else { break };
-            found = Some(name.span().start);
-            table = match value.get_ref() {
-                DeValue::Table(table) => Some(table),
+        let mut keys = path.iter();
+        let first = keys.next().and_then(|key| root.iter().find(|(name, _)| name.get_ref().as_ref() == key.as_str()));
+        let Some((name, mut at)) = first else { return Origin::Whole };
+        let mut found = name.span().start;
+        for key in keys {
+            let step = match at.get_ref() {
+                DeValue::Table(table) => table.iter().find(|(name, _)| name.get_ref().as_ref() == key.as_str()),
+                DeValue::Array(items) => {
+                    let item = key.parse().ok().and_then(|place: usize| items.get(place));
+                    if let Some(item) = item {
+                        (found, at) = (item.span().start, item);
+                    }
+                    continue;
+                }
                 _ => None,
             };
+            let Some((name, value)) = step else { break };
+            (found, at) = (name.span().start, value);
         }
-        found.map_or(Origin::Whole, |offset| Origin::Line(self.file.clone(), self.line(offset)))
+        Origin::Line(self.file.clone(), self.line(found))
     }
 
     fn complain(&self, section: &[&str], faults: Vec<Fault>, complaints: &mut Vec<Complaint>) {

@@ -1,0 +1,144 @@
+//! The configuration file and its refusals, and what keeps a node from starting.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{PROGRAM, Said, node, said, typed};
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn write(&self, text: &str) -> PathBuf {
+        let file = self.0.path().join("duetime.toml");
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    fn check(&self, text: &str) -> Said {
+        typed(&["check-config", self.write(text).to_str().unwrap()])
+    }
+
+    fn serve(&self, args: &[&str]) -> Said {
+        let mut command = Command::new(PROGRAM);
+        said(command.current_dir(self.0.path()).arg("serve").args(args).output().unwrap())
+    }
+}
+
+#[test]
+fn all_that_is_wrong_with_a_file_is_said_at_once_with_key_and_line() {
+    let text = "\
+[node]
+lisen = \"127.0.0.1:0\"
+shutdown_grace = \"soon\"
+
+[stor]
+
+[sinks.audit]
+type = \"log\"
+count_olny = true
+
+[topics.orders]
+visibility_timout = \"3s\"
+retry = { max_attempts = \"five\" }
+";
+    Folder::new().check(text).refused(
+        1,
+        &[
+            "duetime.toml:2: node.lisen: unknown key \"lisen\", did you mean \"listen\"?",
+            "duetime.toml:3: node.shutdown_grace: \"soon\" is not a duration; write",
+            "duetime.toml:5: unknown key \"stor\", did you mean \"store\"?",
+            "duetime.toml:9: sinks.audit.count_olny: unknown key \"count_olny\", did you mean \"count_only\"?",
+            "duetime.toml:12: topics.orders.visibility_timout: unknown key",
+            "duetime.toml:13: topics.orders.retry.max_attempts: ",
+        ],
+    );
+    Folder::new().check("[node\n").refused(1, &["duetime.toml:1"]);
+    typed(&["check-config", "/does/not/exist.toml"]).refused(1, &["/does/not/exist.toml"]);
+}
+
+#[test]
+fn the_example_and_a_good_file_are_accepted() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../duetime.example.toml");
+    let said = typed(&["check-config", example]).done();
+    assert!(said.out.contains("sink audit: answers"), "{}", said.out);
+}
+
+#[test]
+fn what_is_not_in_this_version_is_said_clearly() {
+    for (text, says) in [
+        ("[store]\nurl = \"redis-cluster://a:1,b:2\"", "redis-cluster:// is not in this version"),
+        ("[store]\nurl = \"redis-sentinel://a:1/m\"", "redis-sentinel:// is not in this version"),
+        ("[store]\nurl = \"mysql://x\"", "embedded:PATH"),
+        ("[store]\ndurability = \"replicas:1\"", "not in this version"),
+        ("[ownership]\nmode = \"etcd\"", "\"etcd\" is not in this version"),
+        ("[ownership]\nmode = \"etdc\"", "expected one of \"solo\", \"round-robin\", \"etcd\""),
+        ("[topics.t]\nsink = { name = \"mq\" }", "no [sinks.mq] is configured"),
+        ("[topics.\"a b\"]", "topic name"),
+        ("[node]\nlisten = \"here\"", "127.0.0.1:3830"),
+    ] {
+        Folder::new().check(text).refused(1, &[says]);
+    }
+}
+
+#[test]
+fn without_tokens_only_a_loopback_address_is_listened_on() {
+    let folder = Folder::new();
+    folder.serve(&["--listen", "0.0.0.0:0"]).refused(1, &["--listen", "[[auth.tokens]]", "127.0.0.1"]);
+}
+
+#[test]
+fn no_secret_is_ever_printed() {
+    let folder = Folder::new();
+    let text = "\
+[store]
+url = \"redis://user:canary-password@127.0.0.1:1/0\"
+retry_for = \"10ms\"
+[[auth.tokens]]
+name = \"shop\"
+secret = \"canary-token-of-16-bytes\"
+scopes = [\"produce\"]
+";
+    let said = folder.check(text).refused(1, &["redis://127.0.0.1:1/0"]);
+    assert!(!said.err.contains("canary") && !said.out.contains("canary"), "{} {}", said.out, said.err);
+    let said = folder.check(&text.replace("scopes", "scoops")).refused(1, &["scopes"]);
+    assert!(!said.err.contains("canary"), "{}", said.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_cannot_start_says_what_to_do() {
+    let (node, folder) = (node().await, Folder::new());
+    let address = node.url().replace("http://", "");
+    folder.serve(&["--listen", &address]).refused(1, &["in use already", "--listen"]);
+    let store = format!("embedded:{}", node.folder().join("data").display());
+    folder.serve(&["--listen", "127.0.0.1:0", "--store", &store]).refused(1, &["opening the store"]);
+    folder.serve(&["--listen", "127.0.0.1:0", "--store", "nonsense"]).refused(1, &["--store", "embedded:PATH"]);
+    folder.serve(&["--ownership", "etcd"]).refused(1, &["--ownership", "not in this version"]);
+    folder.serve(&["--ownership", "many"]).refused(2, &["round-robin"]);
+    folder.serve(&["--shutdown-grace", "soon"]).refused(1, &["--shutdown-grace", "is not a duration"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configured_topics_are_there_at_the_first_start_and_left_alone_later() {
+    let config = "[sinks.audit]\ntype = \"log\"\n[topics.orders]\nshards = 2\nsink = { name = \"audit\" }\n";
+    let mut node = duetime_testkit::servers::Node::start_embedded(PROGRAM, config).await;
+    let topic = super::to(&node, &["topic", "get", "orders", "--json"]).done().json();
+    assert_eq!((&topic["shard_count"], &topic["sink"]["name"]), (&2.into(), &"audit".into()));
+    super::to(&node, &["topic", "set", "orders", "--max-attempts", "3"]).done();
+    node.sigterm(std::time::Duration::from_secs(20)).await;
+    node.start_again().await;
+    let topic = super::to(&node, &["topic", "get", "orders", "--json"]).done().json();
+    assert_eq!(topic["retry"]["max_attempts"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_tokens_a_caller_without_one_is_told_how_to_give_it() {
+    let config = "[[auth.tokens]]\nname = \"all\"\nsecret = \"0123456789abcdef\"\nscopes = [\"admin\"]\n";
+    let node = duetime_testkit::servers::Node::start_embedded(PROGRAM, config).await;
+    super::to(&node, &["topic", "list"]).refused(1, &["--token", "DUETIME_TOKEN"]);
+    super::to(&node, &["topic", "list", "--token", "0123456789abcdef"]).done();
+    assert!(node.output().contains("Bearer $DUETIME_TOKEN"));
+}

@@ -1,0 +1,63 @@
+//! A consumer at the command line: claim, settle, dead letters.
+
+use super::{node, to, to_with_input};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_is_claimed_and_settled_by_its_receipt() {
+    let node = node().await;
+    to(&node, &["topic", "create", "t"]).done();
+    assert!(to(&node, &["claim", "t"]).done().out.contains("nothing is due"));
+    for id in ["a", "b", "c"] {
+        to(&node, &["enqueue", "t", "--id", id, "--payload", "pay"]).done();
+    }
+    let mut receipts = Vec::new();
+    while receipts.len() < 3 {
+        let claimed = to(&node, &["claim", "t", "--max", "10", "--wait", "10s", "--json"]).done().json();
+        for message in claimed["messages"].as_array().unwrap() {
+            assert_eq!((&message["payload"], &message["attempt"]), (&"pay".into(), &1.into()));
+            receipts.push(message["receipt"].as_str().unwrap().to_owned());
+        }
+    }
+    let extended = to(&node, &["extend", "t", &receipts[0], "--visibility-timeout", "1m", "--json"]).done().json();
+    let fresh = extended["results"][0]["receipt"].as_str().unwrap();
+    to_with_input(&node, &["ack", "t", "-"], &format!("{fresh}\n")).done();
+    let said = to(&node, &["ack", "t", &receipts[0]]);
+    assert!(said.status == 1 && said.out.contains("expired"), "{}", said.out);
+    to(&node, &["nack", "t", &receipts[1], "--delay", "1h"]).done();
+    to(&node, &["ack", "t", &receipts[2]]).done();
+    to(&node, &["ack", "t", "rubbish"]).refused(1, &["rubbish"]);
+    let counts = to(&node, &["topic", "get", "t", "--json"]).done().json();
+    assert_eq!((&counts["scheduled"], &counts["in_flight"]), (&1.into(), &0.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_listed_redriven_and_purged() {
+    let node = node().await;
+    to(&node, &["topic", "create", "t", "--max-attempts", "1"]).done();
+    assert!(to(&node, &["dead", "list", "t"]).done().out.contains("no dead letters"));
+    let die = |count: usize| {
+        let mut died = 0;
+        while died < count {
+            let claimed = to(&node, &["claim", "t", "--max", "10", "--wait", "10s", "--json"]).done().json();
+            for message in claimed["messages"].as_array().unwrap() {
+                to(&node, &["nack", "t", message["receipt"].as_str().unwrap()]).done();
+                died += 1;
+            }
+        }
+    };
+    for id in ["a", "b", "c"] {
+        to(&node, &["enqueue", "t", "--id", id]).done();
+    }
+    die(3);
+    let list = to(&node, &["dead", "list", "t", "--json"]).done().json();
+    assert_eq!(list["messages"].as_array().unwrap().len(), 3);
+    let list = to(&node, &["dead", "list", "t", "--limit", "1"]).done();
+    assert!(list.out.contains("ATTEMPTS") && list.out.contains("there are more"), "{}", list.out);
+    to(&node, &["dead", "redrive", "t", "a"]).done();
+    let said = to(&node, &["dead", "purge", "t", "a", "b"]);
+    assert!(said.status == 1 && said.out.contains("a unknown") && said.out.contains("b purged"), "{}", said.out);
+    assert_eq!(to(&node, &["dead", "redrive", "t", "--all", "--json"]).done().json()["done"], 1);
+    die(2);
+    assert!(to(&node, &["dead", "purge", "t", "--all"]).done().out.contains("2 purged"));
+    assert_eq!(to(&node, &["dead", "purge", "t"]).status, 2);
+}

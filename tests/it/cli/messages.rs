@@ -1,0 +1,63 @@
+//! Messages from the command line: scheduled, looked at, moved, cancelled.
+
+use super::{node, to, to_with_input};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
+    let node = node().await;
+    to(&node, &["topic", "create", "orders"]).done();
+    let args = ["enqueue", "orders", "--id", "o 1/ä", "--delay", "1h", "--payload", "close", "--header", "k=v"];
+    assert!(to(&node, &args).done().out.contains("scheduled, due"));
+    to(&node, &args).refused(1, &["there already", "--replace"]);
+    let again = to(&node, &[&args[..], &["--replace", "--json"]].concat()).done().json();
+    assert_eq!(again["outcome"], "replaced");
+    let got = to(&node, &["get", "orders", "o 1/ä", "--json"]).done().json();
+    assert_eq!((&got["payload"], &got["headers"]["k"]), (&"close".into(), &"v".into()));
+    assert!(to(&node, &["get", "orders", "o 1/ä"]).done().out.contains("k: v"));
+    to(&node, &["get", "orders", "nope"]).refused(1, &["nope"]);
+    assert!(to(&node, &["explain", "orders", "o 1/ä"]).done().out.contains("Due at"));
+    let explained = to(&node, &["explain", "orders", "o 1/ä", "--json"]).done().json();
+    assert!(explained["key"].as_str().unwrap().contains("orders"));
+    let moved = to(&node, &["reschedule", "orders", "o 1/ä", "--at", "2030-01-31T12:00:00Z", "--json"]).done().json();
+    assert_eq!(moved["due_at"], 1_896_091_200_000_i64);
+    assert_eq!(to(&node, &["reschedule", "orders", "nope", "--delay", "1s"]).status, 1);
+    let cancelled = to(&node, &["cancel", "orders", "o 1/ä", "nope", "--json"]);
+    assert_eq!(cancelled.status, 1, "one of them was not there");
+    assert_eq!(cancelled.json()["results"][0]["outcome"], "cancelled");
+    assert_eq!(cancelled.json()["results"][1]["outcome"], "unknown");
+    to(&node, &["enqueue", "nope", "--delay", "1s"]).refused(1, &["nope"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payloads_come_from_text_files_and_standard_input() {
+    let node = node().await;
+    to(&node, &["topic", "create", "t"]).done();
+    let file = node.folder().join("payload");
+    std::fs::write(&file, [0xff, 0x00]).unwrap();
+    to(&node, &["enqueue", "t", "--id", "f", "--delay", "1h", "--payload", &format!("@{}", file.display())]).done();
+    assert_eq!(to(&node, &["get", "t", "f", "--json"]).done().json()["payload_base64"], "/wA=");
+    to_with_input(&node, &["enqueue", "t", "--id", "i", "--delay", "1h", "--payload", "-"], "from input").done();
+    assert_eq!(to(&node, &["get", "t", "i", "--json"]).done().json()["payload"], "from input");
+    to(&node, &["enqueue", "t", "--payload", "@/does/not/exist"]).refused(1, &["/does/not/exist"]);
+    to_with_input(&node, &["cancel", "t", "-"], "f\ni\n").done();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_messages_is_streamed_and_its_bad_lines_are_named() {
+    let node = node().await;
+    to(&node, &["topic", "create", "t"]).done();
+    let lines: String =
+        (0..20_000).map(|n| format!("{{\"id\":\"m{n}\",\"delay\":\"1h\",\"payload\":\"p\"}}\n")).collect();
+    let file = node.folder().join("messages.ndjson");
+    std::fs::write(&file, &lines).unwrap();
+    let args = ["enqueue", "t", "--ndjson", file.to_str().unwrap(), "--json"];
+    let tally = to(&node, &args).done().json();
+    assert_eq!((&tally["scheduled"], &tally["refused"]), (&20_000.into(), &0.into()));
+    let tally = to(&node, &args).done().json();
+    assert_eq!((&tally["scheduled"], &tally["duplicate"]), (&0.into(), &20_000.into()));
+    let bad = "{\"id\":\"good\",\"delay\":\"1h\"}\n{\"id\":\"bad\",\"dely\":1}\nno json\n";
+    let said = to_with_input(&node, &["enqueue", "t", "--ndjson", "-"], bad);
+    let said = said.refused(1, &["line 2", "did you mean \"delay\"", "line 3"]);
+    assert!(said.out.contains("1 scheduled, 0 replaced, 0 duplicate, 2 refused"), "{}", said.out);
+    to(&node, &["enqueue", "nope", "--ndjson", "-"]).refused(1, &["nope"]);
+}

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use duetime_core::{Clock, ShardCount, Store, TopicConfig, TopicName, TopicRecord};
 use duetime_metrics::Meters;
+use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::{MemStore, WallClock};
@@ -85,11 +86,13 @@ fn cases() -> u32 {
 #[test]
 fn the_model_redis_and_the_embedded_store_answer_alike() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let (server, stores) = runtime.block_on(async {
         let server = RedisServer::start().await;
         let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
         let redis = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-        let stores: Stores = vec![("model", MemStore::new()), ("redis", redis)];
+        let embedded = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap();
+        let stores: Stores = vec![("model", MemStore::new()), ("redis", redis), ("embedded", embedded)];
         (server, stores)
     });
     let config = Config { cases: cases(), failure_persistence: None, max_shrink_iters: 400, ..Config::default() };

@@ -101,7 +101,8 @@ fn take() -> impl Strategy<Value = Take> {
     let delivery = prop_oneof![6 => Just(DeliveryMode::AtLeastOnce), 1 => Just(DeliveryMode::AtMostOnce)];
     (1usize..8, visibility, 1u8..4, initial, delivery).prop_map(
         |(limit, visibility, max_attempts, initial, delivery)| Take {
-            limit,
+            // Messages of one claim run out as equals, and the order of equals is nobody's promise.
+            limit: if visibility == INSTANT { 1 } else { limit },
             visibility,
             max_attempts,
             initial,
@@ -110,7 +111,7 @@ fn take() -> impl Strategy<Value = Take> {
     )
 }
 
-/// At most one of a batch becomes visible at the present moment: the order of equals is nobody's promise.
+/// At most one of a batch becomes visible at the present moment, for the same reason.
 fn settlements() -> impl Strategy<Value = Vec<(usize, Settlement)>> {
     let later = prop_oneof![
         3 => Just(Settlement::Ack),

@@ -84,3 +84,54 @@ impl MemStore {
         Ok(answer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::store::ClaimRequest;
+    use duetime_core::{DeliveryMode, LeaseClass, MessageState, RetryPolicy, Store as _, TopicConfig, TopicRecord};
+
+    use super::*;
+    use crate::ManualClock;
+    use crate::conformance::store::message_due;
+
+    const START: Timestamp = Timestamp::from_millis(1_000_000);
+
+    async fn with_one_due() -> (Arc<MemStore>, Shard, MessageId, ClaimRequest) {
+        let store = MemStore::new();
+        let record = TopicRecord::new("t".parse().unwrap(), TopicConfig::default(), 1, "rid".to_owned(), START);
+        store.put_topic(&record, None).await.unwrap();
+        let shard = record.routing.shard(&record.name, 0);
+        let message = message_due("a", duetime_core::Due::At(START));
+        store.enqueue(&shard, START, std::slice::from_ref(&message)).await.unwrap();
+        let request = ClaimRequest {
+            request: 1,
+            limit: 10,
+            visibility: std::time::Duration::from_secs(30),
+            class: LeaseClass::TOPIC,
+            retry: RetryPolicy::default(),
+            delivery: DeliveryMode::AtLeastOnce,
+        };
+        (store, shard, message.id, request)
+    }
+
+    #[tokio::test]
+    async fn a_message_that_lost_its_body_is_a_dead_letter_and_not_dropped() {
+        let (store, shard, id, request) = with_one_due().await;
+        store.lose_body(&shard, &id);
+        let claim = store.claim(&shard, START, &request).await.unwrap();
+        assert_eq!((claim.messages.len(), claim.buried), (0, 1));
+        let found = store.get(&shard, &[id]).await.unwrap().remove(0).unwrap();
+        assert_eq!(found.state, MessageState::Dead);
+        assert!(found.death.unwrap().reason.contains("body"));
+    }
+
+    #[tokio::test]
+    async fn a_store_with_a_clock_of_its_own_refuses_a_caller_more_than_two_seconds_apart() {
+        let (store, shard, _, request) = with_one_due().await;
+        for (own_ms, taken) in [(2001, None), (-2001, None), (-1, Some(0)), (2000, Some(1))] {
+            store.set_clock(Some(ManualClock::at(Timestamp::from_millis(START.as_millis() + own_ms))));
+            let claim = store.claim(&shard, START, &request).await;
+            assert_eq!(claim.ok().map(|claim| claim.messages.len()), taken, "{own_ms} ms apart");
+        }
+    }
+}

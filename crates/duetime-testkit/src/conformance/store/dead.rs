@@ -55,6 +55,7 @@ pub async fn dead_letters_are_read_in_pages_each_once_oldest_first(factory: &dyn
                 break;
             }
             assert!(!page.messages.is_empty(), "a page with another behind it is not empty");
+            assert!(seen.len() <= names.len(), "a letter comes again in pages of {limit}: {seen:?}");
         }
         assert_eq!(seen, ["m9", "m3", "m5", "m1", "m7", "m0", "m2", "m4", "m6", "m8"], "in pages of {limit}");
     }

@@ -18,6 +18,9 @@ pub mod suspect;
 pub mod topics;
 mod world;
 
+#[cfg(test)]
+pub(crate) use world::message as message_due;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

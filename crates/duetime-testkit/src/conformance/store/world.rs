@@ -70,7 +70,7 @@ pub(super) fn fresh_record(now: Timestamp) -> TopicRecord {
 }
 
 /// A message with a payload of its own, refused if the id lives.
-pub(super) fn message(text: &str, due: Due) -> Enqueue {
+pub(crate) fn message(text: &str, due: Due) -> Enqueue {
     Enqueue {
         id: id(text),
         due,

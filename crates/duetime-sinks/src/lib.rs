@@ -7,10 +7,15 @@
 pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(any(feature = "rabbitmq"))]
+pub mod link;
 pub mod log;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 pub mod registry;
 pub mod secret;
 pub mod settings;
+pub mod template;
 
 pub use registry::{SinkConfig, SinkRegistry};
 pub use secret::{Secret, TargetUrl};

@@ -14,6 +14,8 @@ use serde_json::{Map, Value};
 #[cfg(feature = "http")]
 use crate::http::{HttpConfig, HttpTarget};
 use crate::log::{LogConfig, LogTarget};
+#[cfg(feature = "rabbitmq")]
+use crate::rabbitmq::{RabbitMqConfig, RabbitMqTarget};
 use crate::settings::{listed, nearest};
 
 /// One `[sinks.NAME]` of the configuration file.
@@ -26,6 +28,10 @@ pub enum SinkConfig {
     /// A webhook.
     #[cfg(feature = "http")]
     Http(Box<HttpConfig>),
+    /// A RabbitMQ broker.
+    #[cfg(feature = "rabbitmq")]
+    #[serde(rename = "rabbitmq")]
+    RabbitMq(Box<RabbitMqConfig>),
 }
 
 /// A named sink: its configuration and its connection.
@@ -87,6 +93,8 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         SinkConfig::Log(config) => Arc::new(LogTarget::new(config.clone())),
         #[cfg(feature = "http")]
         SinkConfig::Http(config) => Arc::new(HttpTarget::new(config, clock.clone())?),
+        #[cfg(feature = "rabbitmq")]
+        SinkConfig::RabbitMq(config) => Arc::new(RabbitMqTarget::new(config, clock.clone())?),
     })
 }
 

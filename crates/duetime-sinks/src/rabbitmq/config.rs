@@ -1,0 +1,113 @@
+//! The settings of a RabbitMQ broker: in the configuration file, and per topic.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::secret::TargetUrl;
+
+/// The type as in the configuration.
+pub const KIND: &str = "rabbitmq";
+
+/// `type = "rabbitmq"`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RabbitMqConfig {
+    /// The broker: `amqp://user:password@host:5672/vhost`, `amqps://` for TLS. Required.
+    ///
+    /// Without a path the vhost is `/`; a vhost `orders` is written `/orders`.
+    pub url: TargetUrl,
+    /// Longest wait for the confirms of a batch. Default `10s`.
+    ///
+    /// Keep it below half the topic's `visibility_timeout`.
+    #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
+    pub timeout: Duration,
+    /// Longest time to connect and log in. Default `5s`.
+    #[serde(with = "duetime_core::units::duration", default = "five_seconds")]
+    pub connect_timeout: Duration,
+    /// Channels per topic, each with one batch in flight, 1 to 256. Default 8.
+    #[serde(default = "eight")]
+    pub channels: usize,
+    /// Most messages in one batch, 1 to 256. Default 128.
+    #[serde(default = "batch")]
+    pub batch: usize,
+    /// A PEM file of an authority that is trusted besides the public ones. Default none.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+}
+
+const fn ten_seconds() -> Duration {
+    Duration::from_secs(10)
+}
+
+const fn five_seconds() -> Duration {
+    Duration::from_secs(5)
+}
+
+const fn eight() -> usize {
+    8
+}
+
+const fn batch() -> usize {
+    128
+}
+
+impl RabbitMqConfig {
+    /// Refuses values that make no sense.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the field and the fix.
+    pub fn check(&self) -> Result<(), String> {
+        if !(Duration::from_millis(10)..=Duration::from_secs(300)).contains(&self.timeout) {
+            return Err("timeout must be 10ms to 5m".to_owned());
+        }
+        if self.connect_timeout.is_zero() {
+            return Err("connect_timeout must be above 0".to_owned());
+        }
+        if !(1..=256).contains(&self.channels) {
+            return Err("channels must be 1 to 256".to_owned());
+        }
+        if !(1..=256).contains(&self.batch) {
+            return Err("batch must be 1 to 256".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What a topic may set.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RabbitMqSettings {
+    /// The exchange, which must exist. Default: the nameless one, which routes to the queue that is
+    /// called as the routing key.
+    pub exchange: String,
+    /// The routing key, a template over `{topic}`, `{id}` and `{header.NAME}`. Default `{topic}`.
+    pub routing_key: String,
+    /// A message that no queue takes comes back and is tried again. Default `true`; `false` lets the
+    /// broker drop it.
+    pub mandatory: bool,
+    /// Kept by the broker over its restart. Default `true`.
+    pub persistent: bool,
+    /// `content_type` of messages that bring no header of that name. Default
+    /// `application/octet-stream`.
+    pub content_type: String,
+}
+
+impl Default for RabbitMqSettings {
+    fn default() -> Self {
+        Self {
+            exchange: String::new(),
+            routing_key: "{topic}".to_owned(),
+            mandatory: true,
+            persistent: true,
+            content_type: "application/octet-stream".to_owned(),
+        }
+    }
+}
+
+impl RabbitMqSettings {
+    /// The names of the settings.
+    pub const KNOWN: &[&str] = &["exchange", "routing_key", "mandatory", "persistent", "content_type"];
+}

@@ -1,0 +1,85 @@
+//! The shared connection to a broker, and its channels.
+//!
+//! A channel serves one batch at a time: a returned message names no confirm, so only a batch that
+//! has its channel for itself knows which of its messages came back.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use lapin::options::ConfirmSelectOptions;
+use lapin::tcp::OwnedTLSConfig;
+use lapin::uri::AMQPUri;
+use lapin::{Channel, ConnectionProperties, DefaultConnectionBuilder, Event};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+/// A peer that is silent for about twice this is given up. Seconds.
+const HEARTBEAT_S: u16 = 10;
+
+/// See the module.
+pub(super) struct Connection {
+    inner: lapin::Connection,
+    idle: Mutex<Vec<Channel>>,
+    blocked: Arc<Mutex<Option<String>>>,
+    watcher: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.watcher.abort();
+    }
+}
+
+impl Connection {
+    /// Connects and logs in.
+    pub(super) async fn open(uri: &AMQPUri, tls: &OwnedTLSConfig) -> lapin::Result<Self> {
+        let mut uri = uri.clone();
+        uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
+        let properties = ConnectionProperties::default().with_connection_name("duetime".into());
+        let builder = DefaultConnectionBuilder::new()?.with_uri(uri).with_properties(properties);
+        let inner = builder.with_tls_config(tls.clone()).connect().await?;
+        let blocked = Arc::new(Mutex::new(None));
+        let mut events = Box::pin(inner.events_listener());
+        let watched = blocked.clone();
+        let watcher = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                match event {
+                    Event::ConnectionBlocked(reason) => *watched.lock() = Some(reason),
+                    Event::ConnectionUnblocked => *watched.lock() = None,
+                    _ => {}
+                }
+            }
+        });
+        Ok(Self { inner, idle: Mutex::default(), blocked, watcher })
+    }
+
+    /// Why the broker takes nothing at the moment, if so.
+    pub(super) fn blocked(&self) -> Option<String> {
+        self.blocked.lock().clone()
+    }
+
+    /// Whether it can still be used.
+    pub(super) fn is_open(&self) -> bool {
+        self.inner.status().connected()
+    }
+
+    /// A channel with confirms that nobody else uses.
+    pub(super) async fn channel(&self) -> lapin::Result<Channel> {
+        loop {
+            let kept = self.idle.lock().pop();
+            match kept {
+                Some(channel) if channel.status().connected() => return Ok(channel),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let channel = self.inner.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(channel)
+    }
+
+    /// Keeps a channel whose messages all have their confirms. Any other one is dropped instead.
+    pub(super) fn keep(&self, channel: Channel) {
+        self.idle.lock().push(channel);
+    }
+}

@@ -1,0 +1,227 @@
+//! One broker: verdicts from what it said of each message.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
+use lapin::options::ExchangeDeclareOptions;
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
+use lapin::tcp::OwnedTLSConfig;
+use lapin::types::FieldTable;
+use lapin::uri::AMQPUri;
+use lapin::{ErrorKind, ExchangeKind};
+use serde_json::{Map, Value};
+
+use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
+use super::connection::Connection;
+use super::publish::{Outcome, Route, publish};
+use crate::link::Link;
+use crate::registry::Target;
+use crate::secret::Scrubber;
+use crate::settings;
+
+/// Longest text of what the broker or the network said.
+const SAID_BYTES: usize = 300;
+
+/// A named sink of this type.
+pub(crate) struct RabbitMqTarget {
+    config: RabbitMqConfig,
+    uri: AMQPUri,
+    tls: OwnedTLSConfig,
+    link: Link<Connection>,
+    scrubber: Scrubber,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for RabbitMqTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RabbitMqTarget").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What an error says of the messages it met.
+enum Met {
+    /// One of them is not acceptable to the broker, but which?
+    OneOfThem(String),
+    /// The target as a whole cannot be used.
+    Target(String),
+}
+
+impl RabbitMqTarget {
+    /// Checks the configuration; opens no connection.
+    pub(crate) fn new(config: &RabbitMqConfig, clock: Arc<dyn Clock>) -> Result<Self, String> {
+        config.check()?;
+        let uri = config.url.expose().parse::<AMQPUri>().map_err(|_| {
+            format!("url {} is refused; write it as \"amqp://user:password@host:5672/vhost\"", config.url)
+        })?;
+        let cert_chain = match &config.ca_file {
+            Some(file) => {
+                Some(std::fs::read_to_string(file).map_err(|error| format!("ca_file {}: {error}", file.display()))?)
+            }
+            None => None,
+        };
+        let scrubber = Scrubber::new(config.url.secrets());
+        let tls = OwnedTLSConfig { identity: None, cert_chain };
+        Ok(Self { config: config.clone(), uri, tls, link: Link::default(), scrubber, clock })
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>, String> {
+        let connect = async || {
+            let place = &self.config.url;
+            match tokio::time::timeout(self.config.connect_timeout, Connection::open(&self.uri, &self.tls)).await {
+                Ok(Ok(connection)) => Ok(connection),
+                Ok(Err(error)) => Err(format!("could not connect to {place}: {}", self.said(&error))),
+                Err(_) => Err(format!("could not connect to {place} in time")),
+            }
+        };
+        let connection = self.link.get(connect).await?;
+        if connection.is_open() {
+            return Ok(connection);
+        }
+        self.link.give_up(&connection).await;
+        self.link.get(connect).await
+    }
+
+    fn said(&self, error: &lapin::Error) -> String {
+        self.scrubber.clean(&error.to_string(), SAID_BYTES)
+    }
+
+    fn met(&self, error: &lapin::Error) -> Met {
+        let said = self.said(error);
+        match error.kind() {
+            ErrorKind::SerialisationError(_) => Met::OneOfThem(said),
+            ErrorKind::ProtocolError(error) => match error.kind() {
+                AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED | AMQPSoftError::CONTENTTOOLARGE) => {
+                    Met::OneOfThem(said)
+                }
+                AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
+                    Met::Target(format!("{said}; declare the exchange, or mend `exchange` of the topic"))
+                }
+                AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
+                    Met::Target(format!("{said}; give the user the right to write there"))
+                }
+                _ => Met::Target(said),
+            },
+            _ => Met::Target(format!("lost the connection to {}: {said}", self.config.url)),
+        }
+    }
+
+    /// Publishes `messages` on a channel of their own. `Err`: nothing is known of any of them.
+    async fn attempt(&self, route: &Route, messages: &[&Delivery]) -> Result<Vec<Outcome>, String> {
+        let connection = self.connection().await?;
+        if let Some(why) = connection.blocked() {
+            return Err(format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, SAID_BYTES)));
+        }
+        let now = self.clock.now();
+        let prepared = messages.iter().map(|message| route.prepare(message, now)).collect();
+        let all = async {
+            let channel = connection.channel().await?;
+            let outcomes = publish(&channel, route, messages, prepared).await;
+            if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
+                connection.keep(channel);
+            }
+            Ok(outcomes)
+        };
+        match tokio::time::timeout(self.config.timeout, all).await {
+            Ok(Ok(outcomes)) => Ok(outcomes),
+            Ok(Err(error)) => {
+                self.link.give_up(&connection).await;
+                Err(self.said(&error))
+            }
+            Err(_) => {
+                // Half-open or blocked: a blocked connection is kept, it will tell when it is free.
+                if let Some(why) = connection.blocked() {
+                    return Err(format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, SAID_BYTES)));
+                }
+                self.link.give_up(&connection).await;
+                Err(format!("the broker did not confirm within {} ms", self.config.timeout.as_millis()))
+            }
+        }
+    }
+
+    async fn deliver(&self, route: &Route, messages: &[&Delivery]) -> Vec<Verdict> {
+        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None };
+        let outcomes = match self.attempt(route, messages).await {
+            Ok(outcomes) => outcomes,
+            Err(reason) => return vec![unavailable(reason); messages.len()],
+        };
+        let mut verdicts = Vec::with_capacity(messages.len());
+        for (message, outcome) in messages.iter().zip(outcomes) {
+            verdicts.push(match outcome {
+                Outcome::Confirmed => Verdict::Accepted,
+                Outcome::Refused => {
+                    Verdict::Retry { reason: "the broker refused it, its queue may be full".to_owned(), after: None }
+                }
+                Outcome::Returned(reason) => Verdict::Retry { reason, after: None },
+                Outcome::Unfit(reason) => Verdict::Rejected { reason },
+                Outcome::Failed(error) => match self.met(&error) {
+                    Met::Target(reason) => unavailable(reason),
+                    Met::OneOfThem(reason) if messages.len() == 1 => Verdict::Rejected { reason },
+                    // The broker closed the channel over one of them; alone, each speaks for itself.
+                    Met::OneOfThem(_) => Box::pin(self.deliver(route, &[message])).await.remove(0),
+                },
+            });
+        }
+        verdicts
+    }
+}
+
+#[async_trait]
+impl Target for RabbitMqTarget {
+    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+        let settings: RabbitMqSettings = settings::read(KIND, RabbitMqSettings::KNOWN, given)?;
+        Ok(Arc::new(RabbitMqSink { route: Route::new(&settings)?, target: self }))
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.connection().await.map(drop)
+    }
+}
+
+#[derive(Debug)]
+struct RabbitMqSink {
+    target: Arc<RabbitMqTarget>,
+    route: Route,
+}
+
+#[async_trait]
+impl Sink for RabbitMqSink {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn batch_max(&self) -> usize {
+        self.target.config.batch
+    }
+
+    fn calls_max(&self) -> usize {
+        self.target.config.channels
+    }
+
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
+        self.target.deliver(&self.route, &batch.iter().collect::<Vec<_>>()).await
+    }
+
+    /// Besides the connection: whether the exchange exists.
+    async fn check(&self) -> Result<(), String> {
+        let connection = self.target.connection().await?;
+        if self.route.exchange.as_str().is_empty() {
+            return Ok(());
+        }
+        let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+        let asked = async {
+            let channel = connection.channel().await?;
+            let (name, kind) = (self.route.exchange.clone(), ExchangeKind::Direct);
+            channel.exchange_declare(name, kind, options, FieldTable::default()).await?;
+            connection.keep(channel);
+            Ok(())
+        };
+        match tokio::time::timeout(self.target.config.timeout, asked).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => match self.target.met(&error) {
+                Met::OneOfThem(reason) | Met::Target(reason) => Err(reason),
+            },
+            Err(_) => Err("the broker did not answer in time".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Texts with places for what a message says: `orders.{topic}.{header.region|eu}`.
+//!
+//! Upstream: routing keys, subjects and keys that a topic sets. Checked when the topic is bound,
+//! filled in for each message.
+
+use std::fmt::Write as _;
+
+use duetime_core::Delivery;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Topic,
+    Id,
+    Header { name: String, or: Option<String> },
+}
+
+/// What a template may contain, for refusals.
+const HELP: &str = "write {topic}, {id}, {header.NAME} or {header.NAME|DEFAULT}, and {{ or }} for a brace";
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the place and what may stand there.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            literal.push_str(&rest[..at]);
+            let brace = &rest[at..=at];
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix(brace) {
+                literal.push_str(brace);
+                rest = after;
+                continue;
+            }
+            let place = if brace == "{" { rest.split_once('}') } else { None };
+            let Some((place, after)) = place else { return Err(format!("{text:?} has a lone {brace}; {HELP}")) };
+            rest = after;
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal)));
+            }
+            parts.push(part(place).ok_or_else(|| format!("{text:?} has {{{place}}}; {HELP}"))?);
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        Ok(Self(parts))
+    }
+
+    /// Fills it in for `message`; `plain` makes a value fit between the literals.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the header which the message lacks.
+    pub fn fill(&self, message: &Delivery, plain: impl Fn(char) -> char) -> Result<String, String> {
+        let mut out = String::new();
+        for part in &self.0 {
+            let value = match part {
+                Part::Literal(text) => {
+                    out.push_str(text);
+                    continue;
+                }
+                Part::Topic => message.topic.as_str(),
+                Part::Id => message.id.as_str(),
+                Part::Header { name, or } => message
+                    .headers
+                    .iter()
+                    .find(|(known, _)| known.eq_ignore_ascii_case(name))
+                    .map(|(_, value)| value)
+                    .or(or.as_deref())
+                    .ok_or_else(|| {
+                        format!("the message has no header {name:?}, which its topic's sink settings need")
+                    })?,
+            };
+            value.chars().try_for_each(|c| out.write_char(plain(c))).expect("a String takes everything");
+        }
+        Ok(out)
+    }
+}
+
+fn part(place: &str) -> Option<Part> {
+    match place {
+        "topic" => Some(Part::Topic),
+        "id" => Some(Part::Id),
+        _ => {
+            let header = place.strip_prefix("header.")?;
+            let (name, or) = header.split_once('|').map_or((header, None), |(name, or)| (name, Some(or.to_owned())));
+            (!name.is_empty()).then(|| Part::Header { name: name.to_owned(), or })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::Headers;
+    use duetime_testkit::conformance::sink::message;
+
+    use super::*;
+
+    #[test]
+    fn a_template_is_filled_with_what_the_message_says() {
+        let headers = Headers::new(vec![("Region".to_owned(), "e.u".to_owned())]).unwrap();
+        let message = Delivery { headers, ..message("a 1", "") };
+        let fill = |text: &str| Template::parse(text).unwrap().fill(&message, |c| if c == '.' { '_' } else { c });
+        assert_eq!(fill("x.{topic}.{id}.{header.region}").unwrap(), "x.conformance.a 1.e_u");
+        assert_eq!(fill("{{id}} {header.shop|none}").unwrap(), "{id} none");
+        assert_eq!(fill("").unwrap(), "");
+        assert!(fill("{header.shop}").unwrap_err().contains("\"shop\""));
+        for wrong in ["{", "}", "{ids}", "{header.}", "a{id", "{}"] {
+            let error = Template::parse(wrong).unwrap_err();
+            assert!(error.contains("{header.NAME|DEFAULT}"), "{wrong}: {error}");
+        }
+    }
+}

@@ -36,6 +36,16 @@ pub(crate) enum Failure {
     Final(LinkError),
 }
 
+impl From<Failure> for LinkError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Transient { text, .. } => Self::Unavailable(text),
+            Failure::NoScript => Self::Unavailable("redis has lost its scripts".to_owned()),
+            Failure::Final(error) => error,
+        }
+    }
+}
+
 fn judge(code: &str, detail: &str) -> Failure {
     let text = || format!("{code} {detail}");
     match code {

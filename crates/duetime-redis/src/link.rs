@@ -249,6 +249,31 @@ impl Link {
         Ok(values)
     }
 
+    /// Runs plain commands in one round trip, each with its own answer. They are sent once: for those
+    /// that must not be repeated.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Unavailable`]: nothing is known of any of them.
+    pub async fn each_once(&self, pipeline: &Pipeline) -> Result<Vec<Result<Value, LinkError>>, LinkError> {
+        if pipeline.is_empty() {
+            return Ok(Vec::new());
+        }
+        let slot = self.slot();
+        let (generation, mut connection) = slot.get().await.map_err(LinkError::from)?;
+        let sent = connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
+        let values = match settle(slot, generation, sent.map(Value::Array)) {
+            Ok(Value::Array(values)) => values,
+            Ok(_) => unreachable!("wrapped above"),
+            Err(failure) => return Err(failure.into()),
+        };
+        let own = |value: Value| match server_error(&value) {
+            Some(error) => Err(judged(slot, generation, Failure::from(error)).into()),
+            None => Ok(value),
+        };
+        Ok(values.into_iter().map(own).collect())
+    }
+
     fn patience(&self, call: &'static str) -> Patience {
         Patience { call, give_up: Instant::now() + self.config.retry_for, pause: BACKOFF_FIRST, loads: 0 }
     }

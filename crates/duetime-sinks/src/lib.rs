@@ -4,14 +4,19 @@
 //! Upstream: the program binds topics through [`SinkRegistry`]. Downstream: the targets themselves.
 //! Knows nothing of stores and shards; never logs a credential.
 
+pub mod carried;
 pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(any(feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 pub mod link;
 pub mod log;
+#[cfg(feature = "nats")]
+pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(feature = "redis-stream")]
+pub mod redis_stream;
 pub mod registry;
 pub mod secret;
 pub mod settings;

@@ -14,8 +14,12 @@ use serde_json::{Map, Value};
 #[cfg(feature = "http")]
 use crate::http::{HttpConfig, HttpTarget};
 use crate::log::{LogConfig, LogTarget};
+#[cfg(feature = "nats")]
+use crate::nats::{NatsConfig, NatsTarget};
 #[cfg(feature = "rabbitmq")]
 use crate::rabbitmq::{RabbitMqConfig, RabbitMqTarget};
+#[cfg(feature = "redis-stream")]
+use crate::redis_stream::{RedisStreamConfig, RedisStreamTarget};
 use crate::settings::{listed, nearest};
 
 /// One `[sinks.NAME]` of the configuration file.
@@ -32,6 +36,12 @@ pub enum SinkConfig {
     #[cfg(feature = "rabbitmq")]
     #[serde(rename = "rabbitmq")]
     RabbitMq(Box<RabbitMqConfig>),
+    /// A NATS JetStream server.
+    #[cfg(feature = "nats")]
+    Nats(Box<NatsConfig>),
+    /// Streams on a Redis server.
+    #[cfg(feature = "redis-stream")]
+    RedisStream(Box<RedisStreamConfig>),
 }
 
 /// A named sink: its configuration and its connection.
@@ -95,6 +105,10 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         SinkConfig::Http(config) => Arc::new(HttpTarget::new(config, clock.clone())?),
         #[cfg(feature = "rabbitmq")]
         SinkConfig::RabbitMq(config) => Arc::new(RabbitMqTarget::new(config, clock.clone())?),
+        #[cfg(feature = "nats")]
+        SinkConfig::Nats(config) => Arc::new(NatsTarget::new(config)?),
+        #[cfg(feature = "redis-stream")]
+        SinkConfig::RedisStream(config) => Arc::new(RedisStreamTarget::new(config)?),
     })
 }
 

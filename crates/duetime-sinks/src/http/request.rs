@@ -1,16 +1,12 @@
 //! What is sent to a webhook: headers of the delivery, of the configuration and of the message.
 
 use duetime_core::{Delivery, Timestamp};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::config::{HttpConfig, HttpSettings};
 use super::sign::Signer;
-
-/// In a header, an id is written as in a path: what is not plain ASCII, and the percent sign, is
-/// percent-encoded.
-const ID_ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+use crate::carried;
 
 /// Headers that belong to the connection or to the request as a whole (RFC 9110, 7.6.1): those of a
 /// message that bear such a name are left out.
@@ -126,7 +122,7 @@ impl Template {
         headers.insert("webhook-id", plain(&id));
         headers.insert("webhook-timestamp", HeaderValue::from(timestamp_s));
         headers.insert("duetime-topic", plain(message.topic.as_str()));
-        headers.insert("duetime-id", plain(&utf8_percent_encode(message.id.as_str(), ID_ENCODED).to_string()));
+        headers.insert("duetime-id", plain(&carried::id(&message.id)));
         headers.insert("duetime-attempt", HeaderValue::from(u16::from(message.attempt)));
         headers.insert("duetime-due-at", HeaderValue::from(message.due_at.as_millis()));
         headers

@@ -1,0 +1,280 @@
+//! One JetStream: its connection, and verdicts from its acknowledgements.
+
+use std::sync::Arc;
+
+use async_nats::connection::State;
+use async_nats::header::{HeaderName, HeaderValue};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{self, Context, ErrorCode};
+use async_nats::{ConnectOptions, HeaderMap};
+use async_trait::async_trait;
+use duetime_core::{Delivery, Sink, TopicName, Verdict};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::config::{KIND, NatsConfig, NatsSettings};
+use crate::carried;
+use crate::link::Link;
+use crate::registry::Target;
+use crate::secret::Scrubber;
+use crate::settings;
+use crate::template::Template;
+
+/// Messages in one call.
+const BATCH_MAX: usize = 128;
+/// Calls in flight for one topic.
+const CALLS_MAX: usize = 8;
+/// Acknowledgements awaited at once on a connection, over all topics.
+const ACKS_MAX: usize = 16_384;
+/// Longest text of what the server or the network said.
+const SAID_BYTES: usize = 300;
+/// Headers with these prefixes are instructions to the server, or ours.
+const RESERVED: &[&str] = &["nats-", "duetime-"];
+
+/// A named sink of this type.
+#[derive(Debug)]
+pub(crate) struct NatsTarget {
+    config: NatsConfig,
+    link: Link<Context>,
+    scrubber: Scrubber,
+}
+
+impl NatsTarget {
+    /// Checks the configuration; opens no connection.
+    pub(crate) fn new(config: &NatsConfig) -> Result<Self, String> {
+        config.check()?;
+        let secrets = config.password.iter().chain(&config.token).map(|secret| secret.expose().to_owned());
+        let scrubber = Scrubber::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>());
+        Ok(Self { config: config.clone(), link: Link::default(), scrubber })
+    }
+
+    async fn options(&self) -> Result<ConnectOptions, String> {
+        let config = &self.config;
+        let mut options = ConnectOptions::new()
+            .name("duetime")
+            .connection_timeout(config.connect_timeout)
+            .request_timeout(Some(config.timeout))
+            // A broken connection is given up, and what waits on it is known to be unsent or unsure.
+            .max_reconnects(1)
+            .require_tls(config.url.expose().contains("tls://"));
+        if let (Some(user), Some(password)) = (&config.user, &config.password) {
+            options = options.user_and_password(user.clone(), password.expose().to_owned());
+        }
+        if let Some(token) = &config.token {
+            options = options.token(token.expose().to_owned());
+        }
+        if let Some(file) = &config.credentials_file {
+            options = options.credentials_file(file).await.map_err(|error| format!("credentials_file: {error}"))?;
+        }
+        if let Some(file) = &config.ca_file {
+            options = options.add_root_certificates(file.clone());
+        }
+        Ok(options)
+    }
+
+    async fn context(&self) -> Result<Arc<Context>, String> {
+        let connect = async || {
+            let place = &self.config.url;
+            let servers: Vec<String> = self.config.url.expose().split(',').map(str::to_owned).collect();
+            let connecting = self.options().await?.connect(servers);
+            let client = match tokio::time::timeout(self.config.connect_timeout, connecting).await {
+                Ok(Ok(client)) => client,
+                Ok(Err(error)) => return Err(self.clean(&format!("could not connect to {place}: {}", chain(&error)))),
+                Err(_) => return Err(format!("could not connect to {place} in time")),
+            };
+            Ok(jetstream::ContextBuilder::new()
+                .timeout(self.config.timeout)
+                .ack_timeout(self.config.timeout)
+                .max_ack_inflight(ACKS_MAX)
+                .build(client))
+        };
+        let context = self.link.get(connect).await?;
+        if context.client().connection_state() == State::Connected {
+            return Ok(context);
+        }
+        self.link.give_up(&context).await;
+        self.link.get(connect).await
+    }
+
+    fn clean(&self, text: &str) -> String {
+        self.scrubber.clean(text, SAID_BYTES)
+    }
+
+    /// The verdict for a failed publish, and whether the connection is of no more use.
+    fn of_error(&self, subject: &str, error: &PublishError) -> (Verdict, bool) {
+        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None };
+        let retry = |reason: String| Verdict::Retry { reason, after: None };
+        let said = self.clean(&chain(error));
+        match error.kind() {
+            PublishErrorKind::StreamNotFound => {
+                (retry(format!("no stream takes the subject {subject:?}; create one, or mend `subject`")), false)
+            }
+            PublishErrorKind::MaxPayloadExceeded => {
+                (Verdict::Rejected { reason: "it is larger than the server's max_payload".to_owned() }, false)
+            }
+            PublishErrorKind::TimedOut => {
+                let wait = self.config.timeout.as_millis();
+                (unavailable(format!("JetStream did not acknowledge within {wait} ms")), true)
+            }
+            PublishErrorKind::BrokenPipe => {
+                (unavailable(format!("lost the connection to {}: {said}", self.config.url)), true)
+            }
+            _ => {
+                let source = std::error::Error::source(error);
+                match source.and_then(|source| source.downcast_ref::<jetstream::Error>()) {
+                    Some(own) if own.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => {
+                        (Verdict::Rejected { reason: said }, false)
+                    }
+                    // The server says that it cannot, not that it will not: 500 and 503.
+                    Some(own) if own.code() >= 500 => (unavailable(said), false),
+                    _ => (retry(said), false),
+                }
+            }
+        }
+    }
+
+    async fn deliver(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {
+        let context = match self.context().await {
+            Ok(context) => context,
+            Err(reason) => return vec![Verdict::Unavailable { reason, after: None }; batch.len()],
+        };
+        let until = Instant::now() + self.config.timeout;
+        let mut sent = Vec::with_capacity(batch.len());
+        for message in batch {
+            sent.push(match subject_of(subject, message) {
+                Err(reason) => Err(Verdict::Rejected { reason }),
+                Ok(subject) => {
+                    let publish = PublishMessage::build()
+                        .payload(message.payload.clone())
+                        .headers(headers(message))
+                        .message_id(message.delivery_id());
+                    let sending = context.send_publish(subject.clone(), publish);
+                    match tokio::time::timeout_at(until, sending).await {
+                        Ok(Ok(ack)) => Ok((subject, ack)),
+                        Ok(Err(error)) => Err(self.of_error(&subject, &error).0),
+                        Err(_) => {
+                            let reason = format!("{} takes nothing for now", self.config.url);
+                            Err(Verdict::Unavailable { reason, after: None })
+                        }
+                    }
+                }
+            });
+        }
+        let mut broken = context.client().connection_state() != State::Connected;
+        let mut verdicts = Vec::with_capacity(batch.len());
+        for sent in sent {
+            verdicts.push(match sent {
+                Err(verdict) => verdict,
+                Ok((subject, ack)) => match ack.await {
+                    Ok(_) => Verdict::Accepted,
+                    Err(error) => {
+                        let (verdict, lost) = self.of_error(&subject, &error);
+                        broken |= lost;
+                        verdict
+                    }
+                },
+            });
+        }
+        if broken {
+            self.link.give_up(&context).await;
+        }
+        verdicts
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = source.source();
+    }
+    text
+}
+
+fn subject_of(template: &Template, message: &Delivery) -> Result<String, String> {
+    let plain = |c: char| if c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>') { '_' } else { c };
+    let subject = template.fill(message, plain)?;
+    if subject.split('.').any(str::is_empty) {
+        return Err(format!("its subject {subject:?} has an empty part, which NATS refuses"));
+    }
+    Ok(subject)
+}
+
+fn headers(message: &Delivery) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in message.headers.iter() {
+        let lower = name.to_ascii_lowercase();
+        if RESERVED.iter().any(|prefix| lower.starts_with(prefix)) {
+            continue;
+        }
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+            headers.append(name, value);
+        }
+    }
+    headers.insert("Duetime-Topic", message.topic.as_str());
+    headers.insert("Duetime-Id", carried::id(&message.id));
+    headers.insert("Duetime-Attempt", message.attempt.to_string());
+    headers.insert("Duetime-Due-At", message.due_at.as_millis().to_string());
+    headers
+}
+
+#[async_trait]
+impl Target for NatsTarget {
+    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+        let settings: NatsSettings = settings::read(KIND, NatsSettings::KNOWN, given)?;
+        let text = &settings.subject;
+        let wild = text.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '*' | '>'));
+        if wild || text.split('.').any(str::is_empty) {
+            return Err(format!("subject {text:?} is refused; write names with dots between, no spaces or wildcards"));
+        }
+        let subject = Template::parse(text).map_err(|error| format!("subject {error}"))?;
+        Ok(Arc::new(NatsSink { target: self, subject }))
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let context = self.context().await?;
+        match tokio::time::timeout(self.config.timeout, context.query_account()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                self.link.give_up(&context).await;
+                Err(self.clean(&format!("{} has no JetStream for us: {}", self.config.url, chain(&error))))
+            }
+            Err(_) => Err(format!("{} did not answer in time", self.config.url)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct NatsSink {
+    target: Arc<NatsTarget>,
+    subject: Template,
+}
+
+#[async_trait]
+impl Sink for NatsSink {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn batch_max(&self) -> usize {
+        BATCH_MAX
+    }
+
+    fn calls_max(&self) -> usize {
+        CALLS_MAX
+    }
+
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
+        self.target.deliver(&self.subject, batch).await
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.target.check().await
+    }
+}

@@ -1,0 +1,214 @@
+//! The sink `redis-stream`: each message is an entry of a stream, on any Redis server.
+//!
+//! One pipeline of `XADD` for a batch. Nothing is sent twice by itself, so that only a lost answer
+//! makes a duplicate.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{Delivery, Sink, TopicName, Verdict};
+use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl, TlsConfig};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::registry::Target;
+use crate::secret::{Scrubber, TargetUrl};
+use crate::settings;
+use crate::template::Template;
+
+/// The type as in the configuration.
+pub const KIND: &str = "redis-stream";
+
+/// Most messages in one pipeline: above this, nothing more is gained per message.
+const BATCH_MAX: usize = 128;
+/// Pipelines in flight for one topic.
+const CALLS_MAX: usize = 8;
+/// Longest text of what the server or the network said.
+const SAID_BYTES: usize = 300;
+
+/// `type = "redis-stream"`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedisStreamConfig {
+    /// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS. Required.
+    pub url: TargetUrl,
+    /// Longest wait for the answers to a batch. Default `5s`.
+    #[serde(with = "duetime_core::units::duration", default = "five_seconds")]
+    pub timeout: Duration,
+    /// Longest time to connect. Default `2s`.
+    #[serde(with = "duetime_core::units::duration", default = "two_seconds")]
+    pub connect_timeout: Duration,
+    /// A PEM file of the authority that signed the server's certificate. Default: the public ones.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+}
+
+const fn five_seconds() -> Duration {
+    Duration::from_secs(5)
+}
+
+const fn two_seconds() -> Duration {
+    Duration::from_secs(2)
+}
+
+/// What a topic may set.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedisStreamSettings {
+    /// The key of the stream, a template over `{topic}`, `{id}` and `{header.NAME}`. Default `{topic}`.
+    pub stream: String,
+    /// The stream is cut to about this many entries, the oldest go first, read or not. Default: never.
+    pub max_length: Option<u64>,
+}
+
+impl Default for RedisStreamSettings {
+    fn default() -> Self {
+        Self { stream: "{topic}".to_owned(), max_length: None }
+    }
+}
+
+/// A named sink of this type.
+#[derive(Debug)]
+pub(crate) struct RedisStreamTarget {
+    link: Arc<Link>,
+    scrubber: Scrubber,
+}
+
+impl RedisStreamTarget {
+    /// Checks the configuration; opens no connection.
+    pub(crate) fn new(config: &RedisStreamConfig) -> Result<Self, String> {
+        if config.timeout.is_zero() || config.connect_timeout.is_zero() {
+            return Err("timeout and connect_timeout must be above 0".to_owned());
+        }
+        let url = RedisUrl::parse(config.url.expose())
+            .map_err(|_| format!("url {} is refused; write it as \"redis://user:password@host:6379/0\"", config.url))?;
+        let link = Link::new(LinkConfig {
+            tls: TlsConfig { ca_file: config.ca_file.clone(), ..TlsConfig::default() },
+            connections: 1,
+            connect_timeout: config.connect_timeout,
+            response_timeout: config.timeout,
+            retry_for: Duration::ZERO,
+            ..LinkConfig::new(url)
+        });
+        let link = link.map_err(|error| error.to_string())?;
+        Ok(Self { link, scrubber: Scrubber::new(config.url.secrets()) })
+    }
+
+    /// The sentence for an error, and whether it is one of the whole server.
+    fn explain(&self, error: &LinkError) -> (String, bool) {
+        let (text, whole) = match error {
+            // The link speaks of a store there.
+            LinkError::Setup(_) => (
+                "the server refuses the user, the password or the command; check `url` of the sink, and that the \
+                 user may XADD to the stream"
+                    .to_owned(),
+                true,
+            ),
+            LinkError::Refused { .. } => (error.to_string(), false),
+            _ => (error.to_string(), true),
+        };
+        (self.scrubber.clean(&format!("{}: {text}", self.link.shown()), SAID_BYTES), whole)
+    }
+
+    async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+        let mut pipeline = redis::pipe();
+        let mut verdicts: Vec<Option<Verdict>> = Vec::with_capacity(batch.len());
+        for message in batch {
+            verdicts.push(match settings.stream.fill(message, |c| c) {
+                Ok(key) => {
+                    pipeline.add_command(entry(&key, settings.max_length, message));
+                    None
+                }
+                Err(reason) => Some(Verdict::Rejected { reason }),
+            });
+        }
+        let mut answers = match self.link.each_once(&pipeline).await {
+            Ok(answers) => answers.into_iter(),
+            Err(error) => {
+                let reason = self.explain(&error).0;
+                let all = Verdict::Unavailable { reason, after: None };
+                return verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(|| all.clone())).collect();
+            }
+        };
+        let of_answer = |answer: Result<redis::Value, LinkError>| match answer {
+            Ok(_) => Verdict::Accepted,
+            Err(error) => match self.explain(&error) {
+                (reason, true) => Verdict::Unavailable { reason, after: None },
+                (reason, false) => Verdict::Retry { reason, after: None },
+            },
+        };
+        let verdicts = verdicts.into_iter().map(|verdict| {
+            verdict.unwrap_or_else(|| of_answer(answers.next().expect("each command of a pipeline has its answer")))
+        });
+        verdicts.collect()
+    }
+}
+
+fn entry(key: &str, max_length: Option<u64>, message: &Delivery) -> redis::Cmd {
+    let mut add = redis::cmd("XADD");
+    add.arg(key);
+    if let Some(most) = max_length {
+        add.arg("MAXLEN").arg("~").arg(most);
+    }
+    add.arg("*").arg("topic").arg(message.topic.as_str()).arg("id").arg(message.id.as_str());
+    add.arg("delivery-id").arg(message.delivery_id()).arg("attempt").arg(message.attempt);
+    add.arg("due-at").arg(message.due_at.as_millis());
+    for (name, value) in message.headers.iter() {
+        add.arg(format!("header.{name}")).arg(value);
+    }
+    add.arg("payload").arg(message.payload.as_ref());
+    add
+}
+
+#[async_trait]
+impl Target for RedisStreamTarget {
+    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+        let settings: RedisStreamSettings = settings::read(KIND, &["stream", "max_length"], given)?;
+        let stream = Template::parse(&settings.stream).map_err(|error| format!("stream {error}"))?;
+        if settings.stream.is_empty() || settings.max_length == Some(0) {
+            return Err("stream must not be empty, and max_length must be above 0".to_owned());
+        }
+        Ok(Arc::new(RedisStreamSink { target: self, settings: Checked { stream, max_length: settings.max_length } }))
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.link.command("ping", &redis::cmd("PING")).await.map(drop).map_err(|error| self.explain(&error).0)
+    }
+}
+
+#[derive(Debug)]
+struct Checked {
+    stream: Template,
+    max_length: Option<u64>,
+}
+
+#[derive(Debug)]
+struct RedisStreamSink {
+    target: Arc<RedisStreamTarget>,
+    settings: Checked,
+}
+
+#[async_trait]
+impl Sink for RedisStreamSink {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn batch_max(&self) -> usize {
+        BATCH_MAX
+    }
+
+    fn calls_max(&self) -> usize {
+        CALLS_MAX
+    }
+
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
+        self.target.deliver(&self.settings, batch).await
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.target.check().await
+    }
+}

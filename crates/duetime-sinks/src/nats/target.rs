@@ -128,7 +128,9 @@ impl NatsTarget {
                     }
                     // The server says that it cannot, not that it will not: 500 and 503.
                     Some(own) if own.code() >= 500 => (unavailable(said), false),
-                    _ => (retry(said), false),
+                    Some(_) => (retry(said), false),
+                    // It was not the server that said so: the connection is closing.
+                    None => (unavailable(format!("lost the connection to {}: {said}", self.config.url)), true),
                 }
             }
         }
@@ -140,6 +142,7 @@ impl NatsTarget {
             Err(reason) => return vec![Verdict::Unavailable { reason, after: None }; batch.len()],
         };
         let until = Instant::now() + self.config.timeout;
+        let mut broken = false;
         let mut sent = Vec::with_capacity(batch.len());
         for message in batch {
             sent.push(match subject_of(subject, message) {
@@ -152,7 +155,11 @@ impl NatsTarget {
                     let sending = context.send_publish(subject.clone(), publish);
                     match tokio::time::timeout_at(until, sending).await {
                         Ok(Ok(ack)) => Ok((subject, ack)),
-                        Ok(Err(error)) => Err(self.of_error(&subject, &error).0),
+                        Ok(Err(error)) => {
+                            let (verdict, lost) = self.of_error(&subject, &error);
+                            broken |= lost;
+                            Err(verdict)
+                        }
                         Err(_) => {
                             let reason = format!("{} takes nothing for now", self.config.url);
                             Err(Verdict::Unavailable { reason, after: None })
@@ -161,7 +168,7 @@ impl NatsTarget {
                 }
             });
         }
-        let mut broken = context.client().connection_state() != State::Connected;
+        broken |= context.client().connection_state() != State::Connected;
         let mut verdicts = Vec::with_capacity(batch.len());
         for sent in sent {
             verdicts.push(match sent {

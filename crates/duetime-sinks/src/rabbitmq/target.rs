@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
 use super::connection::Connection;
-use super::publish::{Outcome, Route, publish};
+use super::publish::{self, Outcome, Route};
 use crate::link::Link;
 use crate::registry::Target;
 use crate::secret::Scrubber;
@@ -22,6 +22,9 @@ use crate::settings;
 
 /// Longest text of what the broker or the network said.
 const SAID_BYTES: usize = 300;
+
+/// A payload above this may be above the broker's limit too.
+const LARGE_BYTES: usize = 128 << 10;
 
 /// A named sink of this type.
 pub(crate) struct RabbitMqTarget {
@@ -116,7 +119,7 @@ impl RabbitMqTarget {
         let prepared = messages.iter().map(|message| route.prepare(message, now)).collect();
         let all = async {
             let channel = connection.channel().await?;
-            let outcomes = publish(&channel, route, messages, prepared).await;
+            let outcomes = publish::publish(&channel, route, messages, prepared).await;
             if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
                 connection.keep(channel);
             }
@@ -139,7 +142,23 @@ impl RabbitMqTarget {
         }
     }
 
-    async fn deliver(&self, route: &Route, messages: &[&Delivery]) -> Vec<Verdict> {
+    /// Publishes what is large on a channel of its own: when the broker closes the channel over it,
+    /// the others' confirms are not lost with it.
+    async fn deliver(&self, route: &Route, batch: &[Delivery]) -> Vec<Verdict> {
+        let large = |message: &&Delivery| message.payload.len() > LARGE_BYTES;
+        let small: Vec<&Delivery> = batch.iter().filter(|message| !large(message)).collect();
+        let alone = batch.iter().filter(large).map(async |message| self.publish(route, &[message]).await.remove(0));
+        let together = async { if small.is_empty() { Vec::new() } else { self.publish(route, &small).await } };
+        let (together, alone) = futures::join!(together, futures::future::join_all(alone));
+        let (mut together, mut alone) = (together.into_iter(), alone.into_iter());
+        let verdicts = batch.iter().map(|message| {
+            let next = if large(&message) { alone.next() } else { together.next() };
+            next.expect("each message has a verdict")
+        });
+        verdicts.collect()
+    }
+
+    async fn publish(&self, route: &Route, messages: &[&Delivery]) -> Vec<Verdict> {
         let unavailable = |reason: String| Verdict::Unavailable { reason, after: None };
         let outcomes = match self.attempt(route, messages).await {
             Ok(outcomes) => outcomes,
@@ -158,7 +177,7 @@ impl RabbitMqTarget {
                     Met::Target(reason) => unavailable(reason),
                     Met::OneOfThem(reason) if messages.len() == 1 => Verdict::Rejected { reason },
                     // The broker closed the channel over one of them; alone, each speaks for itself.
-                    Met::OneOfThem(_) => Box::pin(self.deliver(route, &[message])).await.remove(0),
+                    Met::OneOfThem(_) => Box::pin(self.publish(route, &[message])).await.remove(0),
                 },
             });
         }
@@ -199,7 +218,7 @@ impl Sink for RabbitMqSink {
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        self.target.deliver(&self.route, &batch.iter().collect::<Vec<_>>()).await
+        self.target.deliver(&self.route, batch).await
     }
 
     /// Besides the connection: whether the exchange exists.

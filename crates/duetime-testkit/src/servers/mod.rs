@@ -1,11 +1,15 @@
 //! Real servers for tests: on free loopback ports, in private folders, gone with the test.
 
+mod nats;
 mod node;
 mod process;
 mod proxy;
+mod rabbitmq;
 mod redis;
 
+pub use nats::NatsServer;
 pub use node::Node;
 pub use process::free_port;
 pub use proxy::Proxy;
+pub use rabbitmq::RabbitMqServer;
 pub use redis::{RedisOptions, RedisServer};

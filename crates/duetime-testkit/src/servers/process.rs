@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 /// Below the range from which the system gives ports away, so that a restarted server finds its
 /// port free.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
+/// Longest wait until a stopped process stands still.
+const STALL_MAX: Duration = Duration::from_secs(5);
 /// How often a wait looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -70,6 +72,14 @@ impl Process {
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("process ids are small"));
         kill(pid, signal).expect("the child is ours and not reaped");
+    }
+
+    /// Stalls it, and waits until all of it stands still.
+    pub async fn stall(&self) {
+        self.signal(Signal::SIGSTOP);
+        let stat = format!("/proc/{}/stat", self.child.id());
+        let still = || read(stat.as_ref()).rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'));
+        until(STALL_MAX, || "a stopped process goes on".to_owned(), still).await;
     }
 
     pub fn exited(&mut self) -> Option<ExitStatus> {

@@ -1,0 +1,86 @@
+//! A node with topics that hand over to sinks: what the tests of the sinks share.
+
+use std::time::Duration;
+
+use duetime_testkit::servers::Node;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::http_api::client;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+
+/// A real node on an embedded store, and a client of it.
+pub(crate) struct House {
+    pub(crate) node: Node,
+    client: reqwest::Client,
+}
+
+impl House {
+    /// A node with this configuration file.
+    pub(crate) async fn new(config: &str) -> Self {
+        Self { node: Node::start_embedded(PROGRAM, config).await, client: client() }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let url = format!("{}{path}", self.node.url());
+        let answer = self.client.request(method, url).json(&body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+
+    /// Creates or changes a topic; answers what the node said.
+    pub(crate) async fn topic(&self, topic: &str, settings: Value) -> (u16, Value) {
+        self.call(Method::PUT, &format!("/v1/topics/{topic}"), settings).await
+    }
+
+    /// Enqueues so many messages that are due at once, with these ids and payloads.
+    pub(crate) async fn enqueue(&self, topic: &str, ids: impl IntoIterator<Item = String>) {
+        let messages: Vec<Value> =
+            ids.into_iter().map(|id| json!({"delay": 0, "payload": format!("of {id}"), "id": id})).collect();
+        self.enqueue_all(topic, messages).await;
+    }
+
+    /// Enqueues these messages.
+    pub(crate) async fn enqueue_all(&self, topic: &str, messages: Vec<Value>) {
+        let many = messages.len();
+        let (status, body) = self.call(Method::POST, &format!("/v1/topics/{topic}/messages"), json!(messages)).await;
+        assert_eq!(status, 200, "{body}");
+        let results = body["results"].as_array().unwrap();
+        assert_eq!(results.iter().filter(|one| one["outcome"] == "scheduled").count(), many, "{body}");
+    }
+
+    /// The topic with its counts.
+    pub(crate) async fn counts(&self, topic: &str) -> Value {
+        self.call(Method::GET, &format!("/v1/topics/{topic}"), json!(null)).await.1
+    }
+
+    /// One message.
+    pub(crate) async fn message(&self, topic: &str, id: &str) -> Value {
+        self.call(Method::GET, &format!("/v1/topics/{topic}/messages/{id}"), json!(null)).await.1
+    }
+
+    /// The dead letters.
+    pub(crate) async fn dead(&self, topic: &str) -> Vec<Value> {
+        let (_, body) = self.call(Method::GET, &format!("/v1/topics/{topic}/dead"), json!(null)).await;
+        body["messages"].as_array().unwrap().clone()
+    }
+
+    /// Waits until nothing is scheduled or in flight.
+    pub(crate) async fn drained(&self, topic: &str, within: Duration) {
+        let end = Instant::now() + within;
+        loop {
+            let counts = self.counts(topic).await;
+            if counts["scheduled"] == 0 && counts["in_flight"] == 0 {
+                return;
+            }
+            assert!(Instant::now() < end, "not drained: {counts}\n{}", self.node.output());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// `prefix-0`, `prefix-1` and so on.
+pub(crate) fn ids(prefix: &str, count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(move |n| format!("{prefix}-{n}"))
+}

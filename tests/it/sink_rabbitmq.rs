@@ -1,0 +1,225 @@
+//! A topic whose sink is a RabbitMQ broker, on a real broker that is stopped, stalled and alarmed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{Delivery, Sink, SinkBinder as _, Verdict};
+use duetime_sinks::SinkRegistry;
+use duetime_testkit::WallClock;
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::servers::RabbitMqServer;
+use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
+use serde_json::json;
+
+use crate::hand_over::{House, ids};
+
+/// Messages above this are refused by the test's broker.
+const LARGEST: usize = 200_000;
+
+async fn broker() -> RabbitMqServer {
+    let broker = RabbitMqServer::start_with(&format!("max_message_size = {LARGEST}")).await;
+    broker.control(&["add_user", "duetime", CANARY]);
+    broker.control(&["set_permissions", "duetime", ".*", ".*", ".*"]);
+    broker
+}
+
+async fn channel(broker: &RabbitMqServer) -> (Connection, Channel) {
+    let connection = Connection::connect(&broker.url("guest", "guest"), ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    (connection, channel)
+}
+
+/// An exchange `due` with a durable queue `all` that takes everything, and `few` that takes `few.*`.
+async fn declare(channel: &Channel) {
+    let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
+    channel.exchange_declare("due".into(), ExchangeKind::Topic, durable, FieldTable::default()).await.unwrap();
+    channel.queue_declare("all".into(), QueueDeclareOptions::durable(), FieldTable::default()).await.unwrap();
+    bind(channel).await;
+}
+
+async fn bind(channel: &Channel) {
+    let (queue, exchange, key) = ("all".into(), "due".into(), "orders.#".into());
+    channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default()).await.unwrap();
+}
+
+fn text(headers: &BTreeMap<String, AMQPValue>, name: &str) -> String {
+    match headers.get(name) {
+        Some(AMQPValue::LongString(text)) => text.to_string(),
+        Some(AMQPValue::LongInt(number)) => number.to_string(),
+        Some(AMQPValue::LongLongInt(number)) => number.to_string(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// All that lies in the queue `all`.
+async fn fetch(channel: &Channel) -> Vec<Received> {
+    let mut received = Vec::new();
+    while let Some(got) = channel.basic_get("all".into(), BasicGetOptions { no_ack: true }).await.unwrap() {
+        let headers = got.properties.headers().as_ref().unwrap().inner();
+        let headers = headers.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+        assert_eq!(*got.properties.delivery_mode(), Some(2));
+        received.push(Received {
+            topic: text(&headers, "duetime-topic"),
+            id: text(&headers, "duetime-id"),
+            delivery_id: got.properties.message_id().as_ref().unwrap().to_string(),
+            attempt: text(&headers, "duetime-attempt"),
+            due_at: text(&headers, "duetime-due-at"),
+            payload: got.delivery.data,
+        });
+    }
+    received
+}
+
+struct World {
+    broker: RabbitMqServer,
+    sink: Arc<dyn Sink>,
+}
+
+#[async_trait]
+impl SinkWorld for World {
+    fn sink(&self) -> Arc<dyn Sink> {
+        self.sink.clone()
+    }
+
+    async fn received(&mut self) -> Option<Vec<Received>> {
+        let (_connection, channel) = channel(&self.broker).await;
+        Some(fetch(&channel).await)
+    }
+
+    fn refused_message(&self) -> Option<Delivery> {
+        Some(message("large", vec![b'x'; LARGEST + 1]))
+    }
+
+    async fn take_down(&mut self) -> bool {
+        self.broker.stop_hard();
+        true
+    }
+
+    async fn bring_back(&mut self) {
+        self.broker.start_again().await;
+    }
+}
+
+fn config(broker: &RabbitMqServer) -> String {
+    format!("type = \"rabbitmq\"\nurl = {:?}\ntimeout = \"3s\"\n", broker.url("duetime", CANARY))
+}
+
+fn sink(broker: &RabbitMqServer, topic: serde_json::Value) -> Arc<dyn Sink> {
+    let configs = toml::from_str(&format!("[mq]\n{}", config(broker))).unwrap();
+    let registry = SinkRegistry::new(configs, Arc::new(WallClock)).unwrap();
+    registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap()).unwrap()
+}
+
+fn unavailable(verdict: &Verdict, says: &str) {
+    let Verdict::Unavailable { reason, .. } = verdict else { panic!("{verdict:?}") };
+    assert!(reason.contains(says) && !reason.contains(CANARY), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
+    let broker = broker().await;
+    let (connection, admin) = channel(&broker).await;
+    declare(&admin).await;
+    let sink_to =
+        |exchange: &str, key: &str| sink(&broker, json!({"name": "mq", "exchange": exchange, "routing_key": key}));
+
+    // A message that no queue takes is returned, and only that one.
+    let by_header = sink_to("due", "{header.kind|orders}.x");
+    let mut batch: Vec<Delivery> = (0..100).map(|n| message(&format!("route-{n}"), "x")).collect();
+    for n in [3, 50, 51, 99] {
+        batch[n].headers = duetime_core::Headers::new(vec![("Kind".to_owned(), format!("nobody{n}"))]).unwrap();
+    }
+    let verdicts = by_header.deliver(&batch).await;
+    for (n, verdict) in verdicts.iter().enumerate() {
+        if [3, 50, 51, 99].contains(&n) {
+            let Verdict::Retry { reason, .. } = verdict else { panic!("{n}: {verdict:?}") };
+            assert!(reason.contains(&format!("\"nobody{n}.x\"")) && reason.contains("NO_ROUTE"), "{reason}");
+        } else {
+            assert_eq!(*verdict, Verdict::Accepted, "{n}");
+        }
+    }
+    assert_eq!(fetch(&admin).await.len(), 96);
+
+    // A missing exchange is the topic's matter as a whole; so is a user without rights.
+    let nowhere = sink_to("no-such-exchange", "x");
+    unavailable(&nowhere.deliver(&batch[..2]).await[1], "declare the exchange");
+    assert!(nowhere.check().await.unwrap_err().contains("no-such-exchange"));
+    let refused = format!("[mq]\ntype = \"rabbitmq\"\nurl = {:?}", broker.url("nobody", CANARY));
+    let refused = SinkRegistry::new(toml::from_str(&refused).unwrap(), Arc::new(WallClock)).unwrap();
+    let said = refused.check().await.remove(0).1.unwrap_err();
+    assert!(said.contains("ACCESS_REFUSED") && !said.contains(CANARY), "{said}");
+
+    // A routing key that AMQP cannot carry is that message's matter.
+    let long = Delivery { ..message(&"é".repeat(128), "x") };
+    let verdicts = sink_to("due", "orders.{id}").deliver(&[long, message("short", "x")]).await;
+    assert!(matches!(&verdicts[0], Verdict::Rejected { reason } if reason.contains("255")), "{verdicts:?}");
+    assert_eq!(verdicts[1], Verdict::Accepted);
+    assert_eq!(fetch(&admin).await.len(), 1);
+
+    // Under a memory alarm the broker takes nothing; it says so, and the sink does.
+    let sink = sink_to("due", "orders.{topic}");
+    assert_eq!(sink.deliver(&batch[..1]).await, [Verdict::Accepted]);
+    broker.control(&["set_vm_memory_high_watermark", "0"]);
+    for _ in 0..2 {
+        unavailable(&sink.deliver(&batch[..1]).await[0], "takes nothing for now");
+    }
+    broker.control(&["set_vm_memory_high_watermark", "0.4"]);
+    let mut verdict = sink.deliver(&batch[..1]).await;
+    for _ in 0..50 {
+        if verdict == [Verdict::Accepted] {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        verdict = sink.deliver(&batch[..1]).await;
+    }
+    assert_eq!(verdict, [Verdict::Accepted]);
+
+    // A broker that stalls between publish and confirm is away, and is used again when it is back.
+    broker.pause().await;
+    unavailable(&sink.deliver(&batch[..3]).await[2], "did not confirm within 3000 ms");
+    broker.resume();
+    assert_eq!(sink.deliver(&batch[..1]).await, [Verdict::Accepted]);
+    fetch(&admin).await;
+    drop((admin, connection));
+    run_all(&mut World { broker, sink }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
+    let mut broker = broker().await;
+    let (connection, admin) = channel(&broker).await;
+    declare(&admin).await;
+    let house = House::new(&format!("[sinks.mq]\n{}", config(&broker))).await;
+    let sink = json!({"name": "mq", "exchange": "due", "routing_key": "orders.{id}"});
+    let retry = json!({"max_attempts": 2, "initial": "20ms"});
+    let (status, body) = house.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
+    assert_eq!(status, 201, "{body}");
+    house.enqueue("orders", ids("before", 200)).await;
+    house.drained("orders", Duration::from_secs(20)).await;
+    drop((admin, connection));
+    broker.stop_hard();
+    house.enqueue("orders", ids("during", 1_000)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(house.message("orders", "during-1").await["attempts"], 0);
+    broker.start_again().await;
+    house.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(house.counts("orders").await["dead"], 0);
+    let (_connection, admin) = channel(&broker).await;
+    let received = fetch(&admin).await;
+    assert!(received.iter().all(|message| message.attempt == "1"));
+    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 1_200);
+
+    // Without a binding, what is unroutable uses up its attempts and dies with its reason.
+    let (queue, exchange, key) = ("all".into(), "due".into(), "orders.#".into());
+    admin.queue_unbind(queue, exchange, key, FieldTable::default()).await.unwrap();
+    house.enqueue("orders", ids("lost", 3)).await;
+    house.drained("orders", Duration::from_secs(30)).await;
+    let dead = house.dead("orders").await;
+    assert_eq!(dead.len(), 3);
+    assert!(dead[0]["death"]["reason"].as_str().unwrap().contains("no queue takes"), "{dead:?}");
+    assert!(!house.node.output().contains(CANARY));
+}

@@ -1,0 +1,145 @@
+//! A topic whose sink is a stream on a Redis server, on a real server that is killed and stalled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
+use duetime_sinks::SinkRegistry;
+use duetime_testkit::WallClock;
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::servers::{RedisOptions, RedisServer};
+use serde_json::json;
+
+use crate::hand_over::{House, ids};
+
+async fn server() -> RedisServer {
+    let user = Some(("duetime".to_owned(), CANARY.to_owned()));
+    RedisServer::start_with(RedisOptions { append_only: true, user, ..RedisOptions::default() }).await
+}
+
+async fn connect(server: &RedisServer) -> redis::aio::MultiplexedConnection {
+    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// All entries of `stream`, which is emptied.
+async fn fetch(server: &RedisServer, stream: &str) -> Vec<Received> {
+    let mut connection = connect(server).await;
+    let (entries, _): (redis::streams::StreamRangeReply, u64) =
+        redis::pipe().atomic().xrange_all(stream).del(stream).query_async(&mut connection).await.unwrap();
+    let entries = entries.ids.into_iter().map(|entry| {
+        let fields: BTreeMap<String, Vec<u8>> =
+            entry.map.into_iter().map(|(name, value)| (name, redis::from_redis_value(value).unwrap())).collect();
+        let text = |name: &str| String::from_utf8(fields[name].clone()).unwrap();
+        Received {
+            topic: text("topic"),
+            id: text("id"),
+            delivery_id: text("delivery-id"),
+            attempt: text("attempt"),
+            due_at: text("due-at"),
+            payload: fields["payload"].clone(),
+        }
+    });
+    entries.collect()
+}
+
+struct World {
+    server: RedisServer,
+    sink: Arc<dyn Sink>,
+}
+
+#[async_trait]
+impl SinkWorld for World {
+    fn sink(&self) -> Arc<dyn Sink> {
+        self.sink.clone()
+    }
+
+    async fn received(&mut self) -> Option<Vec<Received>> {
+        Some(fetch(&self.server, "due:conformance").await)
+    }
+
+    async fn take_down(&mut self) -> bool {
+        self.server.stop_hard();
+        true
+    }
+
+    async fn bring_back(&mut self) {
+        self.server.start_again().await;
+    }
+}
+
+fn config(server: &RedisServer) -> String {
+    format!("type = \"redis-stream\"\nurl = {:?}\ntimeout = \"1s\"\n", server.url())
+}
+
+fn bind(config: &str, topic: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
+    let registry = SinkRegistry::new(toml::from_str(&format!("[r]\n{config}")).unwrap(), Arc::new(WallClock))?;
+    registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap())
+}
+
+#[tokio::test]
+async fn redis_streams_keep_the_contract_of_a_sink_and_say_what_is_wrong() {
+    let server = server().await;
+    let sink = bind(&config(&server), json!({"name": "r", "stream": "due:{topic}"})).unwrap();
+
+    // A key that is no stream is the matter of the messages that go there.
+    server.cli(&["SET", "due:taken", "x"]);
+    let routed = json!({"name": "r", "stream": "due:{header.kind|free}", "max_length": 1000});
+    let routed = bind(&config(&server), routed).unwrap();
+    let mut batch: Vec<Delivery> = (0..50).map(|n| message(&format!("m-{n}"), "x")).collect();
+    batch[7].headers = Headers::new(vec![("kind".to_owned(), "taken".to_owned())]).unwrap();
+    let verdicts = routed.deliver(&batch).await;
+    assert!(matches!(&verdicts[7], Verdict::Retry { reason, .. } if reason.contains("WRONGTYPE")), "{verdicts:?}");
+    assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count(), 49);
+    assert_eq!(fetch(&server, "due:free").await.len(), 49);
+
+    // A server without memory, and one that stalls, take nothing from anybody.
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let verdict = sink.deliver(&batch[..1]).await.remove(0);
+    assert!(matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("memory")), "{verdict:?}");
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.pause();
+    assert!(matches!(sink.deliver(&batch[..1]).await[0], Verdict::Unavailable { .. }));
+    server.resume();
+    assert_eq!(sink.deliver(&batch[..1]).await, [Verdict::Accepted]);
+    fetch(&server, "due:conformance").await;
+
+    let wrong = config(&server).replace("duetime:", "nobody:");
+    let said = bind(&wrong, json!({"name": "r"})).unwrap().check().await.unwrap_err();
+    assert!(said.contains("user") && !said.contains(CANARY), "{said}");
+    for (topic, says) in [
+        (json!({"name": "r", "stream": ""}), "stream"),
+        (json!({"name": "r", "max_length": 0}), "max_length"),
+        (json!({"name": "r", "maxlength": 1}), "did you mean \"max_length\""),
+    ] {
+        let error = bind(&config(&server), topic).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+    let error = bind("type = \"redis-stream\"\nurl = \"amqp://u:canary@x\"", json!({"name": "r"})).unwrap_err();
+    assert!(error.contains("redis://user:password@host") && !error.contains("canary"), "{error}");
+    run_all(&mut World { server, sink }).await;
+}
+
+#[tokio::test]
+async fn a_stream_server_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
+    let mut server = server().await;
+    let house = House::new(&format!("[sinks.r]\n{}", config(&server))).await;
+    let retry = json!({"max_attempts": 2, "initial": "20ms"});
+    let topic = json!({"shards": 4, "sink": {"name": "r", "stream": "due:{topic}"}, "retry": retry});
+    let (status, body) = house.topic("orders", topic).await;
+    assert_eq!(status, 201, "{body}");
+    house.enqueue("orders", ids("before", 500)).await;
+    house.drained("orders", Duration::from_secs(20)).await;
+    server.stop_hard();
+    house.enqueue("orders", ids("during", 1_000)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(house.message("orders", "during-1").await["attempts"], 0);
+    server.start_again().await;
+    house.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(house.counts("orders").await["dead"], 0);
+    let received = fetch(&server, "due:orders").await;
+    assert!(received.iter().all(|message| message.attempt == "1"));
+    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 1_500);
+    assert!(!house.node.output().contains(CANARY));
+}

@@ -159,6 +159,7 @@ async fn a_server_that_is_killed_costs_no_attempt_and_nothing_arrives_twice() {
     let (status, body) = house.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
     assert_eq!(status, 201, "{body}");
     house.enqueue("orders", ids("before", 1_000)).await;
+    house.drained("orders", Duration::from_secs(20)).await;
     server.stop_hard();
     house.enqueue("orders", ids("during", 1_000)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;

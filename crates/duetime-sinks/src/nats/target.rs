@@ -27,6 +27,8 @@ const BATCH_MAX: usize = 128;
 const CALLS_MAX: usize = 8;
 /// Acknowledgements awaited at once on a connection, over all topics.
 const ACKS_MAX: usize = 16_384;
+/// Where a JetStream tells about itself, in all versions.
+const ACCOUNT: &str = "$JS.API.INFO";
 /// Longest text of what the server or the network said.
 const SAID_BYTES: usize = 300;
 /// Headers with these prefixes are instructions to the server, or ours.
@@ -246,11 +248,19 @@ impl Target for NatsTarget {
 
     async fn check(&self) -> Result<(), String> {
         let context = self.context().await?;
-        match tokio::time::timeout(self.config.timeout, context.query_account()).await {
-            Ok(Ok(_)) => Ok(()),
+        let client = context.client();
+        let asked = client.request(ACCOUNT, bytes::Bytes::new());
+        let help = |why: &str| format!("{} has no JetStream for us: {}", self.config.url, self.clean(why));
+        match tokio::time::timeout(self.config.timeout, asked).await {
+            Ok(Ok(answer)) => match serde_json::from_slice::<Value>(&answer.payload) {
+                Ok(answer) if answer.get("error").is_some() => {
+                    Err(help(answer["error"]["description"].as_str().unwrap_or_default()))
+                }
+                _ => Ok(()),
+            },
             Ok(Err(error)) => {
                 self.link.give_up(&context).await;
-                Err(self.clean(&format!("{} has no JetStream for us: {}", self.config.url, chain(&error))))
+                Err(help(&chain(&error)))
             }
             Err(_) => Err(format!("{} did not answer in time", self.config.url)),
         }

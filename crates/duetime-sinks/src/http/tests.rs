@@ -147,6 +147,11 @@ async fn a_slow_answer_is_a_retry_in_time_and_an_endless_one_is_not_read() {
     hook.answer(|_| Answer::status(400).body(vec![b'x'; 8 << 20]));
     let Verdict::Rejected { reason } = verdict(&sink).await else { panic!("400 is rejected") };
     assert!(reason.len() < 300 && reason.starts_with("the target answered 400: Bad Request, xxx"), "{reason}");
+    // Its connection was given up instead of being read to the end.
+    hook.answer(|_| Answer::status(200));
+    assert_eq!(verdict(&sink).await, Verdict::Accepted);
+    let hits = hook.hits();
+    assert_ne!(hits[hits.len() - 2].peer, hits[hits.len() - 1].peer);
 }
 
 #[tokio::test]

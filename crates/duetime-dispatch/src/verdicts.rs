@@ -1,8 +1,10 @@
 //! From the verdicts of a group of messages to what is done with each, and what they say of the
 //! target. Pure: no clock, no store.
 //!
-//! A group is one call, or one whole probe. If any of it was accepted the target is up, and what it
-//! called unavailable is that message's own matter.
+//! A group is one call, or one whole probe. A call that was accepted in part may have met the target
+//! going away: what it called unavailable costs nothing, and a probe follows. If a probe is accepted
+//! in part the target is up, and what it called unavailable is that message's own matter: a poison
+//! message neither keeps the breaker open nor lives for ever.
 
 use std::time::Duration;
 
@@ -37,7 +39,8 @@ pub(crate) enum Target {
 /// Judges the target by what it said. `probing`: it was taken to be down before, so silence means
 /// that it still is, and costs its messages nothing.
 pub(crate) fn judge(said: &[&Said], probing: bool) -> Target {
-    if said.iter().any(|said| matches!(said, Said::Verdict(Verdict::Accepted))) {
+    let accepted = said.iter().any(|said| matches!(said, Said::Verdict(Verdict::Accepted)));
+    if accepted && probing {
         return Target::Up;
     }
     let mut worst: Option<(String, Option<Duration>)> = None;
@@ -49,6 +52,9 @@ pub(crate) fn judge(said: &[&Said], probing: bool) -> Target {
     }
     if let Some((reason, after)) = worst {
         return Target::Down(reason, after);
+    }
+    if accepted {
+        return Target::Up;
     }
     match said.iter().find(|said| matches!(said, Said::TimedOut(_))) {
         Some(said) if probing => Target::Down(reason(said), None),
@@ -121,8 +127,10 @@ mod tests {
     const TIMED_OUT: Said = Said::TimedOut(Duration::from_secs(1));
 
     #[test]
-    fn a_target_that_accepted_anything_is_up() {
-        assert_eq!(judge(&[&unavailable(None), &ACCEPTED], false), Target::Up);
+    fn a_target_that_accepted_any_of_a_probe_is_up_and_one_that_went_away_in_a_call_is_down() {
+        assert_eq!(judge(&[&unavailable(None), &ACCEPTED], true), Target::Up);
+        assert!(matches!(judge(&[&ACCEPTED, &unavailable(None)], false), Target::Down(..)));
+        assert_eq!(judge(&[&ACCEPTED, &TIMED_OUT], false), Target::Up);
         assert_eq!(judge(&[&retry(1), &Said::Broken], true), Target::Up);
         let down = judge(&[&unavailable(Some(3)), &retry(1), &unavailable(Some(9)), &unavailable(None)], false);
         assert_eq!(down, Target::Down("refused".to_owned(), Some(Duration::from_secs(9))));

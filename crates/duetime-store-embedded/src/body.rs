@@ -1,6 +1,7 @@
 //! The stored form of a body: core's envelope and a checksum, so that a damaged disk is noticed.
 //!
-//! The checksum (murmur3, 32 bit) covers everything behind the due time, which a reschedule rewrites.
+//! The checksum (murmur3, 32 bit) covers the id and everything behind the due time, which a
+//! reschedule rewrites.
 
 use std::io::Cursor;
 
@@ -13,8 +14,9 @@ const SUM_LEN: usize = 4;
 /// Bytes before the payload and headers that are always there.
 const LEAST_LEN: usize = envelope::PREFIX_LEN + 8 + 1 + SUM_LEN;
 
-fn sum(tail: &[u8]) -> [u8; SUM_LEN] {
-    murmur3::murmur3_32(&mut Cursor::new(tail), 0).expect("memory can be read").to_be_bytes()
+fn sum(id: &str, tail: &[u8]) -> [u8; SUM_LEN] {
+    let hash = |bytes: &[u8], seed| murmur3::murmur3_32(&mut Cursor::new(bytes), seed).expect("memory can be read");
+    hash(tail, hash(id.as_bytes(), 0)).to_be_bytes()
 }
 
 /// The stored form of `item`, still without its due time.
@@ -23,7 +25,7 @@ pub fn encode(item: &Enqueue) -> Vec<u8> {
     let mut out = Vec::with_capacity(envelope::PREFIX_LEN + tail.len() + SUM_LEN);
     out.extend_from_slice(&envelope::prefix(Timestamp::ZERO));
     out.extend_from_slice(&tail);
-    out.extend_from_slice(&sum(&tail));
+    out.extend_from_slice(&sum(item.id.as_str(), &tail));
     out
 }
 
@@ -33,7 +35,7 @@ pub fn set_due(body: &mut [u8], due_at: Timestamp) {
 }
 
 /// Whether the bytes are what was written; a reason for the operator if not.
-pub fn check(body: &[u8]) -> Result<(), &'static str> {
+pub fn check(id: &str, body: &[u8]) -> Result<(), &'static str> {
     if body.len() < LEAST_LEN {
         return Err("its body in the store is cut short");
     }
@@ -41,7 +43,7 @@ pub fn check(body: &[u8]) -> Result<(), &'static str> {
         return Err("its body in the store has an unknown version");
     }
     let (tail, kept) = body[envelope::PREFIX_LEN..].split_at(body.len() - envelope::PREFIX_LEN - SUM_LEN);
-    if sum(tail) != kept { Err("its body was damaged on the disk") } else { Ok(()) }
+    if sum(id, tail) != kept { Err("its body was damaged on the disk") } else { Ok(()) }
 }
 
 /// Reads a stored body that passed [`check`].

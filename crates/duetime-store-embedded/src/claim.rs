@@ -26,6 +26,7 @@ pub struct Taken {
 
 impl Taken {
     pub fn message(self) -> Result<ClaimedMessage, StoreError> {
+        body::check(&self.id, &self.body).map_err(|e| StoreError::Damaged(format!("message {:?}: {e}", self.id)))?;
         let id = MessageId::new(&self.id).map_err(|e| StoreError::Damaged(format!("id {:?}: {e}", self.id)))?;
         let body = body::decode(&self.body).map_err(|e| StoreError::Damaged(format!("message {id}: {e}")))?;
         Ok(ClaimedMessage {
@@ -150,7 +151,7 @@ fn pick(
         if attempts >= request.retry.max_attempts {
             let how = if lonely { "; the last claim ended without a verdict" } else { "" };
             to_bury.push((found, format!("used up its {attempts} attempts{how}")));
-        } else if let Err(reason) = body::check(&found.body) {
+        } else if let Err(reason) = body::check(&found.id, &found.body) {
             to_bury.push((found, reason.to_owned()));
         } else if lonely {
             let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));

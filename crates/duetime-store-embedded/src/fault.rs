@@ -52,14 +52,21 @@ pub fn full_text(folder: &Path) -> String {
 
 /// What a caller is told about an error of the database.
 pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) -> StoreError {
-    let code = error.sqlite_error_code();
-    match code {
+    match error.sqlite_error_code() {
         _ if is_full(error) => StoreError::Full(full_text(folder)),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(folder, &error.to_string()),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             StoreError::Setup(format!("{} cannot be written: {error}; {}", folder.display(), WRITABLE))
         }
-        _ => StoreError::Unavailable { doing, source: error.to_string().into() },
+        Some(
+            ErrorCode::SystemIoFailure
+            | ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::OutOfMemory
+            | ErrorCode::OperationInterrupted
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => StoreError::Unavailable { doing, source: error.to_string().into() },
+        // All else means that the file does not hold what was written: not even our own tables.
+        _ => damaged(folder, &error.to_string()),
     }
 }
 

@@ -28,6 +28,9 @@ const SCHEMA: &str = "
     -- Keys are never used twice, so what is left of a deleted topic is nobody's.
     CREATE TABLE shard (key INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, idx INTEGER NOT NULL,
         meta TEXT NOT NULL, UNIQUE (topic, idx)) STRICT;
+    -- Shards of deleted topics that are not swept yet. Nothing else is ever swept: messages of a shard
+    -- nobody knows mean damage, and are left for a rescue.
+    CREATE TABLE gone (shard INTEGER PRIMARY KEY) STRICT;
     -- A dead letter has no score.
     CREATE TABLE message (key INTEGER PRIMARY KEY, shard INTEGER NOT NULL, id TEXT NOT NULL, score INTEGER,
         body BLOB NOT NULL) STRICT;
@@ -41,7 +44,14 @@ const SCHEMA: &str = "
 /// Held for as long as the folder is used; the system lets go of it when the process ends, however.
 #[derive(Debug)]
 pub struct FolderLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Closing alone would not do while a process forked a moment ago still has its copy.
+        let _ = self.file.unlock();
+    }
 }
 
 /// Makes the folder if it is absent and takes it for this process.
@@ -69,7 +79,7 @@ pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
     }
     // On a full disk the number is left out; the lock counts, not the text.
     let _ = file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
-    Ok(FolderLock { _file: file })
+    Ok(FolderLock { file })
 }
 
 fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {

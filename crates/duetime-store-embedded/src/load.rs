@@ -19,6 +19,12 @@ struct Counts {
     held: i64,
 }
 
+/// What the tables say does not fit together.
+fn torn(what: String) -> Fault {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Fault::Sql(rusqlite::Error::SqliteFailure(code, Some(what)))
+}
+
 /// All topics with their shards. O(messages), about a second for five million.
 pub fn load(conn: &Connection) -> Result<HashMap<TopicName, TopicState>, Fault> {
     let mut counts = HashMap::new();
@@ -43,11 +49,13 @@ pub fn load(conn: &Connection) -> Result<HashMap<TopicName, TopicState>, Fault> 
         let record: TopicRecord = parse(&row.get::<_, String>(0)?)?;
         topics.insert(record.name.clone(), TopicState { record, shards: Vec::new() });
     }
-    let mut select = conn.prepare("SELECT topic, key, meta FROM shard ORDER BY topic, idx")?;
+    let mut select = conn.prepare("SELECT topic, key, meta, idx FROM shard ORDER BY topic, idx")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let (topic, key): (String, i64) = (row.get(0)?, row.get(1)?);
-        let Some(topic) = TopicName::new(&topic).ok().and_then(|name| topics.get_mut(&name)) else { continue };
+        let owner = TopicName::new(&topic).ok().and_then(|name| topics.get_mut(&name));
+        let owner = owner.filter(|owner| row.get(3) == Ok(owner.shards.len() as u32));
+        let topic = owner.ok_or_else(|| torn(format!("a shard of topic {topic:?} is out of place")))?;
         let mut state = ShardState::new(key, parse::<Meta>(&row.get::<_, String>(2)?)?);
         if let Some(counted) = counts.remove(&key) {
             (state.live, state.held) = (counted.live.unsigned_abs(), counted.held.unsigned_abs());
@@ -57,8 +65,15 @@ pub fn load(conn: &Connection) -> Result<HashMap<TopicName, TopicState>, Fault> 
         state.publish();
         topic.shards.push(state);
     }
-    let nobodys: Vec<i64> = counts.into_keys().chain(dead.into_keys()).collect();
-    while !sweep(conn, &nobodys)? {}
+    if let Some(topic) = topics.values().find(|t| t.shards.len() != t.record.routing.shards as usize) {
+        return Err(torn(format!("topic {:?} lacks shards", topic.record.name)));
+    }
+    let mut select = conn.prepare("SELECT shard FROM gone")?;
+    let gone = select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+    if let Some(key) = counts.keys().chain(dead.keys()).find(|key| !gone.contains(key)) {
+        return Err(torn(format!("there are messages of shard {key}, which is not known")));
+    }
+    while !sweep(conn, &gone)? {}
     Ok(topics)
 }
 
@@ -78,6 +93,7 @@ pub fn sweep(conn: &Connection, keys: &[i64]) -> rusqlite::Result<bool> {
                 return Ok(false);
             }
         }
+        conn.execute("DELETE FROM gone WHERE shard = ?1", [key])?;
     }
     Ok(true)
 }

@@ -117,7 +117,7 @@ fn message(row: &Row<'_>) -> Result<StoredMessage, Fault> {
     let id: String = row.get(0)?;
     let damaged = |what: String| StoreError::Damaged(format!("message {id:?} in {}: {what}", folder::DATABASE));
     let stored: Vec<u8> = row.get(2)?;
-    body::check(&stored).map_err(|reason| damaged(reason.to_owned()))?;
+    body::check(&id, &stored).map_err(|reason| damaged(reason.to_owned()))?;
     let body = body::decode(&Bytes::from(stored)).map_err(|error| damaged(error.to_string()))?;
     let score: Option<i64> = row.get(1)?;
     let (state, visible_at, attempts, death) = if let Some(score) = score.map(Score::from_raw) {

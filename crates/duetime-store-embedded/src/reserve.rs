@@ -1,13 +1,14 @@
 //! Space kept back, so that on a full disk messages can still be delivered and cancelled.
 //!
-//! The file is given up when a claim, a settlement or a cancel finds no space; until it can be made
-//! again, new messages are refused.
+//! The file is given up when a claim, a settlement or a cancel finds no space. New messages are
+//! refused from then on, until it can be made again or as much has become free in the database.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::Connection;
 use tokio::time::Instant;
 
 const NAME: &str = "duetime.reserve";
@@ -22,34 +23,48 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 pub struct Reserve {
     path: PathBuf,
     there: bool,
+    /// The database has as much room inside.
+    room: bool,
     tried: Option<Instant>,
 }
 
 impl Reserve {
     /// Makes the reserve in `folder`, as far as there is space.
     pub fn new(folder: &Path) -> Self {
-        let mut reserve = Self { path: folder.join(NAME), there: false, tried: None };
-        reserve.restore();
+        let mut reserve = Self { path: folder.join(NAME), there: false, room: false, tried: None };
+        reserve.refill();
         reserve
     }
 
     /// Gives the space up; false: there was none left to give.
     pub fn release(&mut self) -> bool {
         self.tried = Some(Instant::now());
+        self.room = false;
         std::mem::take(&mut self.there) && fs::remove_file(&self.path).is_ok()
     }
 
     /// Whether new messages may come in; tries to get the space back, not too often.
-    pub fn restore(&mut self) -> bool {
+    pub fn accepts(&mut self, conn: &Connection) -> bool {
         if !self.there && self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN_AFTER) {
-            self.tried = Some(Instant::now());
-            self.there = self.fill().is_ok();
-            if !self.there {
-                // A half-filled reserve would only take space away.
-                let _ = fs::remove_file(&self.path);
-            }
+            self.refill();
+            let free = conn.query_row(
+                "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size",
+                [],
+                |row| row.get(0),
+            );
+            // Not knowing is no reason to take messages in.
+            self.room = free.is_ok_and(|free: i64| free >= BYTES as i64);
         }
-        self.there
+        self.there || self.room
+    }
+
+    fn refill(&mut self) {
+        self.tried = Some(Instant::now());
+        self.there = self.fill().is_ok();
+        if !self.there {
+            // A half-filled reserve would only take space away.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     fn fill(&self) -> std::io::Result<()> {

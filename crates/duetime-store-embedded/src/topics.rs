@@ -51,6 +51,7 @@ pub fn delete(desk: &mut Desk, name: &TopicName) -> Result<Option<Vec<i64>>, Fau
     let keys = topic.shards.iter().map(|state| state.key).collect();
     desk.conn.execute_batch("BEGIN")?;
     desk.conn.execute("DELETE FROM topic WHERE name = ?1", [name.as_str()])?;
+    desk.conn.execute("INSERT INTO gone (shard) SELECT key FROM shard WHERE topic = ?1", [name.as_str()])?;
     desk.conn.execute("DELETE FROM shard WHERE topic = ?1", [name.as_str()])?;
     desk.conn.execute_batch("COMMIT")?;
     desk.topics.remove(name);

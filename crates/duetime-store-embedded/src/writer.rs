@@ -168,7 +168,7 @@ impl Writer {
     }
 
     fn run_group(&mut self, mut group: Vec<Box<dyn Job>>) {
-        if !self.reserve.restore() {
+        if !self.reserve.accepts(&self.desk.conn) {
             let (refused, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.kind() == Kind::Enqueue);
             for job in refused {
                 job.refuse(StoreError::Full(full_text(&self.desk.folder)));

@@ -1,1 +1,3 @@
-//! To be built.
+//! What tests and the programs they start share.
+
+pub mod crash;

@@ -1,0 +1,179 @@
+//! Disks that are full or lose bytes.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, Settle, Settled, Settlement};
+use duetime_core::{
+    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, Store, StoreError,
+};
+use duetime_store_embedded::EmbeddedStore;
+use duetime_tests::crash::Draw;
+
+use super::{START, make_topic, open, shards};
+
+const PAYLOAD_BYTES: usize = 16 << 10;
+const BATCH: usize = 32;
+
+fn message(n: usize, due: Due) -> Enqueue {
+    let id = format!("order-{n}");
+    Enqueue {
+        due,
+        headers: Headers::default(),
+        payload: id.bytes().cycle().take(PAYLOAD_BYTES).collect::<Vec<u8>>().into(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(n as u64),
+        id: MessageId::new(&id).unwrap(),
+    }
+}
+
+fn asking(request: u64) -> ClaimRequest {
+    ClaimRequest {
+        request,
+        limit: BATCH,
+        visibility: Duration::from_secs(60),
+        class: LeaseClass::TOPIC,
+        retry: RetryPolicy::default(),
+        delivery: DeliveryMode::AtLeastOnce,
+    }
+}
+
+/// A disk of its own, of 96 MiB; gone with the test.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=96m", "duetime-test"]).arg(folder.path());
+        mount.output().is_ok_and(|done| done.status.success()).then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+/// Fills the store up; answers how many messages it took.
+async fn fill(store: &EmbeddedStore, shard: &Shard) -> usize {
+    for n in 0.. {
+        let batch: Vec<Enqueue> = (n * BATCH..(n + 1) * BATCH).map(|n| message(n, Due::At(START))).collect();
+        match store.enqueue(shard, START, &batch).await {
+            Ok(_) => {}
+            Err(StoreError::Full(told)) => {
+                assert!(told.contains("free some space"), "{told}");
+                return n * BATCH;
+            }
+            Err(other) => panic!("a full disk is told as {other}"),
+        }
+    }
+    unreachable!("the disk has an end")
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("not run: a small disk can only be mounted by root");
+        return;
+    };
+    let store = open(&disk.0.path().join("store"));
+    make_topic(&store).await;
+    let [shard, other, ..] = &shards()[..] else { unreachable!() };
+    let filler = disk.0.path().join("somebody else's");
+    std::fs::write(&filler, vec![1; 24 << 20]).unwrap();
+
+    let taken = fill(&store, shard).await;
+    assert!(taken >= 1000, "{taken}");
+    let claim = store.claim(shard, START, &asking(1)).await.unwrap();
+    assert_eq!(claim.messages.len(), BATCH);
+    let acks: Vec<Settle> =
+        claim.messages.iter().map(|m| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }).collect();
+    assert_eq!(store.settle(shard, START, &acks).await.unwrap(), vec![Settled::Ok; BATCH]);
+    let cancels: Vec<Edit> = (100..164).map(|n| Edit::Cancel(message(n, Due::At(START)).id)).collect();
+    assert_eq!(store.edit(shard, START, &cancels).await.unwrap(), vec![Edited::Cancelled; 64]);
+
+    std::fs::remove_file(&filler).unwrap();
+    let again = tokio::time::timeout(Duration::from_secs(20), async {
+        while let Err(error) = store.enqueue(other, START, &[message(9_999_999, Due::At(START))]).await {
+            assert!(matches!(error, StoreError::Full(_)), "{error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    again.await.expect("space came back, and messages are taken again");
+    drop(store);
+
+    let store = open(&disk.0.path().join("store"));
+    let survey = store.survey(&[shard.clone(), other.clone()], START).await.unwrap();
+    assert_eq!((survey[0].scheduled, survey[1].scheduled), ((taken - BATCH - 64) as u64, 1));
+}
+
+/// Works on a damaged folder: whatever is answered is right or says that something is wrong.
+async fn work_on_damaged(folder: &Path) -> Result<usize, StoreError> {
+    let store = EmbeddedStore::open(folder, std::sync::Arc::new(duetime_metrics::Meters::new()))?;
+    let mut claimed = 0;
+    for shard in shards() {
+        for request in 0..40 {
+            let claim = store.claim(&shard, START, &asking(request)).await?;
+            if claim.messages.is_empty() {
+                break;
+            }
+            for one in &claim.messages {
+                let n: usize = one.id.as_str().strip_prefix("order-").unwrap().parse().unwrap();
+                assert_eq!(one.payload, message(n, Due::At(START)).payload, "a damaged message was handed over");
+                claimed += 1;
+            }
+        }
+    }
+    Ok(claimed)
+}
+
+async fn folder_with_messages(folder: &Path) -> Vec<u8> {
+    let store = open(folder);
+    make_topic(&store).await;
+    let batch: Vec<Enqueue> = (0..BATCH).map(|n| message(n, Due::At(START))).collect();
+    store.enqueue(&shards()[0], START, &batch).await.unwrap();
+    drop(store);
+    std::fs::read(folder.join("duetime.db")).unwrap()
+}
+
+#[tokio::test]
+async fn flipped_bytes_are_noticed_and_never_handed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder_with_messages(folder.path()).await;
+    let mut noticed = 0;
+    for seed in 0..60 {
+        let mut draw = Draw::new(seed, 0);
+        let mut damaged = whole.clone();
+        for _ in 0..1 + draw.below(400) {
+            let at = draw.below(damaged.len() as u64) as usize;
+            damaged[at] ^= 1 << draw.below(8);
+        }
+        std::fs::write(folder.path().join("duetime.db"), &damaged).unwrap();
+        match work_on_damaged(folder.path()).await {
+            Ok(claimed) => noticed += usize::from(claimed < BATCH),
+            Err(StoreError::Damaged(told)) => {
+                assert!(!told.is_empty());
+                noticed += 1;
+            }
+            Err(other) => panic!("damage of seed {seed} is told as {other:?}"),
+        }
+    }
+    assert!(noticed > 30, "{noticed} of 60");
+}
+
+#[tokio::test]
+async fn a_file_cut_short_or_of_another_kind_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder_with_messages(folder.path()).await;
+    for (what, bytes) in
+        [("cut short", &whole[..whole.len() / 2]), ("text", b"not a database at all. ".repeat(99).as_slice())]
+    {
+        std::fs::write(folder.path().join("duetime.db"), bytes).unwrap();
+        let told = work_on_damaged(folder.path()).await.expect_err(what);
+        assert!(matches!(told, StoreError::Damaged(_)), "{what}: {told}");
+        assert!(told.to_string().contains("restore a backup"), "{what}: {told}");
+    }
+}

@@ -215,7 +215,7 @@ async fn main() {
     if let Some(file) = file {
         let rows = rows.map(|(what, ours, bare)| {
             format!(
-                r#"{{"what": "{what}", "duetime_per_s": {ours:.0}, "bare_per_s": {bare:.0}, "ratio": {:.3}}}"#,
+                r#"{{"what": "{what}", "ours_per_s": {ours:.0}, "bare_per_s": {bare:.0}, "ratio": {:.3}}}"#,
                 ours / bare
             )
         });

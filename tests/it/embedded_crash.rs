@@ -37,7 +37,8 @@ fn shards() -> Vec<Shard> {
 async fn make_topic(store: &EmbeddedStore) {
     let name = TopicName::new(TOPIC).unwrap();
     let routing = Routing::first(SHARDS as u32, "0123456789abcdef".to_owned());
-    let record = TopicRecord { name, config: TopicConfig::default(), routing, version: 1, created_at_ms: 0 };
+    let fresh = TopicRecord::new(name, TopicConfig::default(), 1, routing.rid.clone(), Timestamp::ZERO);
+    let record = TopicRecord { routing, ..fresh };
     store.put_topic(&record, None).await.unwrap();
 }
 

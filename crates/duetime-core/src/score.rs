@@ -36,6 +36,11 @@ impl LeaseClass {
         Self(u8::try_from(class).expect("at most 6") + 2)
     }
 
+    /// All classes that mean "in flight", in order.
+    pub fn held() -> impl Iterator<Item = Self> {
+        Self::HELD.map(Self)
+    }
+
     /// The digit.
     #[must_use]
     pub const fn digit(self) -> u8 {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
 use crate::names::TopicName;
+use crate::reshard::RoutingRecord;
 use crate::retry::RetryPolicy;
 use crate::routing::Routing;
 use crate::time::Timestamp;
@@ -193,6 +194,12 @@ pub struct TopicRecord {
     pub config: TopicConfig,
     /// How many shards it has.
     pub routing: Routing,
+    /// The last wish for another number of shards, while one resize runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired: Option<u32>,
+    /// The most shards it ever had: retired ones keep their record until the topic is deleted.
+    #[serde(default)]
+    pub widest: u32,
     /// Grows by one with every change; changes name the version they saw.
     pub version: u64,
     /// When it was created, milliseconds since the Unix epoch.
@@ -204,7 +211,33 @@ impl TopicRecord {
     #[must_use]
     pub fn new(name: TopicName, config: TopicConfig, nodes: u32, rid: String, now: Timestamp) -> Self {
         let routing = Routing::first(config.shards.resolve(nodes), rid);
-        Self { name, config, routing, version: 1, created_at_ms: now.as_millis() }
+        let widest = routing.shards;
+        Self { name, config, routing, desired: None, widest, version: 1, created_at_ms: now.as_millis() }
+    }
+
+    /// The part the authority of its routing decides on.
+    #[must_use]
+    pub fn routing_record(&self) -> RoutingRecord {
+        RoutingRecord { routing: self.routing.clone(), desired: self.desired }
+    }
+
+    /// Takes over what the authority decided.
+    pub fn set_routing(&mut self, new: &RoutingRecord) {
+        self.routing = new.routing.clone();
+        self.desired = new.desired;
+        self.widest = self.widest();
+    }
+
+    /// A change by users takes over the routing of what is there.
+    pub fn keep_routing_of(&mut self, there: &Self) {
+        self.widest = there.widest();
+        self.set_routing(&there.routing_record());
+    }
+
+    /// So many shards exist, or did.
+    #[must_use]
+    pub fn widest(&self) -> u32 {
+        self.widest.max(self.routing.shards).max(self.routing.previous)
     }
 }
 

@@ -19,6 +19,7 @@ mod job;
 mod load;
 mod read;
 mod reserve;
+mod reshard;
 mod settle;
 mod shard;
 mod store;

@@ -18,11 +18,11 @@ pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<(
         return Err(StoreError::Conflict.into());
     }
     let mut record = record.clone();
-    let (conn, name) = (&desk.conn, record.name.as_str());
+    let (conn, name) = (&desk.conn, record.name.to_string());
     conn.execute_batch("BEGIN")?;
     let mut made = Vec::new();
     if let Some(there) = &there {
-        record.routing = there.routing.clone();
+        record.keep_routing_of(there);
         conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name, text(&record)])?;
     } else {
         conn.execute("INSERT INTO topic (name, record) VALUES (?1, ?2)", params![name, text(&record)])?;

@@ -10,6 +10,7 @@ mod enqueue;
 mod keys;
 mod read;
 mod reply;
+mod reshard;
 mod scripts;
 mod settle;
 mod store;

@@ -3,6 +3,7 @@
 //! A creation first writes down what it is about to do, then makes the shards, then publishes the
 //! record. A deletion moves the record out of sight, then removes the shards, then forgets it.
 
+use duetime_core::reshard::RoutingRecord;
 use duetime_core::routing::RoutingState;
 use duetime_core::store::StoreError;
 use duetime_core::{Shard, TopicName, TopicRecord};
@@ -15,6 +16,8 @@ use crate::store::RedisStore;
 
 /// A creation that is neither finished nor taken back after this belongs to a dead node.
 const CREATING_FOR_MS: i64 = 10_000;
+/// How often a change of the routing is tried again because users change the topic meanwhile.
+const SWAPS_MAX: usize = 16;
 /// Shards made or removed at the same time.
 const SHARDS_AT_ONCE: usize = 32;
 
@@ -34,10 +37,9 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| StoreError::Damaged(format!("record of a topic: {error}")))
 }
 
-/// Every shard the topic has or had before the last change.
+/// Every shard the topic has or ever had.
 fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
-    let count = record.routing.shards.max(record.routing.previous);
-    (0..count).map(|index| record.routing.shard(&record.name, index))
+    (0..record.widest()).map(|index| record.routing.shard(&record.name, index))
 }
 
 impl RedisStore {
@@ -81,7 +83,8 @@ impl RedisStore {
         };
         let Some(text) = there else { return Err(StoreError::Conflict) };
         let old: TopicRecord = parse(&text)?;
-        let new = TopicRecord { routing: old.routing.clone(), ..record.clone() };
+        let mut new = record.clone();
+        new.keep_routing_of(&old);
         if old == new {
             return Ok(());
         }
@@ -89,6 +92,34 @@ impl RedisStore {
             return Err(StoreError::Conflict);
         }
         Ok(())
+    }
+
+    pub(crate) async fn read_routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
+        let there = self.field("read the routing of a topic", self.keys.topics(), topic).await?;
+        there.map(|text| Ok(parse::<TopicRecord>(&text)?.routing_record())).transpose()
+    }
+
+    pub(crate) async fn replace_routing(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        new: &RoutingRecord,
+    ) -> Result<(), StoreError> {
+        for _ in 0..SWAPS_MAX {
+            let Some(text) = self.field("change the routing of a topic", self.keys.topics(), topic).await? else {
+                return Err(StoreError::Conflict);
+            };
+            let mut record: TopicRecord = parse(&text)?;
+            if record.routing_record() != *seen {
+                return Err(StoreError::Conflict);
+            }
+            record.set_routing(new);
+            // Refused: a user changed the topic in between, which has nothing to do with its routing.
+            if self.swap(topic, &text, &json(&record), "").await? {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Conflict)
     }
 
     async fn create(&self, record: &TopicRecord) -> Result<(), StoreError> {

@@ -21,7 +21,15 @@ async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
     let store = open(folder);
     let routing = Routing::first(2, "0123456789abcdef".to_owned());
     let config = TopicConfig::default();
-    let record = TopicRecord { name: shard().topic, config, routing, version: 1, created_at_ms: NOW.as_millis() };
+    let record = TopicRecord {
+        name: shard().topic,
+        config,
+        routing,
+        desired: None,
+        widest: 2,
+        version: 1,
+        created_at_ms: NOW.as_millis(),
+    };
     store.put_topic(&record, None).await.unwrap();
     store
 }

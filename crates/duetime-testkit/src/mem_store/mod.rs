@@ -6,6 +6,8 @@
 
 mod claim;
 mod enqueue;
+mod moves;
+mod reshard;
 mod settle;
 mod shard;
 mod store;

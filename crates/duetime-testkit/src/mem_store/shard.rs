@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::message::Death;
+use duetime_core::reshard::{Batch, BatchName};
 use duetime_core::{
     Headers, LeaseClass, MessageId, MessageState, Nonce, Routing, Score, Shard, StoreError, StoredMessage, Timestamp,
     envelope,
@@ -57,7 +58,13 @@ pub(super) struct ShardState {
     pub dead: BTreeMap<MessageId, DeadInfo>,
     pub last_deadline: BTreeMap<LeaseClass, Timestamp>,
     pub answered: VecDeque<Answered>,
-    last_dead: i64,
+    /// Frozen for a move.
+    pub outbox: Option<Batch>,
+    /// Of the last batch taken.
+    pub last_number: u64,
+    /// The last batch put here, by source.
+    pub applied: BTreeMap<u32, BatchName>,
+    pub last_dead: i64,
 }
 
 impl ShardState {
@@ -70,6 +77,9 @@ impl ShardState {
             dead: BTreeMap::new(),
             last_deadline: BTreeMap::new(),
             answered: VecDeque::new(),
+            outbox: None,
+            last_number: 0,
+            applied: BTreeMap::new(),
             last_dead: 0,
         }
     }

@@ -31,7 +31,7 @@ impl Store for MemStore {
         }
         let mut record = record.clone();
         if let Some(there) = there {
-            record.routing = there.routing;
+            record.keep_routing_of(&there);
         } else {
             for index in 0..record.routing.shards {
                 inside.shards.insert((record.name.clone(), index), ShardState::new(record.routing.clone()));

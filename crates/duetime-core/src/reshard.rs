@@ -1,0 +1,393 @@
+//! The contract of a live resize: what a store is asked while a topic's shard count changes.
+//!
+//! Upstream: the controller, the mover, the scrubber and the router. Downstream: every store. The
+//! steps are told in `docs/PROTOCOL.md` and explored in `docs/MODEL.md`; this is what each asks of
+//! one shard. Rules that hold for every call of [`Reshard`]:
+//!
+//! - **One atomic step on one shard**, at most [`crate::limits::BATCH_ITEMS_MAX`] ids, and safe to
+//!   repeat after a lost answer.
+//! - **An answer is replicated.** What a call did *and what it saw* (an id that is absent, a page
+//!   without misplaced ids, a batch that is remembered) is on as many replicas as the store waits for
+//!   when it answers, all of it on one and the same primary; else the answer is
+//!   [`StoreError::Unavailable`] and the call is made again. So a caller never waits for replicas
+//!   itself. [`Kept`] says when there was no replica to wait for.
+//! - **The caller's epoch is checked** as in [`Store`]: lower than the shard's is
+//!   [`StoreError::Stale`] with the shard's record, higher is [`StoreError::NotReady`]: fence the shard
+//!   ([`Reshard::fence`]) and repeat.
+//!
+//! A frozen message is in its shard's outbox, under a batch, and in no count of
+//! [`crate::store::Survey`]; claims do not see it.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::names::{MessageId, TopicName};
+use crate::routing::{Routing, Shard};
+use crate::score::{LeaseClass, Score};
+use crate::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError};
+use crate::time::Timestamp;
+use crate::{MessageState, StoredMessage};
+
+/// What the one authority of a topic's routing keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutingRecord {
+    /// The record everybody has copies of.
+    pub routing: Routing,
+    /// The last wish for another number of shards, kept while one resize runs; the next starts from
+    /// it after the commit.
+    pub desired: Option<u32>,
+}
+
+/// Who decides on a topic's routing. Every store is one: it keeps it in the topic's record.
+#[async_trait]
+pub trait RoutingAuthority: Send + Sync + std::fmt::Debug + 'static {
+    /// The present record; `None`: there is no such topic.
+    async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError>;
+
+    /// Puts `new` in the place of `seen`. Answered only when replicated. The topic's version stays:
+    /// it counts what users change.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Conflict`]: the record is another one by now (which may be `new` itself, when
+    /// the answer to an earlier sending was lost), or the topic is gone or being deleted.
+    async fn swap_routing(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        new: &RoutingRecord,
+    ) -> Result<(), StoreError>;
+}
+
+/// The last deadline a shard gave in each class that means "in flight".
+///
+/// Deadlines are receipts: a shard that takes over ids goes on above those that were given for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor([Timestamp; 8]);
+
+impl Floor {
+    /// The last deadline of `class`; zero for a class that is not held.
+    #[must_use]
+    pub fn of(&self, class: LeaseClass) -> Timestamp {
+        self.0.get(usize::from(class.digit()).wrapping_sub(1)).copied().unwrap_or_default()
+    }
+
+    /// Raises the deadline of `class` to `deadline`, if it is held and lower.
+    pub fn raise(&mut self, class: LeaseClass, deadline: Timestamp) {
+        if let Some(last) = self.0.get_mut(usize::from(class.digit()).wrapping_sub(1)) {
+            *last = deadline.max(*last);
+        }
+    }
+
+    /// Raises every class to what `other` has.
+    pub fn raise_all(&mut self, other: &Self) {
+        for (class, deadline) in other.iter() {
+            self.raise(class, deadline);
+        }
+    }
+
+    /// Class and last deadline, for all eight classes in order.
+    pub fn iter(&self) -> impl Iterator<Item = (LeaseClass, Timestamp)> + '_ {
+        LeaseClass::held().zip(self.0)
+    }
+}
+
+/// Whether what was answered outlives the server that answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// On the disk of an embedded store, or on as many replicas as a move waits for.
+    Safe,
+    /// In one server only, which has no replica: its restart may undo the last moments. Keep a batch
+    /// that was put for a grace period, and look again ([`Reshard::memory`]) before it is dropped.
+    Alone,
+}
+
+/// What [`Reshard::fence`] found and left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fenced {
+    /// The record the shard had; `None`: the fence created it.
+    pub before: Option<Routing>,
+    /// Its last deadlines. Those of the old shards, raised together, are the floor of the new ones.
+    pub floor: Floor,
+}
+
+/// What is known of a shard beside its messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// Its copy of the routing record.
+    pub routing: Routing,
+    /// Its last deadlines.
+    pub floor: Floor,
+    /// The batch in its outbox: name, destination, number of messages.
+    pub outbox: Option<(BatchName, u32, u64)>,
+}
+
+/// What a call on an id found at its old home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AtOld<T> {
+    /// It lives here (dead letters too): this became of it, and that is final.
+    There(T),
+    /// It is not here and never will be again. Nothing was done; go to the new home.
+    Absent,
+    /// It is in the outbox. Nothing was done; finish the batch (or let the mover) and ask again.
+    Frozen,
+}
+
+/// Where a scan goes on. Opaque: only the store that made it can read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(pub String);
+
+/// One id a scan met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scanned {
+    /// The id.
+    pub id: MessageId,
+    /// Scheduled, in flight or dead.
+    pub state: MessageState,
+    /// When it is visible; of a dead letter, when it died.
+    pub visible_at: Timestamp,
+}
+
+/// One page of a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanPage {
+    /// This is the first page of a whole scan: asked for, or because another server answers for the
+    /// shard by now, where the cursor means nothing. What earlier pages said is void.
+    pub first: bool,
+    /// Live messages and dead letters, in no order; an id may come twice.
+    pub found: Vec<Scanned>,
+    /// Where the next page starts; `None`: the scan is whole. It missed no id that was there all the time.
+    pub next: Option<Cursor>,
+}
+
+/// What names a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BatchName {
+    /// Counts the batches of its source.
+    pub number: u64,
+    /// Random: two movers, or one server before and after a failover, never mean the same by chance.
+    pub nonce: u64,
+}
+
+/// A frozen message, with everything it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frozen {
+    /// Its id.
+    pub id: MessageId,
+    /// Where it is in its life.
+    pub state: FrozenState,
+    /// Its stored body ([`crate::envelope`]); `None`: the store has lost it, which a claim will find.
+    pub body: Option<Bytes>,
+}
+
+/// See [`Frozen`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FrozenState {
+    /// Scheduled, suspect or in flight: the score moves as it is, so receipts stay good.
+    Live(Score),
+    /// A dead letter.
+    Dead {
+        /// Its place among the dead letters: time of death in ms · 1000, made unique in its shard.
+        at: i64,
+        /// How many times it was claimed.
+        attempts: u8,
+        /// Why it died.
+        reason: String,
+    },
+}
+
+/// Messages frozen for one destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Its name.
+    pub name: BatchName,
+    /// The shard it is in.
+    pub from: u32,
+    /// The shard it goes to.
+    pub to: u32,
+    /// What is in it, by id.
+    pub messages: Vec<Frozen>,
+}
+
+/// What became of a batch at its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is there, by this call or an earlier one of the same batch. `fresh`: how many messages this
+    /// call inserted; of others the id lived there already.
+    Done {
+        /// Inserted by this call.
+        fresh: u64,
+        /// Whether that outlives the server.
+        kept: Kept,
+    },
+    /// Another batch of this source with this number or a higher one was put before; nothing was
+    /// written. [`Reshard::renumber`] the batch above it and put it again.
+    Conflict {
+        /// The last batch of the source that is remembered.
+        last: BatchName,
+    },
+}
+
+fn not_here<T>() -> Result<T, StoreError> {
+    Err(StoreError::Setup("this store cannot change a topic's number of shards".to_owned()))
+}
+
+/// A store that can be resized. See the module for what holds for every call.
+///
+/// The bodies given here refuse: a double that is never resized need not write them.
+#[async_trait]
+pub trait Reshard: Store {
+    /// Raises shard `index` of `topic` to `routing`, creating it, empty, if it is new. Idempotent.
+    ///
+    /// Its last deadlines are raised to `floor`. With the epoch and rid it has already, only the
+    /// floor and the state change, and the state only from moving to stable: what the commit says
+    /// may be told to shards, but never has to be. Messages, claims and receipts are untouched.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Stale`]: the shard has a higher epoch. [`StoreError::Damaged`]: it has this
+    /// epoch with another rid: two changes were begun at once, the topic must halt until an operator
+    /// has looked. [`StoreError::UnknownShard`]: there is no such topic (any more).
+    async fn fence(
+        &self,
+        topic: &TopicName,
+        index: u32,
+        routing: &Routing,
+        floor: &Floor,
+    ) -> Result<Fenced, StoreError> {
+        let _ = (topic, index, routing, floor);
+        not_here()
+    }
+
+    /// What is known of shards, whatever their epochs; `None`: it does not exist. A look: not replicated.
+    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+        let _ = (topic, indexes);
+        not_here()
+    }
+
+    /// [`Store::enqueue`] at the old home: acts on ids that live there, creates none.
+    async fn enqueue_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        let _ = (shard, now, batch);
+        not_here()
+    }
+
+    /// [`Store::edit`] at the old home; `There` is never [`Edited::Unknown`].
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        let _ = (shard, now, batch);
+        not_here()
+    }
+
+    /// [`Store::get`] at the old home.
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+        let _ = (shard, ids);
+        not_here()
+    }
+
+    /// [`Store::settle`] at the old home. `There(Expired)`: the id lives here and the receipt is not its.
+    ///
+    /// Also the way to settle what was claimed in a shard that is not the id's home any more: a
+    /// receipt is good wherever its message is.
+    async fn settle_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        let _ = (shard, now, batch);
+        not_here()
+    }
+
+    /// [`Store::settle_dead`] at the old home. `There(false)`: the id lives here, but not as a dead letter.
+    async fn settle_dead_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+        let _ = (shard, now, ids, action);
+        not_here()
+    }
+
+    /// One page of the shard's ids, about `limit` of them; `from`: where the page before ended.
+    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
+        let _ = (shard, from, limit);
+        not_here()
+    }
+
+    /// Freezes those of `ids` that live in the shard, as many from the first on as a batch may carry
+    /// ([`crate::limits::CLAIM_BYTES_MAX`] of bodies, but at least one), under the next number of the
+    /// shard and `nonce`, to go to shard `to`. Claims of them can be settled only after the move.
+    ///
+    /// An outbox that is not empty is answered instead: finish that first. `None`: none of them is here.
+    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+        let _ = (shard, to, ids, nonce);
+        not_here()
+    }
+
+    /// The batch in the shard's outbox.
+    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
+        let _ = shard;
+        not_here()
+    }
+
+    /// Inserts a batch at its destination, once: ids that live there already stay as they are. The
+    /// shard's last deadlines are raised to those the batch brings.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Full`]: nothing was written, the batch stays frozen; try again later.
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+        let _ = (shard, batch);
+        not_here()
+    }
+
+    /// The last batch of source `from` that was put in `shard`.
+    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        let _ = (shard, from);
+        not_here()
+    }
+
+    /// Names the batch in the outbox anew if it still has the nonce `seen`; false: it has not.
+    /// Later batches are numbered above `new`.
+    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        let _ = (shard, seen, new);
+        not_here()
+    }
+
+    /// Empties the outbox if its batch has this nonce; false: it has not. Only after
+    /// [`Reshard::memory`] of its destination said this very name.
+    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        let _ = (shard, nonce);
+        not_here()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_is_only_raised_and_only_for_claims() {
+        let mut floor = Floor::default();
+        let at = Timestamp::from_millis;
+        floor.raise(LeaseClass::TOPIC, at(5));
+        floor.raise(LeaseClass::TOPIC, at(3));
+        floor.raise(LeaseClass::FREE, at(9));
+        floor.raise(LeaseClass::SUSPECT, at(9));
+        let mut other = Floor::default();
+        other.raise(LeaseClass::TOPIC, at(4));
+        other.raise_all(&floor);
+        assert_eq!(other, floor);
+        assert_eq!(floor.of(LeaseClass::TOPIC), at(5));
+        assert_eq!((floor.of(LeaseClass::FREE), floor.of(LeaseClass::SUSPECT)), (Timestamp::ZERO, Timestamp::ZERO));
+        assert_eq!(floor.iter().count(), 8);
+    }
+}

@@ -1,0 +1,188 @@
+//! The contract of the resize, each call handed to the one shard it is about.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use async_trait::async_trait;
+use duetime_core::reshard::{
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
+};
+use duetime_core::routing::RoutingState;
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
+use duetime_core::{MessageId, Routing, Shard, StoreError, StoredMessage, Timestamp, TopicName};
+
+use super::MemStore;
+use super::shard::ShardState;
+
+/// Acts on the items whose ids are there; where each id is was looked up before the first act.
+fn act_there<I, A>(
+    state: &mut ShardState,
+    items: &[I],
+    id: impl Fn(&I) -> &MessageId,
+    mut act: impl FnMut(&mut ShardState, &I) -> A,
+) -> Vec<AtOld<A>> {
+    let homes: Vec<AtOld<()>> = items.iter().map(|item| state.at_old(id(item))).collect();
+    let each = items.iter().zip(homes).map(|(item, home)| match home {
+        AtOld::There(()) => AtOld::There(act(state, item)),
+        AtOld::Absent => AtOld::Absent,
+        AtOld::Frozen => AtOld::Frozen,
+    });
+    each.collect()
+}
+
+#[async_trait]
+impl RoutingAuthority for MemStore {
+    async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
+        Ok(self.inside.lock().topics.get(topic).map(duetime_core::TopicRecord::routing_record))
+    }
+
+    async fn swap_routing(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        new: &RoutingRecord,
+    ) -> Result<(), StoreError> {
+        let mut inside = self.inside.lock();
+        let record = inside.topics.get_mut(topic).filter(|record| record.routing_record() == *seen);
+        record.ok_or(StoreError::Conflict)?.set_routing(new);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Reshard for MemStore {
+    async fn fence(
+        &self,
+        topic: &TopicName,
+        index: u32,
+        routing: &Routing,
+        floor: &Floor,
+    ) -> Result<Fenced, StoreError> {
+        let mut inside = self.inside.lock();
+        if !inside.topics.contains_key(topic) {
+            return Err(StoreError::UnknownShard(routing.shard(topic, index).to_string()));
+        }
+        let place = inside.shards.entry((topic.clone(), index));
+        let mut before = None;
+        let state = place
+            .and_modify(|state| before = Some(state.routing.clone()))
+            .or_insert_with(|| ShardState::new(routing.clone()));
+        match state.routing.epoch.cmp(&routing.epoch) {
+            Ordering::Greater => return Err(StoreError::Stale(Box::new(state.routing.clone()))),
+            Ordering::Less => state.routing = routing.clone(),
+            Ordering::Equal if state.routing.rid != routing.rid => {
+                let text = format!("{topic}:{index} has epoch {} of another change of the shards", routing.epoch);
+                return Err(StoreError::Damaged(text));
+            }
+            Ordering::Equal if routing.state == RoutingState::Stable => state.routing.state = RoutingState::Stable,
+            Ordering::Equal => {}
+        }
+        state.raise(floor);
+        Ok(Fenced { before, floor: state.floor() })
+    }
+
+    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+        let inside = self.inside.lock();
+        let inspected = |state: &ShardState| Inspected {
+            routing: state.routing.clone(),
+            floor: state.floor(),
+            outbox: state.outbox.as_ref().map(|batch| (batch.name, batch.to, batch.messages.len() as u64)),
+        };
+        Ok(indexes.map(|index| inside.shards.get(&(topic.clone(), index)).map(inspected)).collect())
+    }
+
+    async fn enqueue_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        let own = self.own(now);
+        let act = |state: &mut ShardState| {
+            Ok(act_there(state, batch, |item| &item.id, |state, item| state.enqueue(own, item)))
+        };
+        self.on_shard(shard, act)
+    }
+
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        let own = self.own(now);
+        let id = |edit: &Edit| match edit {
+            Edit::Cancel(id) | Edit::Reschedule(id, _) => id.clone(),
+        };
+        let ids: Vec<MessageId> = batch.iter().map(id).collect();
+        let items: Vec<(&Edit, &MessageId)> = batch.iter().zip(&ids).collect();
+        let act = |state: &mut ShardState| {
+            Ok(act_there(state, &items, |(_, id)| id, |state, (edit, _)| state.edit(own, edit)))
+        };
+        let mut answers = self.on_shard(shard, act)?;
+        // Cancelled earlier in this very batch.
+        answers.iter_mut().filter(|answer| **answer == AtOld::There(Edited::Unknown)).for_each(|a| *a = AtOld::Absent);
+        Ok(answers)
+    }
+
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+        let read = |state: &mut ShardState, id: &MessageId| state.read(id).expect("it is there");
+        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, read)))
+    }
+
+    async fn settle_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        let own = self.own(now);
+        self.on_shard(shard, |state| {
+            let homes: Vec<AtOld<()>> = batch.iter().map(|item| state.at_old(&item.id)).collect();
+            let there = homes.iter().zip(batch).filter(|(home, _)| **home == AtOld::There(()));
+            let there: Vec<Settle> = there.map(|(_, item)| item.clone()).collect();
+            let mut settled = state.settle(own, &there).into_iter();
+            let each = homes.into_iter().map(|home| match home {
+                AtOld::There(()) => AtOld::There(settled.next().expect("one for each")),
+                AtOld::Absent => AtOld::Absent,
+                AtOld::Frozen => AtOld::Frozen,
+            });
+            Ok(each.collect())
+        })
+    }
+
+    async fn settle_dead_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+        let own = self.own(now);
+        let act = |state: &mut ShardState, id: &MessageId| state.settle_dead(own, id, action);
+        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, act)))
+    }
+
+    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
+        self.on_shard(shard, |state| Ok(state.scan(from, limit)))
+    }
+
+    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+        self.on_shard(shard, |state| Ok(state.take(shard.index, to, ids, nonce)))
+    }
+
+    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
+        self.on_shard(shard, |state| Ok(state.outbox.clone()))
+    }
+
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+        self.on_shard(shard, |state| Ok(state.put(batch)))
+    }
+
+    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        self.on_shard(shard, |state| Ok(state.applied.get(&from).copied()))
+    }
+
+    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        self.on_shard(shard, |state| Ok(state.renumber(seen, new)))
+    }
+
+    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        self.on_shard(shard, |state| Ok(state.drop_batch(nonce)))
+    }
+}

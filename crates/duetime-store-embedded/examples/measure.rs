@@ -119,7 +119,8 @@ async fn main() {
     let store = EmbeddedStore::open(&at.path().join("store"), Arc::new(Meters::new())).unwrap();
     let name = TopicName::new("orders").unwrap();
     let routing = Routing::first(SHARDS, "measured".to_owned());
-    let record = TopicRecord { name, config: TopicConfig::default(), routing, version: 1, created_at_ms: 0 };
+    let rid = routing.rid.clone();
+    let record = TopicRecord { routing, ..TopicRecord::new(name, TopicConfig::default(), 1, rid, Timestamp::ZERO) };
     store.put_topic(&record, None).await.unwrap();
     for (clients, batch) in [(64, 64), (256, 1), (1, 1)] {
         let messages = if clients == 1 { 2000 } else { messages };

@@ -11,6 +11,7 @@ mod openapi;
 mod properties;
 mod redis_faults;
 mod redis_store;
+mod reshard_store;
 mod shutdown;
 mod sink_nats;
 mod sink_rabbitmq;

@@ -52,7 +52,7 @@ fn a_script_does_nothing_that_destroys_scores_or_blocks_redis() {
         ("'KEYS'", "walks all keys of the server"),
         ("\"KEYS\"", "walks all keys of the server"),
         ("'SMEMBERS'", "has no bound"),
-        ("'HGETALL'", "has no bound"),
+        ("'HGETALL'", "has no bound; say `-- at most N …` on its line where it has one"),
         ("tostring(score", "prints 14 digits of 16; use string.format('%.0f', …)"),
         ("tostring(deadline", "prints 14 digits of 16; use string.format('%.0f', …)"),
         ("cjson.encode", "prints 14 digits of 16; use string.format('%.0f', …)"),
@@ -62,8 +62,9 @@ fn a_script_does_nothing_that_destroys_scores_or_blocks_redis() {
     for file in lua() {
         for (number, line) in file.text.lines().enumerate() {
             let code = line.split("--").next().unwrap_or_default();
+            let bounded = line.contains("-- at most ");
             for (pattern, why) in banned {
-                if code.contains(pattern) {
+                if code.contains(pattern) && !(bounded && pattern == "'HGETALL'") {
                     broken.push(format!("{}:{}: {pattern} {why}", file.path, number + 1));
                 }
             }

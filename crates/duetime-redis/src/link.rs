@@ -14,6 +14,7 @@ use tracing::debug;
 
 use crate::connection::Slot;
 use crate::error::{Failure, LinkError};
+use crate::replicated::Waits;
 use crate::script::Script;
 use crate::url::RedisUrl;
 
@@ -72,6 +73,7 @@ impl LinkConfig {
 /// See the module. Cheap to share.
 pub struct Link {
     slots: Vec<Slot>,
+    waits: Waits,
     client: Client,
     config: LinkConfig,
     /// The server is older than 7.0.
@@ -127,7 +129,8 @@ impl Link {
         let slots = (0..config.connections.max(1))
             .map(|_| Slot::new(client.clone(), config.connect_timeout, config.response_timeout))
             .collect();
-        Ok(Arc::new(Self { slots, client, config, legacy: AtomicBool::new(false), turn: AtomicUsize::new(0) }))
+        let waits = Waits::new(&client, &config);
+        Ok(Arc::new(Self { slots, waits, client, config, legacy: AtomicBool::new(false), turn: AtomicUsize::new(0) }))
     }
 
     /// Where the link leads, without credentials.
@@ -148,6 +151,10 @@ impl Link {
     #[must_use]
     pub fn is_legacy(&self) -> bool {
         self.legacy.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     fn slot(&self) -> &Slot {
@@ -274,13 +281,13 @@ impl Link {
         Ok(values.into_iter().map(own).collect())
     }
 
-    fn patience(&self, call: &'static str) -> Patience {
+    pub(crate) fn patience(&self, call: &'static str) -> Patience {
         Patience { call, give_up: Instant::now() + self.config.retry_for, pause: BACKOFF_FIRST, loads: 0 }
     }
 }
 
 /// What is left of a call's time, and how long to wait before the next sending.
-struct Patience {
+pub(crate) struct Patience {
     call: &'static str,
     give_up: Instant,
     pause: Duration,
@@ -289,7 +296,7 @@ struct Patience {
 
 impl Patience {
     /// Waits if sending again can help; else says why not.
-    async fn after(&mut self, failure: Failure) -> Result<(), LinkError> {
+    pub(crate) async fn after(&mut self, failure: Failure) -> Result<(), LinkError> {
         let text = match failure {
             Failure::Final(error) => return Err(error),
             Failure::NoScript if self.loads < LOADS_MAX => {
@@ -310,7 +317,7 @@ impl Patience {
     }
 }
 
-fn server_error(value: &Value) -> Option<&redis::ServerError> {
+pub(crate) fn server_error(value: &Value) -> Option<&redis::ServerError> {
     match value {
         Value::ServerError(error) => Some(error),
         _ => None,
@@ -329,7 +336,7 @@ fn settle(slot: &Slot, generation: u64, answer: redis::RedisResult<Value>) -> Re
     Err(judged(slot, generation, failure))
 }
 
-fn judged(slot: &Slot, generation: u64, failure: Failure) -> Failure {
+pub(crate) fn judged(slot: &Slot, generation: u64, failure: Failure) -> Failure {
     if let Failure::Transient { reconnect: true, .. } = failure {
         slot.broken(generation);
     }

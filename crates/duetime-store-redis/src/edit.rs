@@ -11,11 +11,19 @@ use crate::keys::wake_stem;
 use crate::reply::{ints, odd};
 use crate::store::RedisStore;
 
+pub(crate) fn cancels(edit: &Edit) -> bool {
+    matches!(edit, Edit::Cancel(_))
+}
+
+pub(crate) fn id_of(edit: &Edit) -> &str {
+    let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
+    id.as_str()
+}
+
 impl RedisStore {
     /// One script for each run of edits of one kind, in order.
     pub(crate) async fn change(&self, shard: &Shard, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
-        let cancels = |edit: &Edit| matches!(edit, Edit::Cancel(_));
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
             for part in run.chunks(BATCH_ITEMS_MAX) {
                 let before = answers.len();
@@ -37,40 +45,53 @@ impl RedisStore {
         let fill = |cmd: &mut Cmd, unsure: bool| {
             cmd.arg(u8::from(unsure)).arg(&request[..]);
             for edit in part {
-                let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
-                cmd.arg(id.as_str());
+                cmd.arg(id_of(edit));
             }
         };
-        match self.on_shard("cancel messages", &self.scripts.cancel, shard, fill).await? {
-            Value::Int(0) => answers.extend(part.iter().map(|_| Edited::Cancelled)),
-            list => answers.extend(ints(list)?.into_iter().map(|outcome| match outcome {
-                0 => Edited::Cancelled,
-                1 => Edited::InFlight,
-                _ => Edited::Unknown,
-            })),
-        }
-        Ok(())
+        let reply = self.on_shard("cancel messages", &self.scripts.cancel, shard, fill).await?;
+        read_cancelled(part.len(), reply, answers)
     }
 
     async fn reschedule(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
-        let fill = |cmd: &mut Cmd, _: bool| {
-            cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(millis(HINT_WITHIN)).arg(part.len());
-            for edit in part {
-                let Edit::Reschedule(id, due) = edit else { unreachable!("runs are of one kind") };
-                cmd.arg(id.as_str());
-                match due {
-                    Due::At(at) => cmd.arg("a").arg(at.as_millis()),
-                    Due::In(delay) => cmd.arg("d").arg(millis(*delay)),
-                };
-            }
-        };
-        let outcomes = ints(self.on_shard("reschedule messages", &self.scripts.reschedule, shard, fill).await?)?;
-        answers.extend(outcomes.into_iter().map(|outcome| match outcome {
-            -1 => Edited::InFlight,
-            -2 => Edited::Dead,
-            -3 => Edited::Unknown,
-            due => Edited::Rescheduled(Timestamp::from_millis(due)),
-        }));
-        Ok(())
+        let fill = |cmd: &mut Cmd, _: bool| self.name_moments(cmd, shard, part);
+        let reply = self.on_shard("reschedule messages", &self.scripts.reschedule, shard, fill).await?;
+        read_rescheduled(reply, answers)
     }
+
+    /// Adds the arguments of the reschedule script behind the epoch.
+    pub(crate) fn name_moments(&self, cmd: &mut Cmd, shard: &Shard, part: &[Edit]) {
+        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(millis(HINT_WITHIN)).arg(part.len());
+        for edit in part {
+            let Edit::Reschedule(id, due) = edit else { unreachable!("runs are of one kind") };
+            cmd.arg(id.as_str());
+            match due {
+                Due::At(at) => cmd.arg("a").arg(at.as_millis()),
+                Due::In(delay) => cmd.arg("d").arg(millis(*delay)),
+            };
+        }
+    }
+}
+
+/// Reads the answer of the cancel script to so many ids.
+pub(crate) fn read_cancelled(count: usize, reply: Value, answers: &mut Vec<Edited>) -> Result<(), StoreError> {
+    match reply {
+        Value::Int(0) => answers.extend(std::iter::repeat_n(Edited::Cancelled, count)),
+        list => answers.extend(ints(list)?.into_iter().map(|outcome| match outcome {
+            0 => Edited::Cancelled,
+            1 => Edited::InFlight,
+            _ => Edited::Unknown,
+        })),
+    }
+    Ok(())
+}
+
+/// Reads the answer of the reschedule script.
+pub(crate) fn read_rescheduled(reply: Value, answers: &mut Vec<Edited>) -> Result<(), StoreError> {
+    answers.extend(ints(reply)?.into_iter().map(|outcome| match outcome {
+        -1 => Edited::InFlight,
+        -2 => Edited::Dead,
+        -3 => Edited::Unknown,
+        due => Edited::Rescheduled(Timestamp::from_millis(due)),
+    }));
+    Ok(())
 }

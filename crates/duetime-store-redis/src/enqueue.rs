@@ -18,7 +18,7 @@ pub(crate) const HINT_WITHIN: Duration = LOOK_EVERY.saturating_add(Duration::fro
 const NEVER_MS: i64 = 9_000_000_000_000_000;
 
 /// What the script is told of a whole batch.
-struct Summary {
+pub(crate) struct Summary {
     earliest_ms: i64,
     shortest_ms: i64,
     largest: usize,
@@ -28,7 +28,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(batch: &[Enqueue]) -> Self {
+    pub(crate) fn of(batch: &[Enqueue]) -> Self {
         let mut all = Self {
             earliest_ms: NEVER_MS,
             shortest_ms: NEVER_MS,
@@ -68,42 +68,50 @@ impl RedisStore {
         let mut answers = Vec::with_capacity(batch.len());
         for part in batch.chunks(BATCH_ITEMS_MAX) {
             let all = Summary::of(part);
-            let fill = |cmd: &mut Cmd, _: bool| {
-                cmd.arg(part.len()).arg(all.earliest_ms).arg(all.shortest_ms).arg(all.largest);
-                cmd.arg(&all.conflicts).arg(&all.kinds).arg(self.keys.wake_channel()).arg(wake_stem(shard));
-                cmd.arg(millis(HINT_WITHIN));
-                for item in part {
-                    match item.due {
-                        Due::At(at) => cmd.arg(at.as_millis() * 1000),
-                        Due::In(delay) => cmd.arg(millis(delay)),
-                    };
-                    cmd.arg(item.id.as_str());
-                }
-                for (item, tail) in part.iter().zip(&all.tails) {
-                    cmd.arg(item.id.as_str());
-                    match item.due {
-                        Due::At(at) => {
-                            let mut body = cmd.writer_for_next_arg();
-                            let written = body.write_all(&envelope::prefix(at)).and_then(|()| body.write_all(tail));
-                            written.expect("memory can be written");
-                        }
-                        Due::In(_) => {
-                            cmd.arg(&**tail);
-                        }
-                    }
-                }
-            };
+            let fill = |cmd: &mut Cmd, _: bool| self.name_batch(cmd, shard, part, &all);
             let reply = self.on_shard("enqueue messages", &self.scripts.enqueue, shard, fill).await?;
-            read(part, reply, &mut answers)?;
+            read(part.iter(), reply, &mut answers)?;
         }
         Ok(answers)
     }
+
+    /// Adds the arguments of the script behind the epoch.
+    pub(crate) fn name_batch(&self, cmd: &mut Cmd, shard: &Shard, part: &[Enqueue], all: &Summary) {
+        cmd.arg(part.len()).arg(all.earliest_ms).arg(all.shortest_ms).arg(all.largest);
+        cmd.arg(&all.conflicts).arg(&all.kinds).arg(self.keys.wake_channel()).arg(wake_stem(shard));
+        cmd.arg(millis(HINT_WITHIN));
+        for item in part {
+            match item.due {
+                Due::At(at) => cmd.arg(at.as_millis() * 1000),
+                Due::In(delay) => cmd.arg(millis(delay)),
+            };
+            cmd.arg(item.id.as_str());
+        }
+        for (item, tail) in part.iter().zip(&all.tails) {
+            cmd.arg(item.id.as_str());
+            match item.due {
+                Due::At(at) => {
+                    let mut body = cmd.writer_for_next_arg();
+                    let written = body.write_all(&envelope::prefix(at)).and_then(|()| body.write_all(tail));
+                    written.expect("memory can be written");
+                }
+                Due::In(_) => {
+                    cmd.arg(&**tail);
+                }
+            }
+        }
+    }
 }
 
-fn read(part: &[Enqueue], reply: Value, answers: &mut Vec<Enqueued>) -> Result<(), StoreError> {
+/// Reads the answer of the script to `part`.
+pub(crate) fn read<'a>(
+    part: impl ExactSizeIterator<Item = &'a Enqueue>,
+    reply: Value,
+    answers: &mut Vec<Enqueued>,
+) -> Result<(), StoreError> {
     if let Value::Int(now) = reply {
         let now = Timestamp::from_millis(now);
-        answers.extend(part.iter().map(|item| Enqueued {
+        answers.extend(part.map(|item| Enqueued {
             outcome: EnqueueOutcome::Scheduled,
             due_at: match item.due {
                 Due::At(at) => at,

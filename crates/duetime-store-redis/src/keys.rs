@@ -1,14 +1,16 @@
 //! Every key and channel, spelled here and nowhere else.
 //!
-//! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta`; TAG puts the shard into
-//! its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work: both
+//! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`; TAG puts the
+//! shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work: both
 //! in one slot.
 
 use duetime_core::{Namespace, Shard, TopicName, slots};
 use redis::Cmd;
 
 /// Suffixes of a shard's keys, in the order in which every script takes them.
-const SUFFIXES: [&str; 5] = ["", ":body", ":dead", ":deadinfo", ":meta"];
+const SUFFIXES: [&str; 7] = ["", ":body", ":dead", ":deadinfo", ":meta", ":outbox", ":moved"];
+/// So many of them are named by the scripts on messages; the others by those of the resize.
+const OF_MESSAGES: usize = 5;
 
 /// The keys of one installation.
 #[derive(Debug, Clone)]
@@ -35,12 +37,25 @@ impl Keys {
         self.messages(shard) + SUFFIXES[4]
     }
 
-    /// Adds the number of keys and all keys of a shard.
+    pub(crate) fn outbox(&self, shard: &Shard) -> String {
+        self.messages(shard) + SUFFIXES[5]
+    }
+
+    /// Adds the number of keys and the keys of a shard that scripts on messages name.
     pub(crate) fn fill(&self, cmd: &mut Cmd, shard: &Shard) {
+        self.fill_with(cmd, shard, &SUFFIXES[..OF_MESSAGES]);
+    }
+
+    /// Adds the number of keys and all keys of a shard.
+    pub(crate) fn fill_all(&self, cmd: &mut Cmd, shard: &Shard) {
+        self.fill_with(cmd, shard, &SUFFIXES);
+    }
+
+    fn fill_with(&self, cmd: &mut Cmd, shard: &Shard, suffixes: &[&str]) {
         let mut key = self.messages(shard);
         let stem = key.len();
-        cmd.arg(SUFFIXES.len());
-        for suffix in SUFFIXES {
+        cmd.arg(suffixes.len());
+        for suffix in suffixes {
             key.truncate(stem);
             key.push_str(suffix);
             cmd.arg(key.as_str());

@@ -8,6 +8,8 @@ mod config;
 mod edit;
 mod enqueue;
 mod keys;
+mod moves;
+mod old;
 mod read;
 mod reply;
 mod reshard;

@@ -56,6 +56,24 @@ fn dead(id: MessageId, score: Score, body: Envelope, info: Value) -> StoredMessa
     }
 }
 
+/// Reads the answer of the get script to these ids.
+pub(crate) fn messages<'a>(
+    ids: impl Iterator<Item = &'a MessageId>,
+    reply: Value,
+) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+    let [scores, bodies, graves, infos] = tuple(reply)?;
+    let rows = array(scores)?.into_iter().zip(array(bodies)?).zip(array(graves)?.into_iter().zip(array(infos)?));
+    ids.zip(rows)
+        .map(|(id, ((at, stored), (grave, info)))| {
+            Ok(match (score(&at)?, score(&grave)?) {
+                (Some(at), _) => Some(live(id.clone(), at, body(stored))),
+                (None, Some(grave)) => Some(dead(id.clone(), grave, body(stored), info)),
+                (None, None) => None,
+            })
+        })
+        .collect()
+}
+
 impl RedisStore {
     pub(crate) async fn read_messages(
         &self,
@@ -70,16 +88,7 @@ impl RedisStore {
                 }
             };
             let reply = self.on_shard("read messages", &self.scripts.get, shard, fill).await?;
-            let [scores, bodies, graves, infos] = tuple(reply)?;
-            let rows =
-                array(scores)?.into_iter().zip(array(bodies)?).zip(array(graves)?.into_iter().zip(array(infos)?));
-            for (id, ((at, stored), (grave, info))) in part.iter().zip(rows) {
-                found.push(match (score(&at)?, score(&grave)?) {
-                    (Some(at), _) => Some(live(id.clone(), at, body(stored))),
-                    (None, Some(grave)) => Some(dead(id.clone(), grave, body(stored), info)),
-                    (None, None) => None,
-                });
-            }
+            found.extend(messages(part.iter(), reply)?);
         }
         Ok(found)
     }

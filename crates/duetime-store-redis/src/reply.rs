@@ -108,6 +108,10 @@ pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: Lin
         LinkError::Setup(text) => StoreError::Setup(text),
         LinkError::Refused { code, detail } => match code.as_str() {
             "UNKNOWN_SHARD" => StoreError::UnknownShard(named()),
+            "RIVAL" => StoreError::Damaged(format!(
+                "two changes of the number of shards were begun at once: shard {} has epoch and name {detail}",
+                named()
+            )),
             "NOT_READY" => StoreError::NotReady(named()),
             "SKEW" => StoreError::Skew(detail.trim().parse().unwrap_or(i64::MAX)),
             "STALE" => routing(&detail)

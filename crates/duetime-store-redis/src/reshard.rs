@@ -1,15 +1,20 @@
-//! The resize: routing records and, not yet, moves.
+//! The contract of the resize, each call handed to where it is done.
+
+use std::ops::Range;
 
 use async_trait::async_trait;
-use duetime_core::reshard::{Reshard, RoutingAuthority, RoutingRecord};
-use duetime_core::{StoreError, TopicName};
+use duetime_core::reshard::{
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
+};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
+use duetime_core::{MessageId, Routing, Shard, StoreError, StoredMessage, Timestamp, TopicName};
 
 use crate::store::RedisStore;
 
 #[async_trait]
 impl RoutingAuthority for RedisStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
-        self.read_routing(topic).await
+        self.metered("routing", self.read_routing(topic)).await
     }
 
     async fn swap_routing(
@@ -18,8 +23,87 @@ impl RoutingAuthority for RedisStore {
         seen: &RoutingRecord,
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
-        self.replace_routing(topic, seen, new).await
+        self.metered("swap_routing", self.replace_routing(topic, seen, new)).await
     }
 }
 
-impl Reshard for RedisStore {}
+#[async_trait]
+impl Reshard for RedisStore {
+    async fn fence(
+        &self,
+        topic: &TopicName,
+        index: u32,
+        routing: &Routing,
+        floor: &Floor,
+    ) -> Result<Fenced, StoreError> {
+        self.metered("fence", self.fence_shard(topic, index, routing, floor)).await
+    }
+
+    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+        self.metered("inspect", self.inspect_shards(topic, indexes)).await
+    }
+
+    async fn enqueue_old(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        self.metered("enqueue_old", self.schedule_old(shard, batch)).await
+    }
+
+    async fn edit_old(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        self.metered("edit_old", self.change_old(shard, batch)).await
+    }
+
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+        self.metered("get_old", self.read_old(shard, ids)).await
+    }
+
+    async fn settle_old(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        self.metered("settle_old", self.settle_claims_old(shard, batch)).await
+    }
+
+    async fn settle_dead_old(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+        self.metered("settle_dead_old", self.settle_dead_letters_old(shard, ids, action)).await
+    }
+
+    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
+        self.metered("scan", self.scan_shard(shard, from, limit)).await
+    }
+
+    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+        self.metered("take", self.take_messages(shard, to, ids, nonce)).await
+    }
+
+    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
+        self.metered("outbox", self.read_outbox(shard)).await
+    }
+
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+        self.metered("put", self.put_batch(shard, batch)).await
+    }
+
+    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        self.metered("memory", self.remembered(shard, from)).await
+    }
+
+    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        self.metered("renumber", self.rename_batch(shard, seen, Some(new))).await
+    }
+
+    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        self.metered("drop_batch", self.rename_batch(shard, nonce, None)).await
+    }
+}

@@ -19,6 +19,27 @@ fn cut(reason: &str) -> &str {
     &reason[..end]
 }
 
+/// Adds one settlement's arguments.
+pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
+    cmd.arg(item.id.as_str()).arg(item.score.raw());
+    match &item.how {
+        Settlement::Ack => cmd.arg("a").arg("").arg(""),
+        Settlement::Nack(delay) => cmd.arg("n").arg(millis(*delay)).arg(""),
+        Settlement::Release => cmd.arg("r").arg("").arg(""),
+        Settlement::Extend(visibility, class) => cmd.arg("e").arg(millis(*visibility)).arg(class.digit()),
+        Settlement::Bury(reason) => cmd.arg("b").arg(cut(reason)).arg(""),
+    };
+}
+
+/// Reads one outcome of the settle script.
+pub(crate) fn read(outcome: i64) -> Settled {
+    match outcome {
+        0 => Settled::Expired,
+        1 => Settled::Ok,
+        score => Settled::Extended(Score::from_raw(score)),
+    }
+}
+
 impl RedisStore {
     pub(crate) async fn settle_claims(&self, shard: &Shard, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let mut answers = vec![Settled::Expired; batch.len()];
@@ -78,28 +99,14 @@ impl RedisStore {
         let request = rand::random::<[u8; 8]>();
         let fill = |cmd: &mut Cmd, unsure: bool| {
             cmd.arg(u8::from(unsure)).arg(&request[..]).arg(part.len());
-            for at in part {
-                let item = &batch[*at];
-                cmd.arg(item.id.as_str()).arg(item.score.raw());
-                match &item.how {
-                    Settlement::Ack => cmd.arg("a").arg("").arg(""),
-                    Settlement::Nack(delay) => cmd.arg("n").arg(millis(*delay)).arg(""),
-                    Settlement::Release => cmd.arg("r").arg("").arg(""),
-                    Settlement::Extend(visibility, class) => cmd.arg("e").arg(millis(*visibility)).arg(class.digit()),
-                    Settlement::Bury(reason) => cmd.arg("b").arg(cut(reason)).arg(""),
-                };
-            }
+            part.iter().for_each(|at| name(cmd, &batch[*at]));
         };
         let outcomes = ints(self.on_shard("settle claims", &self.scripts.settle, shard, fill).await?)?;
         if outcomes.len() != part.len() {
             return Err(odd("another number of outcomes than of receipts"));
         }
         for (at, outcome) in part.iter().zip(outcomes) {
-            answers[*at] = match outcome {
-                0 => Settled::Expired,
-                1 => Settled::Ok,
-                score => Settled::Extended(Score::from_raw(score)),
-            };
+            answers[*at] = read(outcome);
         }
         Ok(())
     }
@@ -112,19 +119,22 @@ impl RedisStore {
     ) -> Result<Vec<bool>, StoreError> {
         let mut answers = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, unsure: bool| {
-                cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
-                cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(u8::from(unsure));
-                for id in part {
-                    cmd.arg(id.as_str());
-                }
-            };
+            let fill = |cmd: &mut Cmd, unsure: bool| self.name_dead(cmd, shard, part, action, unsure);
             let done = self.on_shard("settle dead letters", &self.scripts.settle_dead, shard, fill).await?;
             for outcome in crate::reply::array(done)? {
                 answers.push(int(&outcome)? == 1);
             }
         }
         Ok(answers)
+    }
+
+    /// Adds the arguments of the settle_dead script behind the epoch.
+    pub(crate) fn name_dead(&self, cmd: &mut Cmd, shard: &Shard, part: &[MessageId], action: DeadAction, unsure: bool) {
+        cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
+        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(u8::from(unsure));
+        for id in part {
+            cmd.arg(id.as_str());
+        }
     }
 }
 

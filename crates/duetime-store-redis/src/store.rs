@@ -12,7 +12,7 @@ use duetime_core::store::{
 };
 use duetime_core::{MessageId, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
-use duetime_redis::{Checks, Link, LinkError, Script};
+use duetime_redis::{Backing, Checks, Link, LinkError, Script};
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -100,7 +100,26 @@ impl RedisStore {
         run.await.map_err(|error| store_error(doing, Some(shard), error))
     }
 
-    async fn metered<T>(
+    /// Runs a script of the resize, on all keys of `shard`; its answer is replicated.
+    pub(crate) async fn on_shard_replicated<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        fill: F,
+    ) -> Result<(Value, Backing), StoreError>
+    where
+        F: Fn(&mut Cmd, bool) + Send + Sync,
+    {
+        let run = self.link.replicated(script, |cmd, unsure| {
+            self.keys.fill_all(cmd, shard);
+            cmd.arg(shard.epoch);
+            fill(cmd, unsure);
+        });
+        run.await.map_err(|error| store_error(doing, Some(shard), error))
+    }
+
+    pub(crate) async fn metered<T>(
         &self,
         op: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,

@@ -4,13 +4,13 @@
 //! record. A deletion moves the record out of sight, then removes the shards, then forgets it.
 
 use duetime_core::reshard::RoutingRecord;
-use duetime_core::routing::RoutingState;
 use duetime_core::store::StoreError;
 use duetime_core::{Shard, TopicName, TopicRecord};
 use futures::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
+use crate::moves::state_word;
 use crate::reply::{array, int, odd, store_error, text};
 use crate::store::RedisStore;
 
@@ -52,12 +52,14 @@ impl RedisStore {
 
     /// Replaces the record if it is still what was seen; the unfinished work with it.
     async fn swap(&self, topic: &TopicName, seen: &str, new: &str, pending: &str) -> Result<bool, StoreError> {
-        let fill = |cmd: &mut redis::Cmd, _: bool| {
-            cmd.arg(2).arg(self.keys.topics()).arg(self.keys.pending());
-            cmd.arg(topic.as_str()).arg(seen).arg(new).arg(pending);
-        };
+        let fill = |cmd: &mut redis::Cmd, _: bool| self.name_swap(cmd, topic, seen, new, pending);
         let swapped = self.link.script(&self.scripts.topic_swap, fill).await;
         Ok(int(&swapped.map_err(|error| store_error("write a topic", None, error))?)? == 1)
+    }
+
+    fn name_swap(&self, cmd: &mut redis::Cmd, topic: &TopicName, seen: &str, new: &str, pending: &str) {
+        cmd.arg(2).arg(self.keys.topics()).arg(self.keys.pending());
+        cmd.arg(topic.as_str()).arg(seen).arg(new).arg(pending);
     }
 
     pub(crate) async fn all_topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
@@ -114,12 +116,22 @@ impl RedisStore {
                 return Err(StoreError::Conflict);
             }
             record.set_routing(new);
+            let (seen, new) = (text.as_str(), json(&record));
+            let run =
+                self.link.replicated(&self.scripts.topic_swap, |cmd, _| self.name_swap(cmd, topic, seen, &new, ""));
+            let (swapped, _) = run.await.map_err(|error| store_error("change the routing of a topic", None, error))?;
             // Refused: a user changed the topic in between, which has nothing to do with its routing.
-            if self.swap(topic, &text, &json(&record), "").await? {
+            if int(&swapped)? == 1 {
                 return Ok(());
             }
         }
         Err(StoreError::Conflict)
+    }
+
+    /// When the topic was created, which tells its shards from those of one that had its name before.
+    pub(crate) async fn born(&self, topic: &TopicName) -> Result<Option<i64>, StoreError> {
+        let there = self.field("look up a topic", self.keys.topics(), topic).await?;
+        there.map(|text| Ok(parse::<TopicRecord>(&text)?.created_at_ms)).transpose()
     }
 
     async fn create(&self, record: &TopicRecord) -> Result<(), StoreError> {
@@ -152,10 +164,10 @@ impl RedisStore {
 
     async fn create_shard(&self, record: &TopicRecord, shard: Shard) -> Result<(), StoreError> {
         let routing = &record.routing;
-        let state = if routing.state == RoutingState::Moving { "moving" } else { "stable" };
         let fill = |cmd: &mut redis::Cmd, _: bool| {
-            self.keys.fill(cmd, &shard);
-            cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous).arg(state);
+            self.keys.fill_all(cmd, &shard);
+            cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
+            cmd.arg(state_word(routing.state)).arg(record.created_at_ms);
         };
         let made = self.link.script(&self.scripts.create, fill).await;
         made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))

@@ -1,4 +1,5 @@
 //! Suites that every implementation of a contract runs, once for all.
 
+pub mod reshard;
 pub mod sink;
 pub mod store;

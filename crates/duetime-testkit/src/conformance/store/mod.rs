@@ -16,7 +16,7 @@ pub mod repeat;
 pub mod settle;
 pub mod suspect;
 pub mod topics;
-mod world;
+pub(crate) mod world;
 
 #[cfg(test)]
 pub(crate) use world::message as message_due;

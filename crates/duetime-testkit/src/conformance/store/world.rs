@@ -16,7 +16,7 @@ use super::StoreFactory;
 use crate::{ManualClock, WallClock};
 
 /// Where moved time starts: a moment in 2033.
-const MOVED_TIME_START: Timestamp = Timestamp::from_millis(2_000_000_000_000);
+pub(crate) const MOVED_TIME_START: Timestamp = Timestamp::from_millis(2_000_000_000_000);
 /// Shards of the fresh topic.
 const SHARDS: u32 = 3;
 /// Long enough that no claim of a test ends by itself.
@@ -55,7 +55,7 @@ pub(super) struct World {
     moved: Option<Arc<ManualClock>>,
 }
 
-pub(super) fn id(text: &str) -> MessageId {
+pub(crate) fn id(text: &str) -> MessageId {
     MessageId::new(text).expect("tests use good ids")
 }
 
@@ -63,7 +63,7 @@ pub(super) fn fresh_name() -> TopicName {
     TopicName::new(&format!("conform-{:016x}", rand::random::<u64>())).expect("letters and digits")
 }
 
-pub(super) fn fresh_record(now: Timestamp) -> TopicRecord {
+pub(crate) fn fresh_record(now: Timestamp) -> TopicRecord {
     let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
     let rid = format!("{:016x}", rand::random::<u64>());
     TopicRecord::new(fresh_name(), config, 1, rid, now)
@@ -82,7 +82,7 @@ pub(crate) fn message(text: &str, due: Due) -> Enqueue {
 }
 
 /// The same, put in the place of what lives.
-pub(super) fn replacement(text: &str, due: Due) -> Enqueue {
+pub(crate) fn replacement(text: &str, due: Due) -> Enqueue {
     Enqueue {
         payload: Bytes::from(format!("second payload of {text}")),
         on_conflict: OnConflict::Replace,

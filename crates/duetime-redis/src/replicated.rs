@@ -1,0 +1,138 @@
+//! Scripts whose answers count only when replicas have what they rest on.
+//!
+//! Script, WAIT and the server's word on who it is go in one write on one connection: all three are
+//! of one server, whatever fails over meanwhile. WAIT holds its connection up, so these are not the
+//! ones that other calls use.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::{Client, Cmd, Pipeline, Value};
+
+use crate::connection::Slot;
+use crate::error::{Failure, LinkError};
+use crate::link::{Link, LinkConfig, judged, server_error};
+use crate::script::Script;
+
+/// Connections to a server on which calls wait for replicas.
+const CONNECTIONS: usize = 4;
+/// Longest wait for replicas within one sending; above the usual silence of one that is well.
+const WAIT_FOR: Duration = Duration::from_secs(1);
+
+/// Who stands behind an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backing {
+    /// Replicas that have all the server had when it answered. 0: it has none to wait for.
+    pub replicas: u32,
+    /// The history of the server that answered: another one after each failover and restart.
+    pub server: String,
+}
+
+/// The connections for it, and how many replicas to wait for.
+pub(crate) struct Waits {
+    slots: Vec<Slot>,
+    turn: AtomicUsize,
+    /// 1 if replicas were connected when the server was last asked.
+    least: AtomicU32,
+}
+
+impl Waits {
+    pub(crate) fn new(client: &Client, config: &LinkConfig) -> Self {
+        let slot = || Slot::new(client.clone(), config.connect_timeout, config.response_timeout);
+        let slots = (0..CONNECTIONS).map(|_| slot()).collect();
+        Self { slots, turn: AtomicUsize::new(0), least: AtomicU32::new(0) }
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.slots[self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
+    }
+
+    /// Sends a script once, with what has to be known of its answer.
+    async fn send(&self, script: &Cmd) -> Result<(Value, Backing), Failure> {
+        let least = self.least.load(Ordering::Relaxed);
+        let mut all = Pipeline::with_capacity(3);
+        all.add_command(script.clone());
+        // Zero replicas are there at once.
+        let wait_ms = u64::try_from(WAIT_FOR.as_millis()).expect("a second");
+        all.cmd("WAIT").arg(least).arg(if least == 0 { 1 } else { wait_ms });
+        all.cmd("INFO").arg("replication");
+        let slot = self.slot();
+        let (generation, mut connection) = slot.get().await?;
+        let values = match connection.send_packed_commands(&all, 0, all.len()).await {
+            Ok(values) => values,
+            Err(error) => return Err(judged(slot, generation, Failure::from(error))),
+        };
+        if let Some(error) = values.iter().find_map(server_error) {
+            return Err(judged(slot, generation, Failure::from(error)));
+        }
+        let odd = || Failure::Transient { reconnect: true, text: "redis answered oddly to WAIT".to_owned() };
+        let [value, Value::Int(have), info] = <[Value; 3]>::try_from(values).map_err(|_| odd())? else {
+            return Err(odd());
+        };
+        let (online, server) = read(&info).ok_or_else(odd)?;
+        let wanted = online.min(1);
+        self.least.store(wanted, Ordering::Relaxed);
+        let have = u32::try_from(have).unwrap_or(0);
+        if have < wanted {
+            let text = format!("{have} of {online} replicas have it so far");
+            return Err(Failure::Transient { reconnect: false, text });
+        }
+        Ok((value, Backing { replicas: have.min(online), server }))
+    }
+}
+
+/// Replicas that follow, and the server's history, from INFO.
+fn read(info: &Value) -> Option<(u32, String)> {
+    let text = match info {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+        Value::VerbatimString { text, .. } => text,
+        _ => return None,
+    };
+    let online = text.lines().filter(|line| line.starts_with("slave") && line.contains("state=online")).count();
+    let server = text.lines().find_map(|line| line.strip_prefix("master_replid:"))?;
+    Some((u32::try_from(online).ok()?, server.trim().to_owned()))
+}
+
+impl Link {
+    /// Runs a script as [`Link::script`] does, and answers once a replica has all that the server had
+    /// when it ran, if the server has a replica. `fill` must name a write for WAIT to wait for.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`]. [`LinkError::Unavailable`] also when the script ran and no replica caught up.
+    pub async fn replicated<F>(&self, script: &Script, fill: F) -> Result<(Value, Backing), LinkError>
+    where
+        F: Fn(&mut Cmd, bool) + Send + Sync,
+    {
+        let mut patience = self.patience(script.name());
+        let (mut unsure, mut load) = (false, false);
+        loop {
+            let legacy = self.is_legacy();
+            let mut cmd = redis::cmd(if load { "EVAL" } else { "EVALSHA" });
+            cmd.arg(if load { script.code(legacy) } else { script.sha(legacy) });
+            fill(&mut cmd, unsure);
+            let failure = match self.waits().send(&cmd).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            load |= matches!(failure, Failure::NoScript);
+            // It may have run and only not be replicated.
+            unsure |= matches!(failure, Failure::Transient { .. });
+            patience.after(failure).await?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_replicas_that_follow_are_waited_for() {
+        let info = "# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
+                    slave0:ip=1.2.3.4,port=1,state=online,offset=7,lag=0\r\n\
+                    slave1:ip=1.2.3.5,port=1,state=wait_bgsave,offset=0,lag=0\r\nmaster_replid:abc\r\n";
+        assert_eq!(read(&Value::BulkString(info.as_bytes().to_vec())), Some((1, "abc".to_owned())));
+        assert_eq!(read(&Value::Okay), None);
+    }
+}

@@ -1,0 +1,60 @@
+-- Inserts a batch at its destination, once; ids that live there stay as they are. No allow-oom: a full
+-- server refuses it before anything is written.
+--
+-- KEYS  the shard's seven, see make
+-- ARGV  2 source  3 number  4 nonce  5 channel of the hints  6 hint up to its time
+--       7 how far ahead a hint is worth while, ms  8 n, then n ids, then for each: kind, score,
+--       attempts and reason, body (see take)
+-- Returns  how many were inserted, or "number nonce" of the batch that stands in the way
+-- Cost  O(n log N), seven calls, and two for each dead letter
+local V, n = KEYS[7], tonumber(ARGV[8])
+local last = call('HGET', V, ARGV[2])
+if last then
+  call('HSET', V, '', '')
+  if last == ARGV[3] .. ' ' .. ARGV[4] then return 0 end
+  if tonumber(string.match(last, '^%d+')) >= tonumber(ARGV[3]) then return last end
+end
+local scores = n > 0 and call('ZMSCORE', Z, unpack(ARGV, 9, 8 + n)) or {}
+local graves = n > 0 and call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ARGV, 9, 8 + n)) or {}
+local z, b, dead, top, soon, largest, seen, fresh = {}, {}, {}, {}, math.huge, tonumber(meta[4]), {}, 0
+for i = 1, n do
+  local id, at = ARGV[8 + i], 5 + n + 4 * i
+  if not scores[i] and not graves[i] and not seen[id] then
+    seen[id], fresh = true, fresh + 1
+    local kind, s = ARGV[at], ARGV[at + 1]
+    if kind == 'l' or kind == 'L' then
+      z[#z + 1], z[#z + 2] = s, id
+      local class, visible = (#s > 2 and byte(s, -3) or 48) - 48, math.floor(tonumber(s) / 1000)
+      soon = math.min(soon, visible)
+      if class > 0 and class < 9 then
+        flight = flight + 1
+        top[class] = math.max(top[class] or 0, visible)
+      end
+    else
+      dead[#dead + 1] = { id, tonumber(s), ARGV[at + 2] }
+    end
+    if kind == 'l' or kind == 'd' then
+      b[#b + 1], b[#b + 2] = id, ARGV[at + 3]
+      largest = math.max(largest, #ARGV[at + 3])
+    end
+  end
+end
+local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
+local wake = soon * 1000 < head and soon <= math.max(high, own) + ARGV[7]
+if z[1] then call('ZADD', Z, unpack(z)) end
+if b[1] then call('HSET', B, unpack(b)) end
+for i = 1, #dead do
+  -- Time of death is a page's cursor too: unique in its shard.
+  local at = dead[i][2]
+  while call('ZCOUNT', D, int(at), int(at)) > 0 do at = at + 1 end
+  call('ZADD', D, int(at), dead[i][1])
+  call('HSET', I, dead[i][1], dead[i][3])
+end
+for class, deadline in pairs(top) do
+  local now = tonumber(call('HGET', M, 'd' .. class) or 0)
+  if deadline > now then call('HSET', M, 'd' .. class, int(deadline)) end
+end
+call('HSET', M, 'in_flight', int(flight), 'body_max', int(largest))
+call('HSET', V, ARGV[2], ARGV[3] .. ' ' .. ARGV[4])
+if wake then redis.pcall('PUBLISH', ARGV[5], ARGV[6] .. int(soon)) end
+return fresh

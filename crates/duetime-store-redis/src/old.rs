@@ -1,0 +1,198 @@
+//! The calls on ids at their old home. One script looks where each id is and acts on those that are
+//! there; its answer is replicated.
+
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::reshard::AtOld;
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
+use duetime_core::{MessageId, Score, Shard, StoredMessage};
+use duetime_redis::Script;
+use redis::{Cmd, Value};
+
+use crate::edit::{cancels, id_of, read_cancelled, read_rescheduled};
+use crate::enqueue::Summary;
+use crate::reply::{ints, odd, proves, tuple};
+use crate::store::RedisStore;
+use crate::{enqueue, read, settle};
+
+/// Most ids of one script that removes: their places are remembered for a repetition, two bits each,
+/// in a number that Lua keeps exactly.
+const REMOVED_MAX: usize = 25;
+
+/// A score that no message has.
+const NOBODYS: Score = Score::from_raw(-1);
+
+/// Puts the answers to what was there into their places.
+fn place<A>(found: &[i64], answers: Vec<A>) -> Result<Vec<AtOld<A>>, StoreError> {
+    let mut answers = answers.into_iter();
+    let placed = found.iter().map(|place| match place {
+        0 => answers.next().map(AtOld::There).ok_or_else(|| odd("an answer at the old home is missing")),
+        1 => Ok(AtOld::Absent),
+        _ => Ok(AtOld::Frozen),
+    });
+    placed.collect()
+}
+
+impl RedisStore {
+    /// Where each of `count` ids is, and what the script answered to those that are there.
+    async fn at_old<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        count: usize,
+        fill: F,
+    ) -> Result<(Vec<i64>, Value), StoreError>
+    where
+        F: Fn(&mut Cmd, bool) + Send + Sync,
+    {
+        let request = rand::random::<[u8; 8]>();
+        let fill = |cmd: &mut Cmd, unsure: bool| {
+            cmd.arg(u8::from(unsure)).arg(&request[..]).arg(count);
+            fill(cmd, unsure);
+        };
+        let (reply, _) = self.on_shard_replicated(doing, script, shard, fill).await?;
+        let [found, answer] = tuple(reply)?;
+        let found = ints(found)?;
+        if found.len() != count {
+            return Err(odd("another number of places than of ids"));
+        }
+        Ok((found, answer))
+    }
+
+    pub(crate) async fn schedule_old(
+        &self,
+        shard: &Shard,
+        batch: &[Enqueue],
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        let mut all = Vec::with_capacity(batch.len());
+        for part in batch.chunks(BATCH_ITEMS_MAX) {
+            let summary = Summary::of(part);
+            let fill = |cmd: &mut Cmd, _: bool| self.name_batch(cmd, shard, part, &summary);
+            let script = &self.scripts.old.enqueue;
+            let (found, reply) = self.at_old("enqueue at the old home", script, shard, part.len(), fill).await?;
+            let there: Vec<&Enqueue> =
+                part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(item, _)| item).collect();
+            let mut answers = Vec::with_capacity(there.len());
+            if !there.is_empty() {
+                enqueue::read(there.into_iter(), reply, &mut answers)?;
+            }
+            all.extend(place(&found, answers)?);
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn change_old(&self, shard: &Shard, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        let mut all = Vec::with_capacity(batch.len());
+        for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
+            for part in run.chunks(REMOVED_MAX) {
+                let mut answers = Vec::new();
+                let found = if cancels(&part[0]) {
+                    self.cancel_old(shard, part, &mut answers).await?
+                } else {
+                    let fill = |cmd: &mut Cmd, _: bool| self.name_moments(cmd, shard, part);
+                    let script = &self.scripts.old.reschedule;
+                    let doing = "reschedule at the old home";
+                    let (found, reply) = self.at_old(doing, script, shard, part.len(), fill).await?;
+                    if found.contains(&0) {
+                        read_rescheduled(reply, &mut answers)?;
+                    }
+                    found
+                };
+                // Removed earlier in this very batch.
+                let gone = |answer| if answer == AtOld::There(Edited::Unknown) { AtOld::Absent } else { answer };
+                all.extend(place(&found, answers)?.into_iter().map(gone));
+            }
+        }
+        Ok(all)
+    }
+
+    async fn cancel_old(
+        &self,
+        shard: &Shard,
+        part: &[Edit],
+        answers: &mut Vec<Edited>,
+    ) -> Result<Vec<i64>, StoreError> {
+        let request = rand::random::<[u8; 8]>();
+        let fill = |cmd: &mut Cmd, unsure: bool| {
+            cmd.arg(u8::from(unsure)).arg(&request[..]);
+            for edit in part {
+                cmd.arg(id_of(edit));
+            }
+        };
+        let script = &self.scripts.old.cancel;
+        let (found, reply) = self.at_old("cancel at the old home", script, shard, part.len(), fill).await?;
+        let there = found.iter().filter(|place| **place == 0).count();
+        if there > 0 {
+            read_cancelled(there, reply, answers)?;
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn read_old(
+        &self,
+        shard: &Shard,
+        ids: &[MessageId],
+    ) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+        let mut all = Vec::with_capacity(ids.len());
+        for part in ids.chunks(BATCH_ITEMS_MAX) {
+            let fill = |cmd: &mut Cmd, _: bool| {
+                for id in part {
+                    cmd.arg(id.as_str());
+                }
+            };
+            let script = &self.scripts.old.get;
+            let (found, reply) = self.at_old("read at the old home", script, shard, part.len(), fill).await?;
+            let there = part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(id, _)| id);
+            let messages = if found.contains(&0) { read::messages(there, reply)? } else { Vec::new() };
+            let read = place(&found, messages)?;
+            all.extend(read.into_iter().map(|read| match read {
+                AtOld::There(Some(message)) => AtOld::There(message),
+                AtOld::Frozen => AtOld::Frozen,
+                AtOld::There(None) | AtOld::Absent => AtOld::Absent,
+            }));
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn settle_claims_old(
+        &self,
+        shard: &Shard,
+        batch: &[Settle],
+    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        let mut all = Vec::with_capacity(batch.len());
+        for part in batch.chunks(REMOVED_MAX) {
+            let request = rand::random::<[u8; 8]>();
+            let fill = |cmd: &mut Cmd, unsure: bool| {
+                cmd.arg(u8::from(unsure)).arg(&request[..]).arg(part.len());
+                for item in part {
+                    // A score that no claim can have proves nothing, whatever message happens to have it.
+                    let score = if proves(item.score) { item.score } else { NOBODYS };
+                    settle::name(cmd, &Settle { score, ..item.clone() });
+                }
+            };
+            let script = &self.scripts.old.settle;
+            let (found, reply) = self.at_old("settle at the old home", script, shard, part.len(), fill).await?;
+            let outcomes = if found.contains(&0) { ints(reply)? } else { Vec::new() };
+            all.extend(place(&found, outcomes.into_iter().map(settle::read).collect())?);
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn settle_dead_letters_old(
+        &self,
+        shard: &Shard,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+        let mut all = Vec::with_capacity(ids.len());
+        for part in ids.chunks(REMOVED_MAX) {
+            let fill = |cmd: &mut Cmd, unsure: bool| self.name_dead(cmd, shard, part, action, unsure);
+            let script = &self.scripts.old.settle_dead;
+            let doing = "settle dead letters at the old home";
+            let (found, reply) = self.at_old(doing, script, shard, part.len(), fill).await?;
+            let done = if found.contains(&0) { ints(reply)? } else { Vec::new() };
+            all.extend(place(&found, done.into_iter().map(|done| done == 1).collect())?);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,170 @@
+//! Fences: a shard learns of a new record, once and for ever, and keeps all it has.
+
+#![expect(missing_docs, reason = "a sentence's name says it all")]
+
+use duetime_core::reshard::Floor;
+use duetime_core::routing::RoutingState;
+use duetime_core::store::{Settled, Settlement, Survey};
+use duetime_core::{LeaseClass, Routing, StoreError, Timestamp};
+
+use super::ReshardFactory;
+use super::world::{MORE, World, ids};
+use crate::conformance::store::world::{fresh_record, id, message};
+
+pub async fn a_fence_creates_a_new_shard_empty(factory: &dyn ReshardFactory) {
+    let mut world = World::new(factory).await;
+    let next = world.next(MORE);
+    let fenced = world.store.fence(&world.record.name, 4, &next, &Floor::default()).await.unwrap();
+    assert_eq!((fenced.before, fenced.floor), (None, Floor::default()));
+    world.record.routing = next;
+    let survey = world.store.survey(&[world.shard(4)], world.now()).await.unwrap();
+    assert_eq!(survey, [Survey::default()]);
+    world.put(4, "a", world.ago(1000)).await;
+    assert_eq!(world.claim_one(4).await.attempt, 1);
+}
+
+pub async fn a_fence_raises_a_shard_and_leaves_its_messages_and_receipts(factory: &dyn ReshardFactory) {
+    let mut world = World::new(factory).await;
+    world.put(0, "held", world.ago(2000)).await;
+    world.put(0, "waits", world.ago(1000)).await;
+    let held = world.claim_one(0).await;
+    let (before, next) = (world.record.routing.clone(), world.next(MORE));
+    let fenced = world.store.fence(&world.record.name, 0, &next, &Floor::default()).await.unwrap();
+    assert_eq!(fenced.before, Some(before));
+    assert_eq!(fenced.floor.of(LeaseClass::TOPIC), held.score.visible_at());
+    world.record.routing = next;
+    assert_eq!(world.settle(0, &held, Settlement::Ack).await, Settled::Ok);
+    assert_eq!(world.claim_one(0).await.id, id("waits"));
+}
+
+pub async fn a_fence_repeated_changes_nothing(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    world.put(3, "a", world.ago(1000)).await;
+    let routing = world.record.routing.clone();
+    let fenced = world.store.fence(&world.record.name, 3, &routing, &Floor::default()).await.unwrap();
+    assert_eq!(fenced.before, Some(routing));
+    assert_eq!(world.claim_one(3).await.id, id("a"));
+}
+
+pub async fn an_older_caller_learns_the_record_from_every_call(factory: &dyn ReshardFactory) {
+    let mut world = World::new(factory).await;
+    let old = world.shard(0);
+    world.put(0, "a", world.ago(1000)).await;
+    world.begin(MORE).await;
+    for refusal in refusals(&world, &old).await {
+        let StoreError::Stale(present) = refusal else { panic!("{refusal:?}") };
+        assert_eq!(*present, world.record.routing);
+    }
+    assert!(world.get(0, "a").await.is_some());
+}
+
+pub async fn a_shard_that_was_not_fenced_is_not_ready(factory: &dyn ReshardFactory) {
+    let world = World::new(factory).await;
+    let early = world.next(MORE).shard(&world.record.name, 0);
+    for refusal in refusals(&world, &early).await {
+        assert!(matches!(refusal, StoreError::NotReady(_)), "{refusal:?}");
+    }
+    let not_made = world.next(MORE).shard(&world.record.name, 4);
+    for refusal in refusals(&world, &not_made).await {
+        assert!(matches!(refusal, StoreError::UnknownShard(_)), "{refusal:?}");
+    }
+}
+
+/// What every call of the resize says to a caller with this shard.
+async fn refusals(world: &World, shard: &duetime_core::Shard) -> Vec<StoreError> {
+    let (store, now) = (&world.store, world.now());
+    let batch = [message("x", world.ago(1))];
+    let name = duetime_core::reshard::BatchName { number: 1, nonce: 1 };
+    let empty = duetime_core::reshard::Batch { name, from: 1, to: shard.index, messages: Vec::new() };
+    vec![
+        store.enqueue(shard, now, &batch).await.unwrap_err(),
+        store.enqueue_old(shard, now, &batch).await.unwrap_err(),
+        store.edit_old(shard, now, &[duetime_core::store::Edit::Cancel(id("a"))]).await.unwrap_err(),
+        store.get_old(shard, &ids(&["a"])).await.unwrap_err(),
+        store.settle_dead_old(shard, now, &ids(&["a"]), duetime_core::store::DeadAction::Purge).await.unwrap_err(),
+        store.scan(shard, None, 10).await.unwrap_err(),
+        store.take(shard, 1, &ids(&["a"]), 1).await.unwrap_err(),
+        store.outbox(shard).await.unwrap_err(),
+        store.put(shard, &empty).await.unwrap_err(),
+        store.memory(shard, 0).await.unwrap_err(),
+        store.renumber(shard, 1, name).await.unwrap_err(),
+        store.drop_batch(shard, 1).await.unwrap_err(),
+    ]
+}
+
+pub async fn a_lower_fence_is_stale(factory: &dyn ReshardFactory) {
+    let mut world = World::new(factory).await;
+    let first = world.record.routing.clone();
+    world.begin(MORE).await;
+    let refused = world.store.fence(&world.record.name, 0, &first, &Floor::default()).await.unwrap_err();
+    let StoreError::Stale(present) = refused else { panic!("{refused:?}") };
+    assert_eq!(*present, world.record.routing);
+}
+
+pub async fn another_change_of_the_same_epoch_is_damage(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    let rival = Routing { rid: "ffffffffffffffff".to_owned(), ..world.record.routing.clone() };
+    let refused = world.store.fence(&world.record.name, 0, &rival, &Floor::default()).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Damaged(_)), "{refused:?}");
+    let seen = world.store.inspect(&world.record.name, 0..1).await.unwrap().remove(0).unwrap();
+    assert_eq!(seen.routing, world.record.routing);
+}
+
+pub async fn a_commit_may_be_told_to_a_shard_and_is_not_taken_back(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    let moving = world.record.routing.clone();
+    let stable = Routing { state: RoutingState::Stable, ..moving.clone() };
+    for told in [&stable, &moving, &stable] {
+        world.store.fence(&world.record.name, 1, told, &Floor::default()).await.unwrap();
+        let seen = world.store.inspect(&world.record.name, 1..2).await.unwrap().remove(0).unwrap();
+        assert_eq!(seen.routing, stable);
+    }
+}
+
+pub async fn deadlines_go_on_above_the_floor(factory: &dyn ReshardFactory) {
+    let mut world = World::new(factory).await;
+    let next = world.next(MORE);
+    let high = world.moment(3_600_000);
+    let mut floor = Floor::default();
+    floor.raise(LeaseClass::TOPIC, high);
+    let fenced = world.store.fence(&world.record.name, 4, &next, &floor).await.unwrap();
+    assert_eq!(fenced.floor, floor);
+    // Raised only: a lower floor that comes later changes nothing.
+    let mut lower = Floor::default();
+    lower.raise(LeaseClass::TOPIC, Timestamp::from_millis(5));
+    assert_eq!(world.store.fence(&world.record.name, 4, &next, &lower).await.unwrap().floor, floor);
+    world.record.routing = next;
+    world.put(4, "a", world.ago(1000)).await;
+    assert!(world.claim_one(4).await.score.visible_at() > high);
+}
+
+pub async fn a_retired_shard_keeps_its_record(factory: &dyn ReshardFactory) {
+    let mut world = World::new(factory).await;
+    let old = world.shard(2);
+    world.begin(1).await;
+    let record = world.record.routing.clone();
+    let refused = world.store.enqueue(&old, world.now(), &[message("a", world.ago(1))]).await.unwrap_err();
+    let StoreError::Stale(present) = refused else { panic!("{refused:?}") };
+    assert_eq!(*present, record);
+    assert_eq!(world.store.inspect(&world.record.name, 2..3).await.unwrap()[0].as_ref().unwrap().routing, record);
+    assert_eq!(world.claim(2, 1).await.messages, []);
+}
+
+pub async fn a_shard_of_no_topic_is_not_fenced(factory: &dyn ReshardFactory) {
+    let world = World::new(factory).await;
+    let absent = fresh_record(world.now());
+    let refused = world.store.fence(&absent.name, 0, &absent.routing, &Floor::default()).await.unwrap_err();
+    assert!(matches!(refused, StoreError::UnknownShard(_)), "{refused:?}");
+    assert_eq!(world.store.inspect(&absent.name, 0..1).await.unwrap(), [None]);
+}
+
+pub async fn shards_are_inspected_in_order_whatever_their_epochs(factory: &dyn ReshardFactory) {
+    let world = World::new(factory).await;
+    let next = world.next(MORE);
+    world.store.fence(&world.record.name, 1, &next, &Floor::default()).await.unwrap();
+    world.store.fence(&world.record.name, 4, &next, &Floor::default()).await.unwrap();
+    let seen = world.store.inspect(&world.record.name, 0..MORE + 1).await.unwrap();
+    let epochs: Vec<_> = seen.iter().map(|one| one.as_ref().map(|one| one.routing.epoch)).collect();
+    assert_eq!(epochs, [Some(1), Some(2), Some(1), None, Some(2), None]);
+    assert!(seen.iter().flatten().all(|one| one.outbox.is_none()));
+}

@@ -1,0 +1,149 @@
+//! The conformance suite of `Reshard` and `RoutingAuthority`: one sentence, one test.
+//!
+//! An implementation's tests say `duetime_testkit::reshard_conformance!(MyFactory::new());`.
+
+pub mod fence;
+pub mod moves;
+pub mod old;
+pub mod outbox;
+pub mod routing;
+mod world;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duetime_core::{Reshard, RoutingAuthority};
+
+/// A store that is the authority of its topics' routing too.
+pub trait Resizable: Reshard + RoutingAuthority {}
+
+impl<S: Reshard + RoutingAuthority> Resizable for S {}
+
+/// Makes the stores under test.
+#[async_trait]
+pub trait ReshardFactory: Send + Sync {
+    /// A store, ready to serve. The suite makes topics of its own, so one store may serve many tests.
+    async fn store(&self) -> Arc<dyn Resizable>;
+
+    /// Whether the store's own clock is its caller's.
+    fn can_move_time(&self) -> bool {
+        false
+    }
+}
+
+/// One `#[tokio::test]` for each sentence of the suite; the expression makes a [`ReshardFactory`].
+#[macro_export]
+macro_rules! reshard_conformance {
+    ($factory:expr) => {
+        $crate::reshard_conformance! { @list @tests $factory; }
+    };
+    (@tests $factory:expr; $($group:ident :: $sentence:ident,)*) => {
+        $(
+            #[tokio::test]
+            async fn $sentence() {
+                let factory = $factory;
+                $crate::conformance::reshard::$group::$sentence(&factory).await;
+            }
+        )*
+    };
+    (@run $factory:expr; $($group:ident :: $sentence:ident,)*) => {
+        $( $crate::conformance::reshard::$group::$sentence($factory).await; )*
+    };
+    (@names $unused:expr; $($group:ident :: $sentence:ident,)*) => {
+        [$(concat!(stringify!($group), "::", stringify!($sentence))),*]
+    };
+    (@list $($then:tt)*) => {
+        $crate::reshard_conformance! { $($then)*
+            fence::a_fence_creates_a_new_shard_empty,
+            fence::a_fence_raises_a_shard_and_leaves_its_messages_and_receipts,
+            fence::a_fence_repeated_changes_nothing,
+            fence::an_older_caller_learns_the_record_from_every_call,
+            fence::a_shard_that_was_not_fenced_is_not_ready,
+            fence::a_lower_fence_is_stale,
+            fence::another_change_of_the_same_epoch_is_damage,
+            fence::a_commit_may_be_told_to_a_shard_and_is_not_taken_back,
+            fence::deadlines_go_on_above_the_floor,
+            fence::a_retired_shard_keeps_its_record,
+            fence::a_shard_of_no_topic_is_not_fenced,
+            fence::shards_are_inspected_in_order_whatever_their_epochs,
+            moves::a_scan_meets_every_message_in_whatever_state,
+            moves::a_scan_in_pages_misses_nothing_that_stays,
+            moves::a_moved_message_is_as_it_was,
+            moves::a_receipt_stays_good_across_a_move,
+            moves::a_claim_that_runs_out_after_its_move_is_a_suspect,
+            moves::a_batch_is_put_once,
+            moves::an_id_that_lives_at_the_destination_stays_as_it_is,
+            moves::a_batch_that_is_not_above_the_last_is_a_conflict,
+            moves::batches_of_each_source_are_remembered_by_themselves,
+            moves::deadlines_go_on_above_what_a_batch_brings,
+            moves::dead_letters_of_two_shards_are_read_in_pages_each_once,
+            moves::a_sooner_head_that_is_brought_is_hinted,
+            old::an_enqueue_acts_on_what_lives_there_and_creates_nothing,
+            old::an_enqueue_of_relative_delays_is_told_its_due_times,
+            old::the_same_nonce_is_answered_as_the_first_time_there_too,
+            old::a_cancel_removes_what_lives_there,
+            old::a_reschedule_moves_what_nobody_holds,
+            old::edits_of_many_ids_are_answered_in_order,
+            old::a_read_finds_what_lives_there,
+            old::a_receipt_is_settled_where_its_message_lives,
+            old::an_extension_there_has_a_new_receipt,
+            old::dead_letters_are_settled_where_they_lie,
+            old::an_empty_batch_there_is_answered_with_nothing,
+            outbox::a_frozen_message_is_claimed_by_nobody_and_counted_nowhere,
+            outbox::a_batch_carries_all_a_message_has,
+            outbox::an_outbox_that_is_not_empty_is_answered_instead,
+            outbox::a_take_of_what_is_not_there_takes_nothing,
+            outbox::the_weight_of_a_batch_is_bounded,
+            outbox::a_batch_of_the_largest_size_goes_whole,
+            outbox::only_the_batch_that_is_named_is_dropped,
+            outbox::only_the_batch_that_was_seen_is_renumbered,
+            outbox::the_name_of_a_batch_is_kept_exactly,
+            routing::a_fresh_topic_has_its_first_record_and_no_wish,
+            routing::a_topic_that_is_not_there_has_no_record,
+            routing::a_record_is_swapped_only_by_who_saw_it_last,
+            routing::all_topics_are_told_with_the_record_that_was_swapped_in,
+            routing::a_change_of_the_topic_keeps_record_and_wish,
+            routing::a_topic_deleted_while_it_moves_leaves_nothing,
+        }
+    };
+}
+
+/// Runs every sentence, one after the other; for places that want no test of its own for each.
+pub async fn run_all(factory: &dyn ReshardFactory) {
+    crate::reshard_conformance! { @list @run factory; }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemStore;
+
+    struct Model;
+
+    #[async_trait]
+    impl ReshardFactory for Model {
+        async fn store(&self) -> Arc<dyn Resizable> {
+            MemStore::new()
+        }
+
+        fn can_move_time(&self) -> bool {
+            true
+        }
+    }
+
+    crate::reshard_conformance!(Model);
+
+    #[test]
+    fn every_sentence_that_is_written_is_run() {
+        let listed = crate::reshard_conformance! { @list @names (); };
+        let mut written = Vec::new();
+        for (group, text) in world::SOURCES {
+            let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));
+            written.extend(names.map(|name| format!("{group}::{}", name.split('(').next().unwrap())));
+        }
+        written.sort();
+        let mut listed = listed.to_vec();
+        listed.sort_unstable();
+        assert_eq!(listed, written);
+    }
+}

@@ -1,0 +1,201 @@
+//! The old home of an id: calls act on what lives there, create nothing, and leave alone what is frozen.
+
+#![expect(missing_docs, reason = "a sentence's name says it all")]
+
+use std::time::Duration;
+
+use duetime_core::reshard::AtOld;
+use duetime_core::store::{DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
+use duetime_core::{Due, MessageState, Score};
+
+use super::ReshardFactory;
+use super::world::{World, ids};
+use crate::conformance::store::world::{id, message, replacement};
+
+/// Shard 0 has: `there` in flight, `later` scheduled, `dead` dead, and `frozen` in its outbox.
+async fn old_home(factory: &dyn ReshardFactory) -> (World, duetime_core::store::ClaimedMessage) {
+    let world = World::moving(factory).await;
+    world.put_dead(0, "dead").await;
+    world.put(0, "there", world.ago(1000)).await;
+    let held = world.claim_one(0).await;
+    world.put(0, "later", Due::In(Duration::from_secs(3600))).await;
+    world.put(0, "frozen", world.ago(1000)).await;
+    world.take(0, 4, &["frozen"]).await;
+    (world, held)
+}
+
+pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    let batch = [
+        message("absent", world.ago(5)),
+        message("later", world.ago(5)),
+        replacement("frozen", world.ago(5)),
+        replacement("dead", world.ago(5)),
+        replacement("absent", Due::In(Duration::from_secs(1))),
+        replacement("later", world.ago(5)),
+    ];
+    let answers = world.store.enqueue_old(&world.shard(0), world.now(), &batch).await.unwrap();
+    let outcomes: Vec<_> = answers
+        .iter()
+        .map(|answer| match answer {
+            AtOld::There(enqueued) => AtOld::There(enqueued.outcome),
+            AtOld::Absent => AtOld::Absent,
+            AtOld::Frozen => AtOld::Frozen,
+        })
+        .collect();
+    let there = |outcome| AtOld::There(outcome);
+    let (duplicate, replaced) = (there(EnqueueOutcome::Duplicate), there(EnqueueOutcome::Replaced));
+    assert_eq!(outcomes, [AtOld::Absent, duplicate, AtOld::Frozen, replaced.clone(), AtOld::Absent, replaced]);
+    assert_eq!(world.get(0, "absent").await, None);
+    assert_eq!(world.get(0, "dead").await.unwrap().payload, "second payload of dead");
+    assert_eq!(world.get(0, "later").await.unwrap().due_at, answers_due(&answers[5]));
+}
+
+fn answers_due(answer: &AtOld<duetime_core::store::Enqueued>) -> duetime_core::Timestamp {
+    let AtOld::There(enqueued) = answer else { panic!("{answer:?}") };
+    enqueued.due_at
+}
+
+pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    let hour = Duration::from_secs(3600);
+    let batch = [message("absent", Due::In(hour)), replacement("dead", Due::In(hour))];
+    let answers = world.store.enqueue_old(&world.shard(0), world.now(), &batch).await.unwrap();
+    assert_eq!(answers[0], AtOld::Absent);
+    let due = answers_due(&answers[1]);
+    assert!(due >= world.moment(3_598_000) && due <= world.moment(3_602_000), "{due}");
+    assert_eq!(world.get(0, "dead").await.unwrap().visible_at, due);
+}
+
+pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    let again = replacement("later", world.ago(5));
+    let shard = world.shard(0);
+    world.store.enqueue_old(&shard, world.now(), std::slice::from_ref(&again)).await.unwrap();
+    let answers = world.store.enqueue_old(&shard, world.now(), &[again]).await.unwrap();
+    assert!(matches!(&answers[0], AtOld::There(e) if e.outcome == EnqueueOutcome::Scheduled), "{answers:?}");
+}
+
+pub async fn a_cancel_removes_what_lives_there(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    let cancels: Vec<Edit> =
+        ["absent", "there", "frozen", "dead", "later", "later"].map(|text| Edit::Cancel(id(text))).into();
+    let answers = world.store.edit_old(&world.shard(0), world.now(), &cancels).await.unwrap();
+    let cancelled = AtOld::There(Edited::Cancelled);
+    let expected = [
+        AtOld::Absent,
+        AtOld::There(Edited::InFlight),
+        AtOld::Frozen,
+        cancelled.clone(),
+        cancelled,
+        // Cancelled by the same batch: it is not there any more.
+        AtOld::Absent,
+    ];
+    assert_eq!(answers, expected);
+    for text in ["there", "dead", "later"] {
+        assert_eq!(world.get(0, text).await, None, "{text}");
+    }
+    assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap().unwrap().messages.len(), 1);
+    let survey = world.store.survey(&[world.shard(0)], world.now()).await.unwrap()[0];
+    assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (0, 0, 0));
+}
+
+pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    let due_at = world.moment(-7);
+    let moves: Vec<Edit> =
+        ["absent", "there", "frozen", "dead", "later"].map(|text| Edit::Reschedule(id(text), Due::At(due_at))).into();
+    let answers = world.store.edit_old(&world.shard(0), world.now(), &moves).await.unwrap();
+    let expected = [
+        AtOld::Absent,
+        AtOld::There(Edited::InFlight),
+        AtOld::Frozen,
+        AtOld::There(Edited::Dead),
+        AtOld::There(Edited::Rescheduled(due_at)),
+    ];
+    assert_eq!(answers, expected);
+    assert_eq!(world.claim_one(0).await.due_at, due_at);
+}
+
+pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    let batch: Vec<_> = (0..80).map(|n| message(&format!("m{n}"), world.ago(1000))).collect();
+    world.store.enqueue(&world.shard(0), world.now(), &batch).await.unwrap();
+    let edits: Vec<Edit> = (0..160).map(|n| Edit::Cancel(id(&format!("m{}", n * 2)))).collect();
+    let answers = world.store.edit_old(&world.shard(0), world.now(), &edits).await.unwrap();
+    for (n, answer) in answers.iter().enumerate() {
+        let expected = if n < 40 { AtOld::There(Edited::Cancelled) } else { AtOld::Absent };
+        assert_eq!(*answer, expected, "m{}", n * 2);
+    }
+}
+
+pub async fn a_read_finds_what_lives_there(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    let found = world.store.get_old(&world.shard(0), &ids(&["absent", "there", "frozen", "dead"])).await.unwrap();
+    assert_eq!((&found[0], &found[2]), (&AtOld::Absent, &AtOld::Frozen));
+    let states = [(&found[1], MessageState::InFlight), (&found[3], MessageState::Dead)];
+    for (one, state) in states {
+        let AtOld::There(one) = one else { panic!("{found:?}") };
+        assert_eq!(one.state, state);
+        assert_eq!(one.payload, format!("payload of {}", one.id));
+    }
+}
+
+pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn ReshardFactory) {
+    let (world, held) = old_home(factory).await;
+    let shard = world.shard(0);
+    let settle = |text: &str, score: Score, how: Settlement| Settle { id: id(text), score, how };
+    let later = world.get(0, "later").await.unwrap();
+    let scheduled = Score::new(later.visible_at, duetime_core::LeaseClass::FREE, 0);
+    let batch = [
+        settle("absent", held.score, Settlement::Ack),
+        settle("frozen", held.score, Settlement::Ack),
+        settle("dead", held.score, Settlement::Nack(Duration::ZERO)),
+        // The score it has, but not one of a claim.
+        settle("later", scheduled, Settlement::Ack),
+        settle("there", held.score, Settlement::Nack(Duration::from_secs(60))),
+    ];
+    let answers = world.store.settle_old(&shard, world.now(), &batch).await.unwrap();
+    let expired = AtOld::There(Settled::Expired);
+    assert_eq!(answers, [AtOld::Absent, AtOld::Frozen, expired.clone(), expired.clone(), AtOld::There(Settled::Ok)]);
+    let again = world.store.settle_old(&shard, world.now(), &batch[4..]).await.unwrap();
+    assert_eq!(again, [expired]);
+    assert!(world.get(0, "later").await.is_some());
+    let survey = world.store.survey(&[shard], world.now()).await.unwrap()[0];
+    assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (2, 0, 1));
+}
+
+pub async fn an_extension_there_has_a_new_receipt(factory: &dyn ReshardFactory) {
+    let (world, held) = old_home(factory).await;
+    let how = Settlement::Extend(Duration::from_secs(90), duetime_core::LeaseClass::TOPIC);
+    let batch = [Settle { id: held.id.clone(), score: held.score, how }];
+    let answers = world.store.settle_old(&world.shard(0), world.now(), &batch).await.unwrap();
+    let AtOld::There(Settled::Extended(score)) = answers[0] else { panic!("{answers:?}") };
+    assert!(score > held.score);
+    let ack = [Settle { id: held.id, score, how: Settlement::Ack }];
+    assert_eq!(world.store.settle_old(&world.shard(0), world.now(), &ack).await.unwrap(), [AtOld::There(Settled::Ok)]);
+    assert_eq!(world.get(0, "there").await, None);
+}
+
+pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    world.put_dead(0, "second").await;
+    let shard = world.shard(0);
+    let texts = ids(&["absent", "dead", "frozen", "later"]);
+    let answers = world.store.settle_dead_old(&shard, world.now(), &texts, DeadAction::Redrive).await.unwrap();
+    assert_eq!(answers, [AtOld::Absent, AtOld::There(true), AtOld::Frozen, AtOld::There(false)]);
+    assert_eq!(world.claim_one(0).await.id, id("dead"));
+    let answers = world.store.settle_dead_old(&shard, world.now(), &ids(&["second"]), DeadAction::Purge).await;
+    assert_eq!(answers.unwrap(), [AtOld::There(true)]);
+    assert_eq!(world.get(0, "second").await, None);
+}
+
+pub async fn an_empty_batch_there_is_answered_with_nothing(factory: &dyn ReshardFactory) {
+    let (world, _) = old_home(factory).await;
+    let (shard, now) = (world.shard(0), world.now());
+    assert!(world.store.enqueue_old(&shard, now, &[]).await.unwrap().is_empty());
+    assert!(world.store.edit_old(&shard, now, &[]).await.unwrap().is_empty());
+    assert!(world.store.get_old(&shard, &[]).await.unwrap().is_empty());
+    assert!(world.store.settle_old(&shard, now, &[]).await.unwrap().is_empty());
+    assert!(world.store.settle_dead_old(&shard, now, &[], DeadAction::Purge).await.unwrap().is_empty());
+}

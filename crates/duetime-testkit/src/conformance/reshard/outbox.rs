@@ -1,0 +1,143 @@
+//! The outbox: what is frozen, under which name, until it is dropped.
+
+#![expect(missing_docs, reason = "a sentence's name says it all")]
+
+use bytes::Bytes;
+use duetime_core::Due;
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
+use duetime_core::reshard::{BatchName, FrozenState};
+use duetime_core::store::Enqueue;
+
+use super::ReshardFactory;
+use super::world::{World, ids};
+use crate::conformance::store::world::{id, message};
+
+pub async fn a_frozen_message_is_claimed_by_nobody_and_counted_nowhere(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    world.put(0, "a", world.ago(1000)).await;
+    world.put_dead(0, "dead").await;
+    world.put(0, "held", world.ago(2000)).await;
+    world.claim_one(0).await;
+    let batch = world.take(0, 3, &["held", "absent", "dead", "a"]).await;
+    let texts: Vec<&str> = batch.messages.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!((batch.from, batch.to, texts), (0, 3, vec!["a", "dead", "held"]));
+    assert_eq!(world.claim(0, 10).await.messages, []);
+    let survey = world.store.survey(&[world.shard(0)], world.now()).await.unwrap()[0];
+    assert_eq!((survey.scheduled, survey.due, survey.in_flight, survey.dead), (0, 0, 0, 0));
+    assert_eq!(survey.head, None);
+    assert_eq!(world.get(0, "a").await, None);
+    assert_eq!(world.store.dead(&world.shard(0), None, 10).await.unwrap().messages, []);
+    let seen = world.store.inspect(&world.record.name, 0..1).await.unwrap().remove(0).unwrap();
+    assert_eq!(seen.outbox, Some((batch.name, 3, 3)));
+}
+
+pub async fn a_batch_carries_all_a_message_has(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    world.put(0, "held", world.ago(2000)).await;
+    let held = world.claim_one(0).await;
+    world.put_dead(0, "dead").await;
+    let dead = world.get(0, "dead").await.unwrap();
+    let batch = world.take(0, 3, &["held", "dead"]).await;
+    assert_eq!(batch.messages[1].state, FrozenState::Live(held.score));
+    let FrozenState::Dead { at, attempts, reason } = &batch.messages[0].state else { panic!("{batch:?}") };
+    assert_eq!((at / 1000, *attempts, reason.as_str()), (dead.visible_at.as_millis(), 1, "dead was refused"));
+    for one in &batch.messages {
+        let body = duetime_core::envelope::decode(one.body.as_ref().unwrap()).unwrap();
+        assert_eq!(body.payload, format!("payload of {}", one.id));
+    }
+    assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), Some(batch));
+}
+
+pub async fn an_outbox_that_is_not_empty_is_answered_instead(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    world.put(0, "a", world.ago(1000)).await;
+    world.put(0, "b", world.ago(1000)).await;
+    let first = world.take(0, 3, &["a"]).await;
+    assert_eq!(world.take(0, 4, &["b"]).await, first);
+    assert_eq!(world.claim_one(0).await.id, id("b"));
+    world.drop_batch(&first).await;
+    assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), None);
+    let second = world.take(0, 4, &["b"]).await;
+    assert_eq!((second.name.number, second.to), (first.name.number + 1, 4));
+}
+
+pub async fn a_take_of_what_is_not_there_takes_nothing(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    world.put(0, "a", world.ago(1000)).await;
+    assert_eq!(world.store.take(&world.shard(0), 3, &ids(&["x", "y"]), 1).await.unwrap(), None);
+    assert_eq!(world.store.take(&world.shard(0), 3, &[], 1).await.unwrap(), None);
+    assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), None);
+    assert_eq!(world.take(0, 3, &["a", "a"]).await.messages.len(), 1);
+}
+
+pub async fn the_weight_of_a_batch_is_bounded(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    let heavy = |n: usize, bytes: usize| Enqueue {
+        payload: Bytes::from(vec![7; bytes]),
+        ..message(&format!("heavy-{n}"), world.ago(1000))
+    };
+    let batch: Vec<Enqueue> = (0..5).map(|n| heavy(n, CLAIM_BYTES_MAX / 4)).collect();
+    world.store.enqueue(&world.shard(0), world.now(), &batch).await.unwrap();
+    let texts: Vec<String> = (0..5).map(|n| format!("heavy-{n}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let taken = world.take(0, 3, &texts).await;
+    assert_eq!(taken.messages.len(), 3, "the first that fit");
+    world.put_batch(&taken).await;
+    world.drop_batch(&taken).await;
+    // One above the bound goes by itself.
+    let over = heavy(9, CLAIM_BYTES_MAX + 1);
+    world.store.enqueue(&world.shard(0), world.now(), std::slice::from_ref(&over)).await.unwrap();
+    let taken = world.take(0, 3, &["heavy-9", "heavy-3"]).await;
+    assert_eq!(taken.messages.len(), 1);
+    world.put_batch(&taken).await;
+    assert_eq!(world.get(3, "heavy-9").await.unwrap().payload, over.payload);
+}
+
+pub async fn a_batch_of_the_largest_size_goes_whole(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    let batch: Vec<Enqueue> = (0..BATCH_ITEMS_MAX).map(|n| message(&format!("m{n:03}"), world.ago(1000))).collect();
+    world.store.enqueue(&world.shard(0), world.now(), &batch).await.unwrap();
+    let all: Vec<_> = batch.iter().map(|one| one.id.clone()).collect();
+    let taken = world.store.take(&world.shard(0), 3, &all, 5).await.unwrap().unwrap();
+    assert_eq!(taken.messages.len(), BATCH_ITEMS_MAX);
+    assert_eq!(world.put_batch(&taken).await, BATCH_ITEMS_MAX as u64);
+    assert_eq!(world.claim(3, BATCH_ITEMS_MAX).await.messages.len(), BATCH_ITEMS_MAX);
+}
+
+pub async fn only_the_batch_that_is_named_is_dropped(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    let shard = world.shard(0);
+    assert!(!world.store.drop_batch(&shard, 7).await.unwrap());
+    world.put(0, "a", world.ago(1000)).await;
+    let batch = world.take(0, 3, &["a"]).await;
+    assert!(!world.store.drop_batch(&shard, batch.name.nonce ^ 1).await.unwrap());
+    assert_eq!(world.store.outbox(&shard).await.unwrap(), Some(batch.clone()));
+    world.drop_batch(&batch).await;
+    assert!(!world.store.drop_batch(&shard, batch.name.nonce).await.unwrap());
+    assert_eq!(world.get(0, "a").await, None);
+}
+
+pub async fn only_the_batch_that_was_seen_is_renumbered(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    let shard = world.shard(0);
+    let new = BatchName { number: 40, nonce: 0xabcd };
+    assert!(!world.store.renumber(&shard, 7, new).await.unwrap());
+    world.put(0, "a", world.ago(1000)).await;
+    world.put(0, "b", world.ago(1000)).await;
+    let batch = world.take(0, 3, &["a"]).await;
+    assert!(!world.store.renumber(&shard, batch.name.nonce ^ 1, new).await.unwrap());
+    assert!(world.store.renumber(&shard, batch.name.nonce, new).await.unwrap());
+    let found = world.store.outbox(&shard).await.unwrap().unwrap();
+    assert_eq!((found.name, &found.messages), (new, &batch.messages));
+    assert!(world.store.drop_batch(&shard, new.nonce).await.unwrap());
+    assert_eq!(world.take(0, 3, &["b"]).await.name.number, 41, "later batches are numbered above it");
+}
+
+pub async fn the_name_of_a_batch_is_kept_exactly(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    world.put(0, "a", Due::At(world.moment(-1000))).await;
+    let batch = world.store.take(&world.shard(0), 3, &ids(&["a"]), u64::MAX).await.unwrap().unwrap();
+    assert_eq!(batch.name.nonce, u64::MAX);
+    world.put_batch(&batch).await;
+    assert_eq!(world.store.memory(&world.shard(3), 0).await.unwrap(), Some(batch.name));
+}

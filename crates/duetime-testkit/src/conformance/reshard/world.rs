@@ -1,0 +1,175 @@
+//! What a sentence of the suite stands in: a topic of three shards, about to have five.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::reshard::{Batch, Floor, Put, RoutingRecord};
+use duetime_core::routing::RoutingState;
+use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
+use duetime_core::{
+    Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, Shard, StoredMessage, Timestamp, TopicRecord,
+};
+
+use super::{ReshardFactory, Resizable};
+use crate::conformance::store::world::{MOVED_TIME_START, fresh_record, id, message};
+use crate::{ManualClock, WallClock};
+
+/// Shards after the change.
+pub(super) const MORE: u32 = 5;
+pub(super) const LONG: Duration = Duration::from_secs(30);
+pub(super) const SHORT: Duration = Duration::from_millis(60);
+
+/// The files with sentences, for the test that none is forgotten.
+#[cfg(test)]
+pub(super) const SOURCES: [(&str, &str); 5] = [
+    ("fence", include_str!("fence.rs")),
+    ("moves", include_str!("moves.rs")),
+    ("old", include_str!("old.rs")),
+    ("outbox", include_str!("outbox.rs")),
+    ("routing", include_str!("routing.rs")),
+];
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct World {
+    pub store: Arc<dyn Resizable>,
+    pub record: TopicRecord,
+    moved: Option<Arc<ManualClock>>,
+}
+
+pub(super) fn ids(texts: &[&str]) -> Vec<MessageId> {
+    texts.iter().map(|text| id(text)).collect()
+}
+
+impl World {
+    pub async fn new(factory: &dyn ReshardFactory) -> Self {
+        let store = factory.store().await;
+        let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
+        let now = moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now());
+        let record = fresh_record(now);
+        store.put_topic(&record, None).await.expect("a fresh topic is created");
+        Self { store, record, moved }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now())
+    }
+
+    pub async fn pass(&self, by: Duration) {
+        match &self.moved {
+            Some(clock) => clock.advance(by),
+            None => tokio::time::sleep(by + Duration::from_millis(2)).await,
+        }
+    }
+
+    pub fn ago(&self, millis: i64) -> Due {
+        Due::At(self.moment(-millis))
+    }
+
+    pub fn moment(&self, millis: i64) -> Timestamp {
+        Timestamp::from_millis(self.now().as_millis() + millis)
+    }
+
+    /// The record of the next change to `shards`, under way.
+    pub fn next(&self, shards: u32) -> Routing {
+        let now = &self.record.routing;
+        Routing {
+            epoch: now.epoch + 1,
+            rid: format!("{:016x}", rand::random::<u64>()),
+            shards,
+            previous: now.shards,
+            state: RoutingState::Moving,
+        }
+    }
+
+    /// Begins a change to `shards` and fences every shard.
+    pub async fn begin(&mut self, shards: u32) {
+        let (seen, routing) = (self.record.routing_record(), self.next(shards));
+        let new = RoutingRecord { routing: routing.clone(), desired: None };
+        self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");
+        for index in 0..shards.max(routing.previous) {
+            let fenced = self.store.fence(&self.record.name, index, &routing, &Floor::default()).await;
+            fenced.expect("a shard is fenced");
+        }
+        self.record.set_routing(&new);
+    }
+
+    /// A world in which a change from three to five shards is under way.
+    pub async fn moving(factory: &dyn ReshardFactory) -> Self {
+        let mut world = Self::new(factory).await;
+        world.begin(MORE).await;
+        world
+    }
+
+    pub fn shard(&self, index: u32) -> Shard {
+        self.record.routing.shard(&self.record.name, index)
+    }
+
+    pub async fn put(&self, index: u32, text: &str, due: Due) {
+        let answers =
+            self.store.enqueue(&self.shard(index), self.now(), &[message(text, due)]).await.expect("answered");
+        assert_eq!(answers[0].outcome, EnqueueOutcome::Scheduled, "{text} is new");
+    }
+
+    pub fn request(&self, limit: usize, visibility: Duration) -> ClaimRequest {
+        ClaimRequest {
+            request: rand::random(),
+            limit,
+            visibility,
+            class: LeaseClass::TOPIC,
+            retry: RetryPolicy { initial: Duration::ZERO, ..RetryPolicy::default() },
+            delivery: DeliveryMode::AtLeastOnce,
+        }
+    }
+
+    pub async fn claim(&self, index: u32, limit: usize) -> Claim {
+        let request = self.request(limit, LONG);
+        self.store.claim(&self.shard(index), self.now(), &request).await.expect("claim is answered")
+    }
+
+    pub async fn claim_one(&self, index: u32) -> ClaimedMessage {
+        let mut claim = self.claim(index, 1).await;
+        assert_eq!(claim.messages.len(), 1, "one message is due: {claim:?}");
+        claim.messages.remove(0)
+    }
+
+    pub async fn settle(&self, index: u32, claimed: &ClaimedMessage, how: Settlement) -> Settled {
+        let settle = Settle { id: claimed.id.clone(), score: claimed.score, how };
+        self.store.settle(&self.shard(index), self.now(), &[settle]).await.expect("settle is answered")[0]
+    }
+
+    pub async fn put_dead(&self, index: u32, text: &str) {
+        self.put(index, text, self.ago(1000)).await;
+        let claimed = self.claim_one(index).await;
+        assert_eq!(self.settle(index, &claimed, Settlement::Bury(format!("{text} was refused"))).await, Settled::Ok);
+    }
+
+    pub async fn get(&self, index: u32, text: &str) -> Option<StoredMessage> {
+        self.store.get(&self.shard(index), &[id(text)]).await.expect("get is answered").remove(0)
+    }
+
+    pub async fn take(&self, from: u32, to: u32, texts: &[&str]) -> Batch {
+        let taken = self.store.take(&self.shard(from), to, &ids(texts), rand::random()).await;
+        taken.expect("take is answered").expect("something is there")
+    }
+
+    /// Puts a batch, which must be new there; how many messages were inserted.
+    pub async fn put_batch(&self, batch: &Batch) -> u64 {
+        match self.store.put(&self.shard(batch.to), batch).await.expect("put is answered") {
+            Put::Done { fresh, .. } => fresh,
+            Put::Conflict { last } => panic!("in the way: {last:?}"),
+        }
+    }
+
+    pub async fn drop_batch(&self, batch: &Batch) {
+        assert!(self.store.drop_batch(&self.shard(batch.from), batch.name.nonce).await.expect("drop is answered"));
+    }
+
+    /// The whole way from one shard to another.
+    pub async fn carry(&self, from: u32, to: u32, texts: &[&str]) {
+        let batch = self.take(from, to, texts).await;
+        self.put_batch(&batch).await;
+        assert_eq!(self.store.memory(&self.shard(to), from).await.expect("answered"), Some(batch.name));
+        self.drop_batch(&batch).await;
+    }
+}

@@ -1,0 +1,36 @@
+//! The contract of the resize on real stores.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::conformance::reshard::{ReshardFactory, Resizable};
+use duetime_testkit::servers::RedisServer;
+use parking_lot::Mutex;
+
+/// Redis with nothing in it, which ends with its test.
+#[derive(Default)]
+struct FreshRedis {
+    running: Mutex<Vec<RedisServer>>,
+}
+
+async fn connect(server: &RedisServer) -> Arc<RedisStore> {
+    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
+}
+
+#[async_trait]
+impl ReshardFactory for FreshRedis {
+    async fn store(&self) -> Arc<dyn Resizable> {
+        let server = RedisServer::start().await;
+        let store = connect(&server).await;
+        self.running.lock().push(server);
+        store
+    }
+}
+
+mod on_redis {
+    use super::FreshRedis;
+    duetime_testkit::reshard_conformance!(FreshRedis::default());
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use duetime_core::DeliveryMode;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::units::parse_duration;
 
@@ -43,6 +44,10 @@ pub(crate) struct Common {
     /// Shards of the topic that is made for the run.
     #[arg(long, default_value_t = 8)]
     pub shards: u32,
+    /// Remove messages as they are claimed, before they are handed over, as a topic with
+    /// `delivery = "at-most-once"` does.
+    #[arg(long)]
+    pub at_most_once: bool,
     /// Messages to measure.
     #[arg(long, short = 'n', default_value_t = 1_000_000)]
     pub count: u64,
@@ -126,6 +131,10 @@ impl What {
 }
 
 impl Common {
+    pub(crate) fn delivery(&self) -> DeliveryMode {
+        if self.at_most_once { DeliveryMode::AtMostOnce } else { DeliveryMode::AtLeastOnce }
+    }
+
     /// Most messages in one request to a node; a store call has the store's own bound.
     const REQUEST_ITEMS_MAX: usize = 10_000;
 

@@ -33,7 +33,10 @@ impl Node {
     pub async fn create(common: &Common) -> anyhow::Result<Self> {
         let client = Client::new(&common.node, common.token.clone())?;
         let topic = format!("bench-{:08x}", rand::random::<u32>());
-        let settings = Map::from_iter([("shards".to_owned(), Value::from(common.shards))]);
+        let settings = Map::from_iter([
+            ("shards".to_owned(), Value::from(common.shards)),
+            ("delivery".to_owned(), serde_json::to_value(common.delivery()).context("naming the delivery")?),
+        ]);
         client.put_topic(&topic, &settings).await.context("making the bench's topic")?;
         Ok(Self { client, topic, consumers: common.concurrency })
     }

@@ -45,6 +45,7 @@ impl Straight {
         let config = TopicConfig {
             shards: ShardCount::Fixed(common.shards),
             sink: Some(SinkRef { name: "counting".to_owned(), settings: serde_json::Map::new() }),
+            delivery: common.delivery(),
             ..TopicConfig::default()
         };
         config.check().map_err(anyhow::Error::msg)?;

@@ -4,7 +4,7 @@
 //! bit for bit, on its first attempt.
 
 mod load;
-mod lost;
+pub(crate) mod lost;
 mod repeats;
 pub(crate) mod server;
 

@@ -1,9 +1,14 @@
 //! The contract of the resize on real stores.
 
+mod faults;
+mod house;
+mod kept;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_metrics::Meters;
+use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::conformance::reshard::{ReshardFactory, Resizable};
 use duetime_testkit::servers::RedisServer;
@@ -30,7 +35,30 @@ impl ReshardFactory for FreshRedis {
     }
 }
 
-mod on_redis {
+mod redis {
     use super::FreshRedis;
     duetime_testkit::reshard_conformance!(FreshRedis::default());
+}
+
+/// Every store has a folder of its own, as no two may share one.
+#[derive(Default)]
+struct Folders(Mutex<Vec<tempfile::TempDir>>);
+
+#[async_trait]
+impl ReshardFactory for Folders {
+    async fn store(&self) -> Arc<dyn Resizable> {
+        let folder = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap();
+        self.0.lock().push(folder);
+        store
+    }
+
+    fn can_move_time(&self) -> bool {
+        true
+    }
+}
+
+mod embedded {
+    use super::Folders;
+    duetime_testkit::reshard_conformance!(Folders::default());
 }

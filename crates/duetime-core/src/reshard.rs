@@ -355,14 +355,14 @@ pub trait Reshard: Store {
         not_here()
     }
 
-    /// Names the batch in the outbox anew if it still has the nonce `seen`; false: it has not.
-    /// Later batches are numbered above `new`.
+    /// Names the batch in the outbox anew if it still has the nonce `seen`; whether it has the name
+    /// `new` now. Later batches are numbered above it.
     async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
         let _ = (shard, seen, new);
         not_here()
     }
 
-    /// Empties the outbox if its batch has this nonce; false: it has not. Only after
+    /// Empties the outbox if its batch has this nonce; false: it has not (any more). Only after
     /// [`Reshard::memory`] of its destination said this very name.
     async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         let _ = (shard, nonce);

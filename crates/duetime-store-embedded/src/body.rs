@@ -46,6 +46,21 @@ pub fn check(id: &str, body: &[u8]) -> Result<(), &'static str> {
     if sum(id, tail) != kept { Err("its body was damaged on the disk") } else { Ok(()) }
 }
 
+/// A stored body without its checksum, if it is what was written.
+pub fn bare(id: &str, body: &[u8]) -> Option<Bytes> {
+    check(id, body).ok()?;
+    Some(Bytes::copy_from_slice(&body[..body.len() - SUM_LEN]))
+}
+
+/// The stored form of a bare body; of one that was lost, what every reader takes for lost.
+pub fn stored(id: &str, bare: Option<&Bytes>) -> Vec<u8> {
+    let Some(bare) = bare.filter(|bare| bare.len() >= LEAST_LEN - SUM_LEN) else { return Vec::new() };
+    let mut out = Vec::with_capacity(bare.len() + SUM_LEN);
+    out.extend_from_slice(bare);
+    out.extend_from_slice(&sum(id, &bare[envelope::PREFIX_LEN..]));
+    out
+}
+
 /// Reads a stored body that passed [`check`].
 pub fn decode(body: &Bytes) -> Result<envelope::Envelope, envelope::EnvelopeError> {
     envelope::decode(&body.slice(..body.len().saturating_sub(SUM_LEN)))

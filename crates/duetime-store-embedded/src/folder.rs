@@ -17,7 +17,7 @@ const LOCK: &str = "duetime.lock";
 /// "Duet" in ASCII: what `file` and SQLite see in the header.
 const APPLICATION: i64 = 0x4475_6574;
 /// The format this code reads and writes.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 /// Pages of the write-ahead log (of 4 KiB) at which they are copied into the database: 32 MiB.
 const LOG_PAGES: i64 = 8192;
 /// Page cache of one connection.
@@ -39,6 +39,20 @@ const SCHEMA: &str = "
     CREATE TABLE dead (shard INTEGER NOT NULL, cursor INTEGER NOT NULL, id TEXT NOT NULL,
         attempts INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (shard, cursor)) STRICT, WITHOUT ROWID;
     CREATE UNIQUE INDEX dead_by_id ON dead (shard, id);
+";
+
+/// Format 2: shards have routing records of their own, and messages move between them.
+const SCHEMA_2: &str = "
+    CREATE TABLE fence (shard INTEGER PRIMARY KEY, routing TEXT NOT NULL) STRICT;
+    INSERT INTO fence (shard, routing)
+        SELECT s.key, json_extract(t.record, '$.routing') FROM shard s JOIN topic t ON t.name = s.topic;
+    -- Without a nonce the outbox is empty; the number is that of its last batch.
+    CREATE TABLE outbox (shard INTEGER PRIMARY KEY, number INTEGER NOT NULL, nonce INTEGER, dest INTEGER) STRICT;
+    -- A dead letter has no score.
+    CREATE TABLE frozen (shard INTEGER NOT NULL, id TEXT NOT NULL, score INTEGER, cursor INTEGER,
+        attempts INTEGER, reason TEXT, body BLOB NOT NULL, PRIMARY KEY (shard, id)) STRICT, WITHOUT ROWID;
+    CREATE TABLE moved (shard INTEGER NOT NULL, source INTEGER NOT NULL, number INTEGER NOT NULL,
+        nonce INTEGER NOT NULL, PRIMARY KEY (shard, source)) STRICT, WITHOUT ROWID;
 ";
 
 /// Held for as long as the folder is used; the system lets go of it when the process ends, however.
@@ -113,9 +127,11 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(told)?;
     if tables == 0 {
         conn.execute_batch(&format!(
-            "BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT"
+            "BEGIN; {SCHEMA} {SCHEMA_2} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT"
         ))
         .map_err(told)?;
+    } else if format < 2 {
+        conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(told)?;
     }
     // The log has to be there before the syncer opens it.
     conn.pragma_update(None, "user_version", FORMAT).map_err(told)?;

@@ -17,6 +17,7 @@ mod fault;
 mod folder;
 mod job;
 mod load;
+mod moves;
 mod read;
 mod reserve;
 mod reshard;

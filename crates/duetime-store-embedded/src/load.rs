@@ -2,9 +2,10 @@
 //!
 //! Counts are not stored: they are counted, over the index, and so cannot be wrong.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use duetime_core::{TopicName, TopicRecord};
+use duetime_core::{Routing, RoutingState, TopicName, TopicRecord};
 use rusqlite::{Connection, params};
 
 use crate::fault::Fault;
@@ -23,6 +24,12 @@ struct Counts {
 fn torn(what: String) -> Fault {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     Fault::Sql(rusqlite::Error::SqliteFailure(code, Some(what)))
+}
+
+/// So many shards must be there; while their number changes, new ones may not have been made yet.
+fn made(topic: &TopicState) -> u32 {
+    let routing = &topic.record.routing;
+    if routing.state == RoutingState::Moving { routing.previous } else { routing.shards }
 }
 
 /// All topics with their shards. O(messages), about a second for five million.
@@ -47,25 +54,29 @@ pub fn load(conn: &Connection) -> Result<HashMap<TopicName, TopicState>, Fault> 
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let record: TopicRecord = parse(&row.get::<_, String>(0)?)?;
-        topics.insert(record.name.clone(), TopicState { record, shards: Vec::new() });
+        topics.insert(record.name.clone(), TopicState { record, shards: BTreeMap::new() });
     }
-    let mut select = conn.prepare("SELECT topic, key, meta, idx FROM shard ORDER BY topic, idx")?;
+    let sql = "SELECT s.topic, s.key, s.meta, s.idx, f.routing FROM shard s LEFT JOIN fence f ON f.shard = s.key";
+    let mut select = conn.prepare(sql)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let (topic, key): (String, i64) = (row.get(0)?, row.get(1)?);
         let owner = TopicName::new(&topic).ok().and_then(|name| topics.get_mut(&name));
-        let owner = owner.filter(|owner| row.get(3) == Ok(owner.shards.len() as u32));
         let topic = owner.ok_or_else(|| torn(format!("a shard of topic {topic:?} is out of place")))?;
-        let mut state = ShardState::new(key, parse::<Meta>(&row.get::<_, String>(2)?)?);
+        let routing: Option<String> = row.get(4)?;
+        let routing = routing.ok_or_else(|| torn(format!("shard {key} lacks its routing record")))?;
+        let routing = Arc::new(parse::<Routing>(&routing)?);
+        let mut state = ShardState::new(key, parse::<Meta>(&row.get::<_, String>(2)?)?, routing);
         if let Some(counted) = counts.remove(&key) {
             (state.live, state.held) = (counted.live.unsigned_abs(), counted.held.unsigned_abs());
         }
         state.dead = dead.remove(&key).unwrap_or(0).unsigned_abs();
         state.head(conn)?;
         state.publish();
-        topic.shards.push(state);
+        topic.shards.insert(row.get(3)?, state);
     }
-    if let Some(topic) = topics.values().find(|t| t.shards.len() != t.record.routing.shards as usize) {
+    if let Some(topic) = topics.values().find(|topic| (0..made(topic)).any(|index| !topic.shards.contains_key(&index)))
+    {
         return Err(torn(format!("topic {:?} lacks shards", topic.record.name)));
     }
     let mut select = conn.prepare("SELECT shard FROM gone")?;

@@ -2,7 +2,7 @@
 //! the forecast.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,11 +24,7 @@ use crate::{body, folder};
 /// Idle reading connections that are kept.
 const IDLE_MAX: usize = 4;
 
-#[derive(Debug)]
-struct TopicView {
-    routing: Routing,
-    shards: Vec<Arc<ShardView>>,
-}
+type TopicView = BTreeMap<u32, Arc<ShardView>>;
 
 /// Which shards there are and what they begin with, for everybody.
 #[derive(Clone, Debug, Default)]
@@ -45,8 +41,7 @@ pub fn check_epoch(routing: &Routing, shard: &Shard) -> Result<(), StoreError> {
 
 impl Published {
     pub fn show(&self, topic: &TopicState) {
-        let shards = topic.shards.iter().map(|state| state.view.clone()).collect();
-        let view = TopicView { routing: topic.record.routing.clone(), shards };
+        let view = topic.shards.iter().map(|(index, state)| (*index, state.view.clone())).collect();
         self.0.write().insert(topic.record.name.clone(), view);
     }
 
@@ -56,16 +51,13 @@ impl Published {
 
     /// The shard for a look, which never refuses.
     pub fn look(&self, shard: &Shard) -> Option<Arc<ShardView>> {
-        self.0.read().get(&shard.topic)?.shards.get(shard.index as usize).cloned()
+        self.0.read().get(&shard.topic)?.get(&shard.index).cloned()
     }
 
     /// The shard in the tables.
     pub fn key(&self, shard: &Shard) -> Result<i64, StoreError> {
-        let topics = self.0.read();
-        let topic = topics.get(&shard.topic);
-        let known = topic.and_then(|topic| topic.shards.get(shard.index as usize).map(|view| (topic, view)));
-        let (topic, view) = known.ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
-        check_epoch(&topic.routing, shard)?;
+        let view = self.look(shard).ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
+        check_epoch(&view.routing(), shard)?;
         Ok(view.key)
     }
 }

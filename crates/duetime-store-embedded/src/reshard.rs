@@ -1,10 +1,69 @@
-//! The resize: routing records and, not yet, moves.
+//! The contract of the resize: each call becomes a job for the writer, answered once it is on the disk,
+//! looks too: what was seen may not come undone either.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::reshard::{Reshard, RoutingAuthority, RoutingRecord};
-use duetime_core::{Store as _, StoreError, TopicName, TopicRecord};
+use bytes::Bytes;
+use duetime_core::reshard::{
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
+};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
+use duetime_core::{
+    MessageId, Routing, Shard, Store as _, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+};
+use rusqlite::Connection;
 
-use crate::store::EmbeddedStore;
+use crate::enqueue::Ready;
+use crate::fault::Fault;
+use crate::job::Kind;
+use crate::moves::Place;
+use crate::shard::ShardState;
+use crate::store::{EmbeddedStore, ITEM_BYTES, plain};
+use crate::writer::Desk;
+use crate::{edit, enqueue, moves, read, settle, topics};
+
+/// Where the ids of a batch are, and what the act answered to those that are there.
+fn at_old<I, A>(
+    conn: &Connection,
+    state: &mut ShardState,
+    items: Vec<I>,
+    id: impl Fn(&I) -> &MessageId,
+    act: impl FnOnce(&mut ShardState, Vec<I>) -> Result<Vec<A>, Fault>,
+) -> Result<Vec<AtOld<A>>, Fault> {
+    let places = items.iter().map(|item| moves::place(conn, state, id(item))).collect::<Result<Vec<_>, _>>()?;
+    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == Place::There).map(|(item, _)| item);
+    let there: Vec<I> = there.collect();
+    let mut answers = act(state, there)?.into_iter();
+    let each = places.into_iter().map(|place| match place {
+        Place::There => AtOld::There(answers.next().expect("one answer for each that is there")),
+        Place::Absent => AtOld::Absent,
+        Place::Frozen => AtOld::Frozen,
+    });
+    Ok(each.collect())
+}
+
+fn id_of(edit: &Edit) -> &MessageId {
+    let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
+    id
+}
+
+impl EmbeddedStore {
+    /// Has the writer do one step on one shard.
+    async fn step<A: Send + 'static>(
+        &self,
+        op: &'static str,
+        kind: Kind,
+        size: (usize, usize),
+        shard: &Shard,
+        mut act: impl FnMut(&Connection, &mut ShardState) -> Result<A, Fault> + Send + 'static,
+    ) -> Result<A, StoreError> {
+        let shard = shard.clone();
+        let act = move |desk: &mut Desk| desk.on_shard(&shard, &mut act);
+        self.metered(op, self.ask(op, kind, size, act)).await
+    }
+}
 
 #[async_trait]
 impl RoutingAuthority for EmbeddedStore {
@@ -13,9 +72,174 @@ impl RoutingAuthority for EmbeddedStore {
         Ok(topics.iter().find(|record| record.name == *topic).map(TopicRecord::routing_record))
     }
 
-    async fn swap_routing(&self, _: &TopicName, _: &RoutingRecord, _: &RoutingRecord) -> Result<(), StoreError> {
-        Err(StoreError::Setup("the embedded store cannot change a topic's number of shards yet".to_owned()))
+    async fn swap_routing(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        new: &RoutingRecord,
+    ) -> Result<(), StoreError> {
+        let (topic, seen, new) = (topic.clone(), seen.clone(), new.clone());
+        let act = move |desk: &mut Desk| topics::swap(desk, &topic, &seen, &new);
+        self.metered("swap_routing", self.ask("change a topic's routing", Kind::Alone, plain(1), act)).await
     }
 }
 
-impl Reshard for EmbeddedStore {}
+#[async_trait]
+impl Reshard for EmbeddedStore {
+    async fn fence(
+        &self,
+        topic: &TopicName,
+        index: u32,
+        routing: &Routing,
+        floor: &Floor,
+    ) -> Result<Fenced, StoreError> {
+        let (topic, routing, floor) = (topic.clone(), routing.clone(), *floor);
+        let act = move |desk: &mut Desk| topics::fence(desk, &topic, index, &routing, &floor);
+        self.metered("fence", self.ask("fence a shard", Kind::Alone, plain(1), act)).await
+    }
+
+    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+        let topic = topic.clone();
+        let act = move |desk: &mut Desk| {
+            let shards = desk.topics.get(&topic).map(|topic| &topic.shards);
+            let inspected = |index| -> Result<Option<Inspected>, Fault> {
+                let Some(state) = shards.and_then(|shards| shards.get(&index)) else { return Ok(None) };
+                let outbox = moves::named(&desk.conn, state)?;
+                Ok(Some(Inspected { routing: Routing::clone(&state.routing), floor: state.floor(), outbox }))
+            };
+            indexes.clone().map(inspected).collect()
+        };
+        self.metered("inspect", self.ask("inspect shards", Kind::Quick, plain(1), act)).await
+    }
+
+    async fn enqueue_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        let ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
+        let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
+        let ids: Vec<MessageId> = batch.iter().map(|item| item.id.clone()).collect();
+        let (ids, mut ready) = (Arc::new(ids), ready);
+        self.step("enqueue_old", Kind::Enqueue, (batch.len(), bytes), shard, move |conn, state| {
+            let items = ids.iter().zip(&mut ready).collect();
+            at_old(
+                conn,
+                state,
+                items,
+                |(id, _)| id,
+                |state, there| {
+                    let mut there = there.into_iter().map(|(_, item)| item);
+                    there.try_fold(Vec::new(), |mut answers, item| {
+                        answers.extend(enqueue::enqueue(conn, state, now, std::slice::from_mut(item))?);
+                        Ok(answers)
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        let batch = batch.to_vec();
+        let act = move |conn: &Connection, state: &mut ShardState| {
+            let act = |state: &mut ShardState, there: Vec<Edit>| Ok(edit::edit(conn, state, now, &there)?);
+            at_old(conn, state, batch.clone(), id_of, act)
+        };
+        let mut answers = self.step("edit_old", Kind::Durable, plain(1), shard, act).await?;
+        // Cancelled earlier in this very batch.
+        answers.iter_mut().filter(|answer| **answer == AtOld::There(Edited::Unknown)).for_each(|a| *a = AtOld::Absent);
+        Ok(answers)
+    }
+
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+        let ids = ids.to_vec();
+        self.step("get_old", Kind::Durable, plain(ids.len()), shard, move |conn, state| {
+            let key = state.key;
+            at_old(
+                conn,
+                state,
+                ids.clone(),
+                |id| id,
+                |_, there| Ok(read::get(conn, key, &there)?.into_iter().flatten().collect()),
+            )
+        })
+        .await
+    }
+
+    async fn settle_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        let batch = batch.to_vec();
+        self.step("settle_old", Kind::Durable, plain(batch.len()), shard, move |conn, state| {
+            let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
+            at_old(conn, state, batch.clone(), |item| &item.id, act)
+        })
+        .await
+    }
+
+    async fn settle_dead_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+        let ids = ids.to_vec();
+        self.step("settle_dead_old", Kind::Durable, plain(ids.len()), shard, move |conn, state| {
+            let act = |state: &mut ShardState, there: Vec<MessageId>| {
+                Ok(settle::settle_dead(conn, state, now, &there, action)?)
+            };
+            at_old(conn, state, ids.clone(), |id| id, act)
+        })
+        .await
+    }
+
+    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
+        let from = from.cloned();
+        self.step("scan", Kind::Durable, plain(limit), shard, move |conn, state| {
+            moves::scan(conn, state, from.as_ref(), limit)
+        })
+        .await
+    }
+
+    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+        let (index, ids) = (shard.index, ids.to_vec());
+        self.step("take", Kind::Durable, plain(ids.len()), shard, move |conn, state| {
+            moves::take(conn, state, index, to, &ids, nonce)
+        })
+        .await
+    }
+
+    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
+        let index = shard.index;
+        let act = move |conn: &Connection, state: &mut ShardState| moves::outbox(conn, state, index);
+        self.step("outbox", Kind::Durable, plain(1), shard, act).await
+    }
+
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+        let bytes = |frozen: &duetime_core::reshard::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
+        let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());
+        let batch = batch.clone();
+        self.step("put", Kind::Enqueue, size, shard, move |conn, state| moves::put(conn, state, &batch)).await
+    }
+
+    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::memory(conn, state, from)?);
+        self.step("memory", Kind::Durable, plain(1), shard, act).await
+    }
+
+    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::renumber(conn, state, seen, new)?);
+        self.step("renumber", Kind::Durable, plain(1), shard, act).await
+    }
+
+    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::drop_batch(conn, state, nonce)?);
+        self.step("drop_batch", Kind::Durable, plain(1), shard, act).await
+    }
+}

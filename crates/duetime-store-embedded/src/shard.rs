@@ -7,8 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use duetime_core::reshard::Floor;
 use duetime_core::store::Survey;
-use duetime_core::{LeaseClass, Score, Timestamp};
+use duetime_core::{LeaseClass, Routing, Score, Timestamp};
+use parking_lot::RwLock;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +24,18 @@ const EMPTY: i64 = i64::MIN;
 pub struct ShardView {
     /// The shard in the tables.
     pub key: i64,
+    routing: RwLock<Arc<Routing>>,
     head: AtomicI64,
 }
 
 impl ShardView {
-    pub fn new(key: i64) -> Self {
-        Self { key, head: AtomicI64::new(EMPTY) }
+    fn new(key: i64, routing: Arc<Routing>) -> Self {
+        Self { key, routing: RwLock::new(routing), head: AtomicI64::new(EMPTY) }
+    }
+
+    /// Its copy of the routing record.
+    pub fn routing(&self) -> Arc<Routing> {
+        self.routing.read().clone()
     }
 
     /// Visible time of the first message.
@@ -62,6 +70,7 @@ pub struct Meta {
 #[derive(Clone, Debug)]
 pub struct ShardState {
     pub key: i64,
+    pub routing: Arc<Routing>,
     pub meta: Meta,
     /// Messages with a score.
     pub live: u64,
@@ -79,9 +88,10 @@ pub struct ShardState {
 }
 
 impl ShardState {
-    pub fn new(key: i64, meta: Meta) -> Self {
+    pub fn new(key: i64, meta: Meta, routing: Arc<Routing>) -> Self {
         Self {
             key,
+            routing: routing.clone(),
             meta,
             live: 0,
             held: 0,
@@ -90,7 +100,7 @@ impl ShardState {
             counted_to: i64::MIN,
             head: None,
             changed: false,
-            view: Arc::new(ShardView::new(key)),
+            view: Arc::new(ShardView::new(key, routing)),
         }
     }
 
@@ -172,6 +182,24 @@ impl ShardState {
         Timestamp::from_millis(*last)
     }
 
+    /// The last deadlines.
+    pub fn floor(&self) -> Floor {
+        let mut floor = Floor::default();
+        for class in LeaseClass::held() {
+            floor.raise(class, Timestamp::from_millis(self.meta.deadlines_ms[usize::from(class.digit())]));
+        }
+        floor
+    }
+
+    /// Raises the last deadlines.
+    pub fn raise(&mut self, floor: &Floor) {
+        for (class, deadline) in floor.iter() {
+            let last = &mut self.meta.deadlines_ms[usize::from(class.digit())];
+            *last = deadline.as_millis().max(*last);
+        }
+        self.changed = true;
+    }
+
     /// A cursor for one more dead letter.
     pub fn next_dead(&mut self, now: Timestamp) -> i64 {
         self.meta.last_dead = (now.as_millis() * 1000).max(self.meta.last_dead + 1);
@@ -198,8 +226,11 @@ impl ShardState {
         Ok(())
     }
 
-    /// Shows the head to readers, after the commit.
+    /// Shows head and record to readers, after the commit.
     pub fn publish(&self) {
+        if *self.view.routing.read() != self.routing {
+            *self.view.routing.write() = self.routing.clone();
+        }
         if let Some(head) = self.head {
             self.view.head.store(head.unwrap_or(EMPTY), Ordering::Release);
         }

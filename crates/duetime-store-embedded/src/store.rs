@@ -31,7 +31,7 @@ use crate::{claim, edit, enqueue, folder, load, read, settle, syncer, topics};
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
 /// Bytes a request takes in the log for every message beside its body.
-const ITEM_BYTES: usize = 256;
+pub const ITEM_BYTES: usize = 256;
 
 /// See the crate.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl EmbeddedStore {
     }
 
     /// Counts and times one call.
-    async fn metered<A>(
+    pub async fn metered<A>(
         &self,
         op: &'static str,
         call: impl Future<Output = Result<A, StoreError>>,
@@ -109,7 +109,7 @@ impl EmbeddedStore {
     }
 
     /// Has the writer do it.
-    async fn ask<A: Send + 'static>(
+    pub async fn ask<A: Send + 'static>(
         &self,
         doing: &'static str,
         kind: Kind,
@@ -137,7 +137,7 @@ impl Drop for EmbeddedStore {
     }
 }
 
-fn plain(items: usize) -> (usize, usize) {
+pub fn plain(items: usize) -> (usize, usize) {
     (items, items * ITEM_BYTES)
 }
 

@@ -1,13 +1,17 @@
 //! Topics: made, changed and deleted, each in a transaction of its own.
 
-use duetime_core::{StoreError, TopicName, TopicRecord};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use duetime_core::reshard::{Fenced, Floor, RoutingRecord};
+use duetime_core::{Routing, StoreError, TopicName, TopicRecord};
 use rusqlite::params;
 
 use crate::fault::Fault;
 use crate::shard::{Meta, ShardState};
 use crate::writer::{Desk, TopicState};
 
-fn text<T: serde::Serialize>(value: &T) -> String {
+pub fn text<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("plain data")
 }
 
@@ -20,17 +24,21 @@ pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<(
     let mut record = record.clone();
     let (conn, name) = (&desk.conn, record.name.to_string());
     conn.execute_batch("BEGIN")?;
-    let mut made = Vec::new();
+    let mut made = BTreeMap::new();
     if let Some(there) = &there {
         record.keep_routing_of(there);
         conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name, text(&record)])?;
     } else {
         conn.execute("INSERT INTO topic (name, record) VALUES (?1, ?2)", params![name, text(&record)])?;
         let mut insert = conn.prepare("INSERT INTO shard (topic, idx, meta) VALUES (?1, ?2, ?3)")?;
+        let mut fence = conn.prepare("INSERT INTO fence (shard, routing) VALUES (?1, ?2)")?;
+        let routing = Arc::new(record.routing.clone());
         for index in 0..record.routing.shards {
             let meta = Meta::default();
             insert.execute(params![name, index, text(&meta)])?;
-            made.push(ShardState::new(conn.last_insert_rowid(), meta));
+            let key = conn.last_insert_rowid();
+            fence.execute(params![key, text(&*routing)])?;
+            made.insert(index, ShardState::new(key, meta, routing.clone()));
         }
     }
     conn.execute_batch("COMMIT")?;
@@ -45,13 +53,60 @@ pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<(
     Ok(())
 }
 
+/// Replaces a topic's routing, if it is still what was seen.
+pub fn swap(desk: &mut Desk, name: &TopicName, seen: &RoutingRecord, new: &RoutingRecord) -> Result<(), Fault> {
+    let there = desk.topics.get_mut(name).filter(|topic| topic.record.routing_record() == *seen);
+    let topic = there.ok_or(StoreError::Conflict)?;
+    let mut record = topic.record.clone();
+    record.set_routing(new);
+    desk.conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name.as_str(), text(&record)])?;
+    topic.record = record;
+    Ok(())
+}
+
+/// Raises a shard to a routing record, creating it if it is new.
+pub fn fence(desk: &mut Desk, name: &TopicName, index: u32, routing: &Routing, floor: &Floor) -> Result<Fenced, Fault> {
+    let unknown = || StoreError::UnknownShard(routing.shard(name, index).to_string());
+    let topic = desk.topics.get_mut(name).ok_or_else(unknown)?;
+    let before = topic.shards.get(&index).map(|state| Routing::clone(&state.routing));
+    let next = match &before {
+        None => routing.clone(),
+        Some(before) => crate::moves::raised(before, name, index, routing)?,
+    };
+    let conn = &desk.conn;
+    conn.execute_batch("BEGIN")?;
+    let mut state = if let Some(state) = topic.shards.get(&index) {
+        state.clone()
+    } else {
+        let meta = Meta::default();
+        let sql = "INSERT INTO shard (topic, idx, meta) VALUES (?1, ?2, ?3)";
+        conn.execute(sql, params![name.as_str(), index, text(&meta)])?;
+        ShardState::new(conn.last_insert_rowid(), meta, Arc::new(next.clone()))
+    };
+    state.routing = Arc::new(next);
+    state.raise(floor);
+    let sql = "INSERT OR REPLACE INTO fence (shard, routing) VALUES (?1, ?2)";
+    conn.execute(sql, params![state.key, text(&*state.routing)])?;
+    state.save(conn)?;
+    conn.execute_batch("COMMIT")?;
+    state.publish();
+    let floor = state.floor();
+    topic.shards.insert(index, state);
+    desk.published.show(topic);
+    Ok(Fenced { before, floor })
+}
+
 /// Deletes a topic; what it held is nobody's from then on and has to be swept. `None`: it was not there.
 pub fn delete(desk: &mut Desk, name: &TopicName) -> Result<Option<Vec<i64>>, Fault> {
     let Some(topic) = desk.topics.get(name) else { return Ok(None) };
-    let keys = topic.shards.iter().map(|state| state.key).collect();
+    let keys = topic.shards.values().map(|state| state.key).collect();
     desk.conn.execute_batch("BEGIN")?;
     desk.conn.execute("DELETE FROM topic WHERE name = ?1", [name.as_str()])?;
     desk.conn.execute("INSERT INTO gone (shard) SELECT key FROM shard WHERE topic = ?1", [name.as_str()])?;
+    for table in ["fence", "outbox", "frozen", "moved"] {
+        let sql = format!("DELETE FROM {table} WHERE shard IN (SELECT key FROM shard WHERE topic = ?1)");
+        desk.conn.execute(&sql, [name.as_str()])?;
+    }
     desk.conn.execute("DELETE FROM shard WHERE topic = ?1", [name.as_str()])?;
     desk.conn.execute_batch("COMMIT")?;
     desk.topics.remove(name);

@@ -4,7 +4,7 @@
 //! only when it is on the disk. Each request is whole or not at all: when the database refuses one,
 //! the transaction is rolled back and its requests are run one by one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
@@ -33,7 +33,8 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub struct TopicState {
     pub record: TopicRecord,
-    pub shards: Vec<ShardState>,
+    /// By index; while their number changes, new ones may not have been made yet.
+    pub shards: BTreeMap<u32, ShardState>,
 }
 
 /// Everything the writer works with.
@@ -63,9 +64,9 @@ impl Desk {
         act: impl FnOnce(&Connection, &mut ShardState) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
         let topic = self.topics.get_mut(&shard.topic);
-        let known = topic.and_then(|topic| topic.shards.get_mut(shard.index as usize).map(|s| (&topic.record, s)));
-        let (record, state) = known.ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
-        crate::read::check_epoch(&record.routing, shard)?;
+        let known = topic.and_then(|topic| topic.shards.get_mut(&shard.index));
+        let state = known.ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
+        crate::read::check_epoch(&state.routing, shard)?;
         let head_before = state.head(&self.conn)?;
         self.before.entry((shard.topic.clone(), shard.index)).or_insert_with(|| state.clone());
         let answer = act(&self.conn, state)?;
@@ -85,7 +86,7 @@ impl Desk {
         look: impl FnOnce(&Connection, &mut ShardState) -> rusqlite::Result<A>,
     ) -> rusqlite::Result<A> {
         let topic = self.topics.get_mut(&shard.topic);
-        let state = topic.and_then(|topic| topic.shards.get_mut(shard.index as usize));
+        let state = topic.and_then(|topic| topic.shards.get_mut(&shard.index));
         state.map_or_else(|| Ok(A::default()), |state| look(&self.conn, state))
     }
 
@@ -93,7 +94,7 @@ impl Desk {
         self.conn.execute_batch("BEGIN")?;
         jobs.iter_mut().try_for_each(|job| job.run(self))?;
         for (topic, index) in self.before.keys() {
-            let state = self.topics.get_mut(topic).and_then(|topic| topic.shards.get_mut(*index as usize));
+            let state = self.topics.get_mut(topic).and_then(|topic| topic.shards.get_mut(index));
             state.expect("topics change only between transactions").save(&self.conn)?;
         }
         self.conn.execute_batch("COMMIT")
@@ -108,7 +109,7 @@ impl Desk {
         }
         for ((topic, index), state) in self.before.drain() {
             if let Some(topic) = self.topics.get_mut(&topic) {
-                topic.shards[index as usize] = state;
+                topic.shards.insert(index, state);
             }
         }
         self.hints.clear();
@@ -117,8 +118,8 @@ impl Desk {
     /// Shows what was committed to readers.
     fn committed(&mut self, wakeups: &broadcast::Sender<Wakeup>) {
         for ((topic, index), _) in self.before.drain() {
-            if let Some(topic) = self.topics.get(&topic) {
-                topic.shards[index as usize].publish();
+            if let Some(state) = self.topics.get(&topic).and_then(|topic| topic.shards.get(&index)) {
+                state.publish();
             }
         }
         for hint in self.hints.drain(..) {

@@ -16,7 +16,8 @@ if last then
 end
 local scores = n > 0 and call('ZMSCORE', Z, unpack(ARGV, 9, 8 + n)) or {}
 local graves = n > 0 and call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ARGV, 9, 8 + n)) or {}
-local z, b, dead, top, soon, largest, seen, fresh = {}, {}, {}, {}, math.huge, tonumber(meta[4]), {}, 0
+local z, b, dead, top, bases, soon, seen, fresh = {}, {}, {}, {}, {}, math.huge, {}, 0
+local largest = tonumber(meta[4])
 for i = 1, n do
   local id, at = ARGV[8 + i], 5 + n + 4 * i
   if not scores[i] and not graves[i] and not seen[id] then
@@ -29,6 +30,7 @@ for i = 1, n do
       if class > 0 and class < 9 then
         flight = flight + 1
         top[class] = math.max(top[class] or 0, visible)
+        bases[visible * 1000 + class * 100] = true
       end
     else
       dead[#dead + 1] = { id, tonumber(s), ARGV[at + 2] }
@@ -53,6 +55,17 @@ end
 for class, deadline in pairs(top) do
   local now = tonumber(call('HGET', M, 'd' .. class) or 0)
   if deadline > now then call('HSET', M, 'd' .. class, int(deadline)) end
+end
+-- A claim made here may have the same deadline by chance: repeated, it must not answer these.
+local ring = next(bases) and call('HMGET', M, 'rq0', 'rq1', 'rq2', 'rq3', 'rq4') or {}
+for k = 1, #ring do
+  local entries, kept = ring[k] or '', ''
+  for at = 1, #entries, 16 do
+    local number = struct.unpack('>I8', entries, at + 8)
+    kept = kept .. (bases[number - number % 100] and string.rep('\0', 8) or sub(entries, at, at + 7))
+      .. sub(entries, at + 8, at + 15)
+  end
+  if kept ~= entries then call('HSET', M, 'rq' .. (k - 1), kept) end
 end
 call('HSET', M, 'in_flight', int(flight), 'body_max', int(largest))
 call('HSET', V, ARGV[2], ARGV[3] .. ' ' .. ARGV[4])

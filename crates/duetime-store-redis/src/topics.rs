@@ -52,7 +52,10 @@ impl RedisStore {
 
     /// Replaces the record if it is still what was seen; the unfinished work with it.
     async fn swap(&self, topic: &TopicName, seen: &str, new: &str, pending: &str) -> Result<bool, StoreError> {
-        let fill = |cmd: &mut redis::Cmd, _: bool| self.name_swap(cmd, topic, seen, new, pending);
+        let fill = |cmd: &mut redis::Cmd, _: bool| {
+            self.name_swap(cmd, topic, seen, new, pending);
+            cmd.arg(0);
+        };
         let swapped = self.link.script(&self.scripts.topic_swap, fill).await;
         Ok(int(&swapped.map_err(|error| store_error("write a topic", None, error))?)? == 1)
     }
@@ -117,8 +120,10 @@ impl RedisStore {
             }
             record.set_routing(new);
             let (seen, new) = (text.as_str(), json(&record));
-            let run =
-                self.link.replicated(&self.scripts.topic_swap, |cmd, _| self.name_swap(cmd, topic, seen, &new, ""));
+            let run = self.link.replicated(&self.scripts.topic_swap, |cmd, unsure| {
+                self.name_swap(cmd, topic, seen, &new, "");
+                cmd.arg(u8::from(unsure));
+            });
             let (swapped, _) = run.await.map_err(|error| store_error("change the routing of a topic", None, error))?;
             // Refused: a user changed the topic in between, which has nothing to do with its routing.
             if int(&swapped)? == 1 {

@@ -144,10 +144,11 @@ impl ShardState {
     }
 
     pub(super) fn renumber(&mut self, seen: u64, new: BatchName) -> bool {
-        let Some(batch) = self.outbox.as_mut().filter(|batch| batch.name.nonce == seen) else { return false };
-        batch.name = new;
-        self.last_number = self.last_number.max(new.number);
-        true
+        if let Some(batch) = self.outbox.as_mut().filter(|batch| batch.name.nonce == seen) {
+            batch.name = new;
+            self.last_number = self.last_number.max(new.number);
+        }
+        self.outbox.as_ref().is_some_and(|batch| batch.name == new)
     }
 
     pub(super) fn drop_batch(&mut self, nonce: u64) -> bool {

@@ -71,6 +71,7 @@ macro_rules! reshard_conformance {
             moves::a_moved_message_is_as_it_was,
             moves::a_receipt_stays_good_across_a_move,
             moves::a_claim_that_runs_out_after_its_move_is_a_suspect,
+            moves::a_repeated_claim_never_answers_what_a_batch_brought,
             moves::a_batch_is_put_once,
             moves::an_id_that_lives_at_the_destination_stays_as_it_is,
             moves::a_batch_that_is_not_above_the_last_is_a_conflict,

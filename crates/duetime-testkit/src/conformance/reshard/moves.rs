@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duetime_core::reshard::{BatchName, Put};
+use duetime_core::reshard::{BatchName, FrozenState, Put};
 use duetime_core::store::{Enqueue, Settled, Settlement};
 use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
 
@@ -139,6 +139,22 @@ pub async fn a_claim_that_runs_out_after_its_move_is_a_suspect(factory: &dyn Res
     assert_eq!((claim.expired, claim.messages.len()), (1, 1));
     assert!(claim.messages[0].suspect);
     assert_eq!(claim.messages[0].attempt, 2);
+}
+
+pub async fn a_repeated_claim_never_answers_what_a_batch_brought(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    world.put(3, "own", world.ago(1000)).await;
+    let request = world.request(10, LONG);
+    let claim = world.store.claim(&world.shard(3), world.now(), &request).await.unwrap();
+    // Deadlines are unique in a shard; one of another shard may be the same by chance.
+    world.put(0, "brought", world.ago(1000)).await;
+    let mut batch = world.take(0, 3, &["brought"]).await;
+    batch.messages[0].state = FrozenState::Live(claim.messages[0].score);
+    world.put_batch(&batch).await;
+    let again = world.store.claim(&world.shard(3), world.now(), &request).await.unwrap();
+    assert!(again.messages.iter().all(|one| one.id.as_str() == "own"), "{again:?}");
+    assert_eq!(world.settle(3, &claim.messages[0], Settlement::Ack).await, Settled::Ok);
+    assert_eq!(world.get(3, "brought").await.unwrap().state, MessageState::InFlight);
 }
 
 pub async fn a_batch_is_put_once(factory: &dyn ReshardFactory) {

@@ -1,0 +1,197 @@
+//! A Redis that is full, whose replicas lag, that fails over, or whose answers are lost, while messages
+//! move.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::reshard::{AtOld, Kept, Put};
+use duetime_core::store::{DeadAction, Edited, Settled, Settlement};
+use duetime_core::{RoutingAuthority, StoreError};
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::servers::{RedisOptions, RedisServer};
+
+use super::house::{House, id, message, now};
+use crate::redis_faults::lost::LossyWay;
+use crate::redis_faults::server::Server;
+
+async fn connect(url: String, retry_for: Duration) -> Arc<RedisStore> {
+    let config = RedisStoreConfig { url, retry_for, connections: 1, ..RedisStoreConfig::default() };
+    RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_full_destination_refuses_a_batch_whole_and_takes_it_later() {
+    let server = RedisServer::start().await;
+    let house = House::begin(connect(server.url(), Duration::from_secs(2)).await).await;
+    house.enqueue(0, &["a", "b"]).await;
+    let filler: Vec<_> = (0..64).map(|n| message(&format!("filler-{n}"), 4096)).collect();
+    house.store.enqueue(&house.shard(1), now(), &filler).await.unwrap();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    // All that brings nothing new goes on.
+    let batch = house.take(&["a", "b"]).await.unwrap().unwrap();
+    let refused = house.put(&batch).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Full(_)), "{refused:?}");
+    assert_eq!(house.get(4, "a").await, None, "nothing was written");
+    assert_eq!(house.store.memory(&house.shard(4), 0).await.unwrap(), None);
+    assert_eq!(house.store.outbox(&house.shard(0)).await.unwrap().as_ref(), Some(&batch));
+    house.store.fence(&house.topic, 0, &house.routing, &Default::default()).await.unwrap();
+    let scanned = house.store.scan(&house.shard(1), None, 10).await.unwrap();
+    assert!(!scanned.found.is_empty());
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { fresh: 2, .. }));
+    assert!(house.store.drop_batch(&house.shard(0), batch.name.nonce).await.unwrap());
+    assert_eq!(house.claim(4).await.len(), 2);
+}
+
+async fn with_replica() -> (RedisServer, RedisServer) {
+    let primary = RedisServer::start_with(RedisOptions {
+        lines: vec!["repl-diskless-sync yes".to_owned(), "repl-diskless-sync-delay 0".to_owned()],
+        ..RedisOptions::default()
+    })
+    .await;
+    let replica =
+        RedisServer::start_with(RedisOptions { replica_of: Some(primary.port()), ..RedisOptions::default() }).await;
+    for _ in 0..200 {
+        if primary.cli(&["INFO", "replication"]).contains("state=online") {
+            return (primary, replica);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the replica does not follow:\n{}", replica.log());
+}
+
+#[tokio::test]
+async fn a_server_without_a_replica_says_so() {
+    let server = RedisServer::start().await;
+    let house = House::begin(connect(server.url(), Duration::from_secs(2)).await).await;
+    house.enqueue(0, &["a"]).await;
+    let batch = house.take(&["a"]).await.unwrap().unwrap();
+    assert_eq!(house.put(&batch).await.unwrap(), Put::Done { fresh: 1, kept: Kept::Alone });
+}
+
+#[tokio::test]
+async fn nothing_is_answered_before_a_replica_has_it() {
+    let (primary, replica) = with_replica().await;
+    let store = connect(primary.url(), Duration::from_millis(1500)).await;
+    let house = House::begin(store.clone()).await;
+    house.enqueue(0, &["a", "b"]).await;
+    let batch = house.take(&["a"]).await.unwrap().unwrap();
+    replica.pause();
+    let late = |error: &StoreError| matches!(error, StoreError::Unavailable { .. });
+    assert!(late(&house.put(&batch).await.unwrap_err()));
+    // What is absent may be so only here: somebody's cancel could still be undone by a failover.
+    house.store.edit(&house.shard(0), now(), &[duetime_core::store::Edit::Cancel(id("b"))]).await.unwrap();
+    assert!(late(&house.cancel_old(&["b"]).await.unwrap_err()));
+    assert!(late(&house.store.get_old(&house.shard(0), &[id("b")]).await.unwrap_err()));
+    assert!(late(&house.store.scan(&house.shard(1), None, 10).await.unwrap_err()));
+    assert!(late(&house.store.memory(&house.shard(4), 0).await.unwrap_err()));
+    let seen = store.routing(&house.topic).await.unwrap().unwrap();
+    let mut wish = seen.clone();
+    wish.desired = Some(9);
+    assert!(late(&store.swap_routing(&house.topic, &seen, &wish).await.unwrap_err()));
+    replica.resume();
+    assert_eq!(house.put(&batch).await.unwrap(), Put::Done { fresh: 0, kept: Kept::Safe });
+    assert_eq!(house.cancel_old(&["b"]).await.unwrap(), [AtOld::Absent]);
+    assert_eq!(house.store.memory(&house.shard(4), 0).await.unwrap(), Some(batch.name));
+}
+
+#[tokio::test]
+async fn a_scan_that_meets_another_primary_begins_again() {
+    let mut server = RedisServer::start_with(RedisOptions { append_only: true, ..RedisOptions::default() }).await;
+    let house = House::begin(connect(server.url(), Duration::from_secs(15)).await).await;
+    let many: Vec<_> = (0..400).map(|n| message(&format!("m{n}"), 10)).collect();
+    house.store.enqueue(&house.shard(0), now(), &many[..200]).await.unwrap();
+    house.store.enqueue(&house.shard(0), now(), &many[200..]).await.unwrap();
+    let first = house.store.scan(&house.shard(0), None, 20).await.unwrap();
+    let second = house.store.scan(&house.shard(0), first.next.as_ref(), 20).await.unwrap();
+    assert_eq!((first.first, second.first), (true, false));
+    server.stop_hard();
+    server.start_again().await;
+    let third = house.store.scan(&house.shard(0), second.next.as_ref(), 20).await.unwrap();
+    assert!(third.first, "what was seen before the restart is void");
+}
+
+/// A way to Redis that loses answers.
+async fn lossy() -> (Server, LossyWay, House) {
+    let server = Server::start(&[]).await;
+    let way = LossyWay::to(server.port).await;
+    let house = House::begin(connect(way.url.clone(), Duration::from_secs(15)).await).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    (server, way, house)
+}
+
+/// The next answer is lost, on connections that are open already.
+async fn lose_next(way: &LossyWay, house: &House) {
+    for _ in 0..8 {
+        house.store.outbox(&house.shard(2)).await.unwrap();
+    }
+    way.lose_next();
+}
+
+#[tokio::test]
+async fn a_cancel_at_the_old_home_whose_answer_is_lost_is_answered_as_done() {
+    let (_server, way, house) = lossy().await;
+    house.enqueue(0, &["a", "b", "held"]).await;
+    house.cancel_old(&["other"]).await.unwrap();
+    lose_next(&way, &house).await;
+    let answers = house.cancel_old(&["a", "x", "b"]).await.unwrap();
+    assert!(way.has_lost());
+    let cancelled = AtOld::There(Edited::Cancelled);
+    assert_eq!(answers, [cancelled.clone(), AtOld::Absent, cancelled]);
+}
+
+#[tokio::test]
+async fn settlements_at_the_old_home_whose_answers_are_lost_are_answered_as_done() {
+    let (_server, way, house) = lossy().await;
+    house.enqueue(0, &["acked", "buried", "extended"]).await;
+    let held = house.claim(0).await;
+    let find = |text: &str| held.iter().find(|one| one.id.as_str() == text).unwrap();
+    house.cancel_old(&["warm"]).await.unwrap();
+    let warm = duetime_core::store::Settle { id: id("warm"), score: held[0].score, how: Settlement::Ack };
+    house.store.settle_old(&house.shard(0), now(), &[warm]).await.unwrap();
+    for (text, how) in [("acked", Settlement::Ack), ("buried", Settlement::Bury("why".to_owned()))] {
+        lose_next(&way, &house).await;
+        assert_eq!(house.settle_old(find(text), how).await, AtOld::There(Settled::Ok), "{text}");
+        assert!(way.has_lost());
+    }
+    lose_next(&way, &house).await;
+    let how = Settlement::Extend(Duration::from_secs(60), duetime_core::LeaseClass::TOPIC);
+    let AtOld::There(Settled::Extended(score)) = house.settle_old(find("extended"), how).await else { panic!() };
+    let mut claimed = find("extended").clone();
+    claimed.score = score;
+    assert_eq!(house.settle_old(&claimed, Settlement::Ack).await, AtOld::There(Settled::Ok));
+    house.store.settle_dead_old(&house.shard(0), now(), &[id("x")], DeadAction::Purge).await.unwrap();
+    lose_next(&way, &house).await;
+    let purged = house.store.settle_dead_old(&house.shard(0), now(), &[id("buried")], DeadAction::Purge).await;
+    assert_eq!(purged.unwrap(), [AtOld::There(true)]);
+    assert!(way.has_lost());
+}
+
+#[tokio::test]
+async fn each_step_of_a_move_whose_answer_is_lost_is_taken_once() {
+    let (_server, way, house) = lossy().await;
+    house.enqueue(0, &["a", "b", "c"]).await;
+    // The scripts are known to the server before an answer is lost.
+    let warm = house.take(&["c"]).await.unwrap().unwrap();
+    house.put(&warm).await.unwrap();
+    house.store.drop_batch(&house.shard(0), warm.name.nonce).await.unwrap();
+    lose_next(&way, &house).await;
+    let batch = house.take(&["a", "b"]).await.unwrap().unwrap();
+    assert!(way.has_lost());
+    assert_eq!((batch.messages.len(), batch.name.number), (2, warm.name.number + 1));
+    lose_next(&way, &house).await;
+    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { .. }));
+    assert!(way.has_lost());
+    let new = duetime_core::reshard::BatchName { number: 70, nonce: 7 };
+    house.store.renumber(&house.shard(0), 1, new).await.unwrap();
+    lose_next(&way, &house).await;
+    assert!(house.store.renumber(&house.shard(0), batch.name.nonce, new).await.unwrap());
+    assert!(way.has_lost());
+    lose_next(&way, &house).await;
+    // Its batch is gone after the first: that is all a repetition can say.
+    house.store.drop_batch(&house.shard(0), new.nonce).await.unwrap();
+    assert!(way.has_lost());
+    assert_eq!(house.store.outbox(&house.shard(0)).await.unwrap(), None);
+    assert_eq!(house.claim(4).await.len(), 3);
+}

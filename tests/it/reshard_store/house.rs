@@ -1,0 +1,100 @@
+//! A topic of three shards that is becoming one of five, on a store under test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::reshard::{AtOld, Batch, Floor, Put, RoutingRecord};
+use duetime_core::routing::RoutingState;
+use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
+use duetime_core::{
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, Shard,
+    ShardCount, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+};
+use duetime_testkit::WallClock;
+use duetime_testkit::conformance::reshard::Resizable;
+
+pub struct House {
+    pub store: Arc<dyn Resizable>,
+    pub topic: TopicName,
+    pub routing: Routing,
+}
+
+pub fn id(text: &str) -> MessageId {
+    MessageId::new(text).unwrap()
+}
+
+pub fn now() -> Timestamp {
+    WallClock.now()
+}
+
+pub fn message(text: &str, payload: usize) -> Enqueue {
+    Enqueue {
+        id: id(text),
+        due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
+        headers: Headers::default(),
+        payload: vec![7; payload].into(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(rand::random()),
+    }
+}
+
+impl House {
+    pub async fn begin(store: Arc<dyn Resizable>) -> Self {
+        let topic = TopicName::new("orders").unwrap();
+        let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };
+        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+        store.put_topic(&record, None).await.unwrap();
+        let routing =
+            Routing { epoch: 2, rid: "fedcba9876543210".into(), shards: 5, previous: 3, state: RoutingState::Moving };
+        let new = RoutingRecord { routing: routing.clone(), desired: None };
+        store.swap_routing(&topic, &record.routing_record(), &new).await.unwrap();
+        for index in 0..5 {
+            store.fence(&topic, index, &routing, &Floor::default()).await.unwrap();
+        }
+        Self { store, topic, routing }
+    }
+
+    pub fn shard(&self, index: u32) -> Shard {
+        self.routing.shard(&self.topic, index)
+    }
+
+    pub async fn enqueue(&self, index: u32, texts: &[&str]) {
+        let batch: Vec<Enqueue> = texts.iter().map(|text| message(text, 10)).collect();
+        self.store.enqueue(&self.shard(index), now(), &batch).await.unwrap();
+    }
+
+    pub async fn claim(&self, index: u32) -> Vec<ClaimedMessage> {
+        let ask = ClaimRequest {
+            request: rand::random(),
+            limit: 10,
+            visibility: Duration::from_secs(30),
+            class: LeaseClass::TOPIC,
+            retry: RetryPolicy::default(),
+            delivery: DeliveryMode::AtLeastOnce,
+        };
+        self.store.claim(&self.shard(index), now(), &ask).await.unwrap().messages
+    }
+
+    pub async fn take(&self, texts: &[&str]) -> Result<Option<Batch>, StoreError> {
+        let ids: Vec<MessageId> = texts.iter().map(|text| id(text)).collect();
+        self.store.take(&self.shard(0), 4, &ids, rand::random()).await
+    }
+
+    pub async fn put(&self, batch: &Batch) -> Result<Put, StoreError> {
+        self.store.put(&self.shard(batch.to), batch).await
+    }
+
+    pub async fn get(&self, index: u32, text: &str) -> Option<StoredMessage> {
+        self.store.get(&self.shard(index), &[id(text)]).await.unwrap().remove(0)
+    }
+
+    pub async fn cancel_old(&self, texts: &[&str]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        let batch: Vec<Edit> = texts.iter().map(|text| Edit::Cancel(id(text))).collect();
+        self.store.edit_old(&self.shard(0), now(), &batch).await
+    }
+
+    pub async fn settle_old(&self, claimed: &ClaimedMessage, how: Settlement) -> AtOld<Settled> {
+        let batch = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
+        self.store.settle_old(&self.shard(0), now(), &batch).await.unwrap().remove(0)
+    }
+}

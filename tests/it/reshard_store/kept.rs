@@ -1,0 +1,57 @@
+//! The embedded store: what a move left when the process ended is there when it starts again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use duetime_core::RoutingAuthority;
+use duetime_core::reshard::{AtOld, Put};
+use duetime_core::store::Edited;
+use duetime_metrics::Meters;
+use duetime_store_embedded::EmbeddedStore;
+
+use super::house::House;
+
+fn open(folder: &Path) -> Arc<EmbeddedStore> {
+    EmbeddedStore::open(folder, Arc::new(Meters::new())).unwrap()
+}
+
+#[tokio::test]
+async fn a_move_goes_on_after_a_restart_at_every_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let house = House::begin(open(folder.path())).await;
+    house.enqueue(0, &["a", "b", "stays"]).await;
+    let batch = house.take(&["a", "b"]).await.unwrap().unwrap();
+    let (topic, routing) = (house.topic.clone(), house.routing.clone());
+    drop(house);
+
+    let house = House { store: open(folder.path()), topic: topic.clone(), routing: routing.clone() };
+    assert_eq!(house.store.routing(&topic).await.unwrap().unwrap().routing, routing);
+    assert_eq!(house.store.outbox(&house.shard(0)).await.unwrap().as_ref(), Some(&batch));
+    assert_eq!(house.cancel_old(&["a", "stays"]).await.unwrap(), [AtOld::Frozen, AtOld::There(Edited::Cancelled)]);
+    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { fresh: 2, .. }));
+    drop(house);
+
+    let house = House { store: open(folder.path()), topic, routing };
+    assert_eq!(house.store.memory(&house.shard(4), 0).await.unwrap(), Some(batch.name));
+    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { fresh: 0, .. }));
+    assert!(house.store.drop_batch(&house.shard(0), batch.name.nonce).await.unwrap());
+    assert_eq!(house.claim(4).await.len(), 2);
+    house.enqueue(0, &["c"]).await;
+    assert_eq!(house.take(&["c"]).await.unwrap().unwrap().name.number, batch.name.number + 1);
+}
+
+#[tokio::test]
+async fn a_topic_begun_to_grow_opens_before_its_new_shards_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let house = House::begin(store.clone()).await;
+    let seen = store.routing(&house.topic).await.unwrap().unwrap();
+    let mut next = seen.clone();
+    next.routing.epoch += 1;
+    (next.routing.previous, next.routing.shards) = (5, 9);
+    store.swap_routing(&house.topic, &seen, &next).await.unwrap();
+    let topic = house.topic.clone();
+    drop((store, house));
+    let store = open(folder.path());
+    assert_eq!(store.routing(&topic).await.unwrap(), Some(next));
+}

@@ -5,16 +5,18 @@
 //! moments near the present are compared by the half hour. A failure prints the shortest sequence
 //! of operations that shows it, and what each store answered.
 
+mod moves;
 mod operation;
 mod side;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock, ShardCount, Store, TopicConfig, TopicName, TopicRecord};
+use duetime_core::{Clock, ShardCount, TopicConfig, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::conformance::reshard::Resizable;
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::{MemStore, WallClock};
 use proptest::prelude::*;
@@ -28,8 +30,10 @@ const CASES: u32 = 200;
 /// Longer than the shortest claim and than the clocks' last digit.
 const TICK: Duration = Duration::from_millis(4);
 const SHARDS: u32 = 2;
+/// A change of their number makes at most so many.
+const SHARDS_MAX: u32 = 4;
 
-type Stores = Vec<(&'static str, Arc<dyn Store>)>;
+type Stores = Vec<(&'static str, Arc<dyn Resizable>)>;
 
 fn fresh_topic() -> TopicRecord {
     let name = TopicName::new(&format!("prop-{:016x}", rand::random::<u64>())).unwrap();
@@ -40,11 +44,11 @@ fn fresh_topic() -> TopicRecord {
 /// Runs the operations on all stores; the first difference ends it.
 async fn agree(stores: &Stores, operations: &[Operation]) -> Result<(), TestCaseError> {
     let record = fresh_topic();
-    let case = Case::new(record.clone(), WallClock.now());
+    let case = Case::new(WallClock.now());
     let mut sides = Vec::new();
     for (name, store) in stores {
         store.put_topic(&record, None).await.expect("a fresh topic is created");
-        sides.push(Side::new(name, store.clone()));
+        sides.push(Side::new(name, store.clone(), &record));
     }
     for (number, operation) in operations.iter().enumerate() {
         let now = WallClock.now();

@@ -355,8 +355,8 @@ pub trait Reshard: Store {
         not_here()
     }
 
-    /// Names the batch in the outbox anew if it still has the nonce `seen`; whether it has the name
-    /// `new` now. Later batches are numbered above it.
+    /// Names the batch in the outbox anew if it still has the nonce `seen` and no higher number;
+    /// whether it has the name `new` now. Later batches are numbered above it.
     async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
         let _ = (shard, seen, new);
         not_here()

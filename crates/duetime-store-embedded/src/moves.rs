@@ -227,7 +227,7 @@ fn bring_dead(
 
 /// Names the batch in the outbox anew.
 pub fn renumber(conn: &Connection, state: &ShardState, seen: u64, new: BatchName) -> rusqlite::Result<bool> {
-    let sql = "UPDATE outbox SET number = ?3, nonce = ?4 WHERE shard = ?1 AND nonce = ?2";
+    let sql = "UPDATE outbox SET number = ?3, nonce = ?4 WHERE shard = ?1 AND nonce = ?2 AND number <= ?3";
     let row = params![state.key, seen.cast_signed(), new.number.cast_signed(), new.nonce.cast_signed()];
     conn.prepare_cached(sql)?.execute(row)?;
     Ok(named(conn, state)?.is_some_and(|(name, ..)| name == new))

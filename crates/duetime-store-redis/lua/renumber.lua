@@ -1,4 +1,4 @@
--- Names the batch in the outbox anew, or empties the outbox: if its batch is still the one seen.
+-- Names the batch in the outbox anew, with a number that is not lower, or empties the outbox: if its batch is still the one seen.
 --
 -- KEYS  the shard's seven, see make
 -- ARGV  2 nonce seen  3 new number, "": empty it  4 new nonce
@@ -16,7 +16,10 @@ if ARGV[3] == '' then
   call('HSET', O, '', number .. ' - 0')
   return 1
 end
-local done = nonce == ARGV[2] or nonce == ARGV[4] and number == ARGV[3]
-if nonce == ARGV[2] then name = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. to end
+local done = nonce == ARGV[4] and number == ARGV[3]
+if nonce == ARGV[2] and tonumber(ARGV[3]) >= tonumber(number) then
+  done = true
+  name = ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. to
+end
 call('HSET', O, '', name)
 return done and 1 or 0

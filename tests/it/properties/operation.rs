@@ -62,14 +62,33 @@ pub(super) enum Operation {
     Settle(u32, Vec<(usize, Settlement)>),
     SettleDead(u32, Vec<usize>, DeadAction),
     Look,
+    /// An enqueue, edit or settlement at the old home.
+    Old(Box<Operation>),
+    Move(u32, Step),
+}
+
+/// A step of a move out of a shard, or of a change of their number.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// To so many shards.
+    Fence(u32),
+    /// To the shard so many places on.
+    Take(u32, Vec<usize>),
+    Put,
+    Renumber(u64),
+    Drop,
+    /// Pages of so many.
+    Scan(usize),
+    Read(Vec<usize>),
 }
 
 impl Operation {
     /// Whether it leaves a message that is visible at about the present moment.
     pub fn touches_the_present(&self) -> bool {
         match self {
-            Self::Claim(_, take) => take.visibility == INSTANT,
-            Self::Settle(..) => true,
+            // Deadlines of two shards may be the same by chance; moves would bring them together.
+            Self::Claim(..) | Self::Settle(..) => true,
+            Self::Old(operation) => operation.touches_the_present(),
             Self::SettleDead(_, _, action) => *action == DeadAction::Redrive,
             _ => false,
         }
@@ -134,11 +153,11 @@ fn settlements() -> impl Strategy<Value = Vec<(usize, Settlement)>> {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let shard = || 0u32..super::SHARDS;
+    let shard = || 0u32..super::SHARDS_MAX;
     let redrive = (shard(), (0..IDS).prop_map(|id| vec![id]), Just(DeadAction::Redrive));
     let purge = (shard(), proptest::collection::vec(0..IDS, 0..3), Just(DeadAction::Purge));
     let settle_dead = prop_oneof![redrive, purge];
-    prop_oneof![
+    let plain = prop_oneof![
         6 => (shard(), proptest::collection::vec(new_message(), 0..6)).prop_map(|(s, b)| Operation::Enqueue(s, b)),
         3 => (shard(), proptest::collection::vec(change(), 0..4)).prop_map(|(s, b)| Operation::Edit(s, b)),
         8 => (shard(), take()).prop_map(|(s, take)| Operation::Claim(s, take)),
@@ -146,6 +165,28 @@ fn operation() -> impl Strategy<Value = Operation> {
         6 => (shard(), settlements()).prop_map(|(s, b)| Operation::Settle(s, b)),
         2 => settle_dead.prop_map(|(s, ids, action)| Operation::SettleDead(s, ids, action)),
         1 => Just(Operation::Look),
+    ];
+    let plain = plain.boxed();
+    prop_oneof![
+        5 => plain.clone(),
+        2 => plain.prop_map(|operation| match operation {
+            Operation::Claim(..) | Operation::ClaimAgain(_) | Operation::Look => operation,
+            other => Operation::Old(Box::new(other)),
+        }),
+        3 => (shard(), step()).prop_map(|(shard, step)| Operation::Move(shard, step)),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let some = || proptest::collection::vec(0..IDS, 1..IDS);
+    prop_oneof![
+        2 => (1..=super::SHARDS_MAX).prop_map(Step::Fence),
+        6 => (1..super::SHARDS_MAX, some()).prop_map(|(hop, ids)| Step::Take(hop, ids)),
+        6 => Just(Step::Put),
+        2 => (0u64..6).prop_map(Step::Renumber),
+        4 => Just(Step::Drop),
+        1 => (1usize..3).prop_map(Step::Scan),
+        1 => some().prop_map(Step::Read),
     ]
 }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled};
+use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
-    DeliveryMode, Due, Headers, MessageId, Nonce, RetryPolicy, Score, Shard, Store, StoredMessage, Timestamp,
-    TopicRecord,
+    DeliveryMode, Due, Headers, MessageId, Nonce, RetryPolicy, Score, Shard, StoredMessage, Timestamp, TopicRecord,
 };
+use duetime_testkit::conformance::reshard::Resizable;
 
+use super::moves::show_batch;
 use super::operation::{Change, IDS, NewMessage, Operation, Take, When};
 
 /// How far from the case's start drawn due times lie.
@@ -25,21 +26,12 @@ const PAGE: usize = 2;
 
 /// What all sides have in common.
 pub(super) struct Case {
-    record: TopicRecord,
     start: Timestamp,
 }
 
 impl Case {
-    pub fn new(record: TopicRecord, start: Timestamp) -> Self {
-        Self { record, start }
-    }
-
-    fn shard(&self, index: u32) -> Shard {
-        self.record.routing.shard(&self.record.name, index)
-    }
-
-    fn shards(&self) -> Vec<Shard> {
-        self.record.routing.all(&self.record.name).collect()
+    pub fn new(start: Timestamp) -> Self {
+        Self { start }
     }
 
     /// A due time nobody else has.
@@ -53,7 +45,7 @@ impl Case {
     }
 
     /// A moment as it can be compared.
-    fn show(&self, at: Timestamp) -> String {
+    pub(super) fn show(&self, at: Timestamp) -> String {
         let apart_ms = at.as_millis() - self.start.as_millis();
         if apart_ms.abs() > NEAR_MS {
             return format!("{apart_ms:+}ms");
@@ -61,7 +53,7 @@ impl Case {
         format!("~{:+}", (apart_ms + COARSE_MS / 2).div_euclid(COARSE_MS))
     }
 
-    fn show_message(&self, one: &StoredMessage) -> String {
+    pub(super) fn show_message(&self, one: &StoredMessage) -> String {
         let death = one.death.as_ref().map(|death| !death.reason.is_empty());
         // When a dead letter is visible has no meaning.
         let visible_at = if one.death.is_some() { String::new() } else { self.show(one.visible_at) };
@@ -93,21 +85,32 @@ impl Case {
     }
 }
 
-fn id(number: usize) -> MessageId {
+pub(super) fn id(number: usize) -> MessageId {
     MessageId::new(&format!("id-{number}")).expect("a good id")
 }
 
 pub(super) struct Side {
     pub name: &'static str,
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Resizable>,
+    /// As it is by now.
+    pub(super) record: TopicRecord,
     claims: Vec<(u32, ClaimRequest)>,
     /// Every receipt seen, also of claims that ended; the same order on all sides.
-    receipts: Vec<(u32, MessageId, Score)>,
+    receipts: Vec<(MessageId, Score)>,
 }
 
 impl Side {
-    pub fn new(name: &'static str, store: Arc<dyn Store>) -> Self {
-        Self { name, store, claims: Vec::new(), receipts: Vec::new() }
+    pub fn new(name: &'static str, store: Arc<dyn Resizable>, record: &TopicRecord) -> Self {
+        Self { name, store, record: record.clone(), claims: Vec::new(), receipts: Vec::new() }
+    }
+
+    /// One of the shards there are, retired ones among them.
+    pub(super) fn shard(&self, index: u32) -> Shard {
+        self.record.routing.shard(&self.record.name, index % self.record.widest())
+    }
+
+    fn shards(&self) -> Vec<Shard> {
+        (0..self.record.widest()).map(|index| self.shard(index)).collect()
     }
 
     /// Applies it, and answers what can be compared.
@@ -115,65 +118,68 @@ impl Side {
         match operation {
             Operation::Enqueue(index, batch) => {
                 let batch: Vec<Enqueue> = batch.iter().enumerate().map(|(n, one)| made(case, number, n, one)).collect();
-                let answers = self.store.enqueue(&case.shard(*index), now, &batch).await.expect("answered");
+                let answers = self.store.enqueue(&self.shard(*index), now, &batch).await.expect("answered");
                 // Of a duplicate, a store may not know the due time without cost.
                 answers.iter().map(|answer| format!("{:?} ", answer.outcome)).collect()
             }
             Operation::Edit(index, batch) => {
-                let edit = |(n, change): (usize, &Change)| match change {
-                    Change::Cancel(number) => Edit::Cancel(id(*number)),
-                    Change::Reschedule(which, when) => {
-                        Edit::Reschedule(id(*which), Due::At(case.due(*when, number, n)))
-                    }
-                };
-                let batch: Vec<Edit> = batch.iter().enumerate().map(edit).collect();
-                let answers = self.store.edit(&case.shard(*index), now, &batch).await.expect("answered");
+                let batch = edits(case, number, batch);
+                let answers = self.store.edit(&self.shard(*index), now, &batch).await.expect("answered");
                 format!("{answers:?}")
             }
             Operation::Claim(index, take) => self.claim(case, *index, request(number, take), now).await,
             Operation::ClaimAgain(back) => self.claim_again(case, *back, now).await,
             Operation::Settle(index, batch) => {
-                let last = self.receipts.len();
-                let chosen = batch.iter().filter_map(|(back, how)| {
-                    let (_, id, score) = self.receipts.get(last.checked_sub(back + 1)?)?;
-                    Some(Settle { id: id.clone(), score: *score, how: how.clone() })
-                });
-                let batch: Vec<Settle> = chosen.collect();
-                let answers = self.store.settle(&case.shard(*index), now, &batch).await.expect("answered");
+                let batch = self.chosen(batch);
+                let answers = self.store.settle(&self.shard(*index), now, &batch).await.expect("answered");
                 let mut shown = String::new();
                 for (item, answer) in batch.iter().zip(answers) {
-                    if let Settled::Extended(score) = answer {
-                        self.receipts.push((*index, item.id.clone(), score));
-                        let _ = write!(shown, "{} class {} ", item.id, score.class().digit());
-                        let _ = write!(shown, "attempts {} {} ", score.attempts(), case.show(score.visible_at()));
-                    } else {
-                        let _ = write!(shown, "{} {answer:?} ", item.id);
-                    }
+                    shown += &self.settled(case, item, answer);
                 }
                 shown
             }
             Operation::SettleDead(index, ids, action) => {
                 let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
-                let answers = self.store.settle_dead(&case.shard(*index), now, &ids, *action).await;
+                let answers = self.store.settle_dead(&self.shard(*index), now, &ids, *action).await;
                 format!("{:?}", answers.expect("answered"))
             }
             Operation::Look => self.look(case, now).await,
+            Operation::Old(operation) => self.apply_old(case, number, operation, now).await,
+            Operation::Move(index, step) => self.step(case, number, *index, step).await,
         }
     }
 
+    /// The settlements of receipts that are there.
+    pub(super) fn chosen(&self, batch: &[(usize, Settlement)]) -> Vec<Settle> {
+        let last = self.receipts.len();
+        let chosen = batch.iter().filter_map(|(back, how)| {
+            let (id, score) = self.receipts.get(last.checked_sub(back + 1)?)?;
+            Some(Settle { id: id.clone(), score: *score, how: how.clone() })
+        });
+        chosen.collect()
+    }
+
+    /// One settlement's answer; the receipt of an extension is kept.
+    pub(super) fn settled(&mut self, case: &Case, item: &Settle, answer: Settled) -> String {
+        let Settled::Extended(score) = answer else { return format!("{} {answer:?} ", item.id) };
+        self.receipts.push((item.id.clone(), score));
+        let (class, attempts) = (score.class().digit(), score.attempts());
+        format!("{} class {class} attempts {attempts} {} ", item.id, case.show(score.visible_at()))
+    }
+
     async fn claim(&mut self, case: &Case, index: u32, request: ClaimRequest, now: Timestamp) -> String {
-        let claim = self.store.claim(&case.shard(index), now, &request).await.expect("answered");
+        let claim = self.store.claim(&self.shard(index), now, &request).await.expect("answered");
         if request.delivery == DeliveryMode::AtLeastOnce && !claim.messages.is_empty() {
             self.claims.push((index, request));
         }
-        self.receipts.extend(claim.messages.iter().map(|one| (index, one.id.clone(), one.score)));
+        self.receipts.extend(claim.messages.iter().map(|one| (one.id.clone(), one.score)));
         show_claim(case, &claim)
     }
 
     async fn claim_again(&mut self, case: &Case, back: usize, now: Timestamp) -> String {
         let Some(last) = self.claims.len().checked_sub(back + 1) else { return String::new() };
         let (index, request) = self.claims[last].clone();
-        let mut claim = self.store.claim(&case.shard(index), now, &request).await.expect("answered");
+        let mut claim = self.store.claim(&self.shard(index), now, &request).await.expect("answered");
         // They have one deadline now, and no order among them.
         claim.messages.sort_by(|a, b| a.id.cmp(&b.id));
         show_claim(case, &claim)
@@ -181,16 +187,16 @@ impl Side {
 
     async fn look(&self, case: &Case, now: Timestamp) -> String {
         let mut shown = String::new();
-        for survey in self.store.survey(&case.shards(), now).await.expect("answered") {
+        for survey in self.store.survey(&self.shards(), now).await.expect("answered") {
             let head = survey.head.map(|at| case.show(at));
             let (scheduled, due, in_flight, dead) = (survey.scheduled, survey.due, survey.in_flight, survey.dead);
             let _ = writeln!(shown, "scheduled {scheduled} due {due} in flight {in_flight} dead {dead} head {head:?}");
         }
-        let heads = self.store.heads(&case.shards()).await.expect("answered");
+        let heads = self.store.heads(&self.shards()).await.expect("answered");
         let _ = writeln!(shown, "{:?}", heads.iter().map(|at| at.map(|at| case.show(at))).collect::<Vec<_>>());
         let edge = |ms: i64| Timestamp::from_millis(case.start.as_millis() + ms);
         let edges = [-2 * APART_MS, -NEAR_MS, -60_000, 60_000, NEAR_MS, 2 * APART_MS].map(edge);
-        let counts = self.store.forecast(&case.shards(), &edges).await.expect("answered");
+        let counts = self.store.forecast(&self.shards(), &edges).await.expect("answered");
         let _ = writeln!(shown, "{counts:?}");
         shown
     }
@@ -198,7 +204,7 @@ impl Side {
     /// All that is there.
     pub async fn dump(&self, case: &Case, now: Timestamp) -> String {
         let mut shown = self.look(case, now).await;
-        for shard in case.shards() {
+        for shard in self.shards() {
             let ids: Vec<MessageId> = (0..IDS).map(id).collect();
             for one in self.store.get(&shard, &ids).await.expect("answered").iter().flatten() {
                 let _ = writeln!(shown, "{shard}: {}", case.show_message(one));
@@ -214,12 +220,22 @@ impl Side {
                     break;
                 }
             }
+            let outbox = self.store.outbox(&shard).await.expect("answered");
+            let _ = writeln!(shown, "{shard} outbox: {}", show_batch(case, outbox.as_ref()));
         }
         shown
     }
 }
 
-fn made(case: &Case, operation: usize, item: usize, one: &NewMessage) -> Enqueue {
+pub(super) fn edits(case: &Case, number: usize, batch: &[Change]) -> Vec<Edit> {
+    let edit = |(n, change): (usize, &Change)| match change {
+        Change::Cancel(number) => Edit::Cancel(id(*number)),
+        Change::Reschedule(which, when) => Edit::Reschedule(id(*which), Due::At(case.due(*when, number, n))),
+    };
+    batch.iter().enumerate().map(edit).collect()
+}
+
+pub(super) fn made(case: &Case, operation: usize, item: usize, one: &NewMessage) -> Enqueue {
     let header = ("nonce".to_owned(), one.nonce.to_string());
     Enqueue {
         id: id(one.id),

@@ -144,9 +144,10 @@ impl ShardState {
     }
 
     pub(super) fn renumber(&mut self, seen: u64, new: BatchName) -> bool {
-        if let Some(batch) = self.outbox.as_mut().filter(|batch| batch.name.nonce == seen) {
+        let may = |name: BatchName| name.nonce == seen && name.number <= new.number;
+        if let Some(batch) = self.outbox.as_mut().filter(|batch| may(batch.name)) {
             batch.name = new;
-            self.last_number = self.last_number.max(new.number);
+            self.last_number = new.number;
         }
         self.outbox.as_ref().is_some_and(|batch| batch.name == new)
     }

@@ -1,0 +1,234 @@
+//! What a resize costs the Redis server: microseconds of its scripts for each message moved.
+//!
+//! `cargo run -p duetime-benches --bin moves [-- MESSAGES [BATCH]]`
+//!
+//! A private server, a topic that grows from 8 to 16 shards; each step is done at all sources before
+//! the next, and the server is asked in between what its scripts took.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::reshard::{Batch, Floor, Put, Reshard, RoutingAuthority, RoutingRecord};
+use duetime_core::routing::RoutingState;
+use duetime_core::store::{Edit, Enqueue};
+use duetime_core::{
+    Due, Headers, MessageId, Nonce, OnConflict, Routing, ShardCount, Store, Timestamp, TopicConfig, TopicName,
+    TopicRecord,
+};
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::servers::RedisServer;
+
+const FROM: u32 = 8;
+const TO: u32 = 16;
+const ENQUEUED_AT_ONCE: usize = 64;
+const PAGE: usize = 256;
+/// Ids of one call at the old home.
+const OLD: usize = 25;
+
+/// What the server's scripts took for one kind of step.
+#[derive(Default)]
+struct Cost {
+    calls: u64,
+    items: u64,
+    micros: u64,
+    longest_micros: u64,
+}
+
+struct Costs {
+    server: RedisServer,
+    kinds: Vec<(&'static str, Cost)>,
+}
+
+impl Costs {
+    fn micros(&self) -> (u64, u64) {
+        let stats = self.server.cli(&["INFO", "commandstats"]);
+        let scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+        let field = |line: &str, name: &str| {
+            let at = line.split([':', ',']).find_map(|part| part.strip_prefix(name)).unwrap_or("0");
+            at.parse::<u64>().unwrap_or(0)
+        };
+        scripts.fold((0, 0), |(calls, micros), line| (calls + field(line, "calls="), micros + field(line, "usec=")))
+    }
+
+    /// Runs one kind of step and books what the server says it took, for the items it answers.
+    async fn of(&mut self, kind: &'static str, step: impl Future<Output = u64>) {
+        self.server.cli(&["SLOWLOG", "RESET"]);
+        let before = self.micros();
+        let items = step.await;
+        let after = self.micros();
+        // Every entry has its duration in a line of its own, after its time.
+        let slow = self.server.cli(&["--no-raw", "SLOWLOG", "GET", "100"]);
+        let durations = slow.lines().filter_map(|line| line.trim().strip_prefix("3) (integer) "));
+        let longest = durations.filter_map(|text| text.parse().ok()).max().unwrap_or(0);
+        let at = self.kinds.iter().position(|(name, _)| *name == kind).unwrap_or_else(|| {
+            self.kinds.push((kind, Cost::default()));
+            self.kinds.len() - 1
+        });
+        let cost = &mut self.kinds[at].1;
+        cost.calls += after.0 - before.0;
+        cost.items += items;
+        cost.micros += after.1 - before.1;
+        cost.longest_micros = cost.longest_micros.max(longest);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement of real time")]
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    Timestamp::from_millis(i64::try_from(since.as_millis()).expect("before the end of time"))
+}
+
+async fn fill(store: &Arc<RedisStore>, record: &TopicRecord, messages: usize) {
+    let due = Due::At(now().plus(Duration::from_secs(3600)));
+    let mut open: HashMap<u32, Vec<Enqueue>> = HashMap::new();
+    for n in 0..messages {
+        let id = MessageId::new(&format!("{n:020}")).expect("a valid id");
+        let shard = record.routing.home(&record.name, &id);
+        let batch = open.entry(shard.index).or_default();
+        let (payload, headers) = (bytes::Bytes::from(vec![b'x'; 100]), Headers::default());
+        batch.push(Enqueue { id, due, headers, payload, on_conflict: OnConflict::Reject, nonce: Nonce(n as u64) });
+        if batch.len() == ENQUEUED_AT_ONCE {
+            store.enqueue(&shard, now(), batch).await.expect("the server answers");
+            batch.clear();
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let messages: usize = args.next().map_or(100_000, |text| text.parse().expect("a number of messages"));
+    let batch: usize = args.next().map_or(256, |text| text.parse().expect("messages a batch"));
+    let server = RedisServer::start().await;
+    server.cli(&["CONFIG", "SET", "slowlog-log-slower-than", "50"]);
+    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.expect("the server answers");
+    let version = server.cli(&["INFO", "server"]);
+    let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();
+    let mut costs = Costs { server, kinds: Vec::new() };
+
+    let topic = TopicName::new("moves").expect("a valid name");
+    let config = TopicConfig { shards: ShardCount::Fixed(FROM), ..TopicConfig::default() };
+    let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".to_owned(), now());
+    store.put_topic(&record, None).await.expect("the server answers");
+    costs
+        .of("enqueue, for comparison", async {
+            fill(&store, &record, messages).await;
+            messages as u64
+        })
+        .await;
+
+    let rid = "fedcba9876543210".to_owned();
+    let routing = Routing { epoch: 2, rid, shards: TO, previous: FROM, state: RoutingState::Moving };
+    let new = RoutingRecord { routing: routing.clone(), desired: None };
+    store.swap_routing(&topic, &record.routing_record(), &new).await.expect("nobody else changes it");
+    costs
+        .of("fence, a shard", async {
+            for index in 0..TO {
+                store.fence(&topic, index, &routing, &Floor::default()).await.expect("the server answers");
+            }
+            u64::from(TO)
+        })
+        .await;
+
+    // What moves, by source and destination.
+    let mut moving: HashMap<(u32, u32), Vec<MessageId>> = HashMap::new();
+    costs
+        .of("scan", async {
+            let mut seen = 0;
+            for index in 0..FROM {
+                let (shard, mut from) = (routing.shard(&topic, index), None);
+                loop {
+                    let page = store.scan(&shard, from.as_ref(), PAGE).await.expect("the server answers");
+                    seen += page.found.len() as u64;
+                    for one in page.found {
+                        let home = routing.home(&topic, &one.id).index;
+                        if home != index {
+                            moving.entry((index, home)).or_default().push(one.id);
+                        }
+                    }
+                    from = page.next;
+                    if from.is_none() {
+                        break;
+                    }
+                }
+            }
+            seen
+        })
+        .await;
+
+    let some: Vec<Edit> = moving[moving.keys().next().expect("something moves")]
+        .iter()
+        .map(|id| Edit::Reschedule(id.clone(), Due::At(now().plus(Duration::from_secs(3600)))))
+        .collect();
+    let (source, _) = *moving.keys().next().expect("something moves");
+    for (kind, batch) in [("reschedule at the old home, 1 id", 1), ("reschedule at the old home, 25 ids", OLD)] {
+        costs
+            .of(kind, async {
+                let shard = routing.shard(&topic, source);
+                for part in some.chunks(batch) {
+                    store.edit_old(&shard, now(), part).await.expect("the server answers");
+                }
+                some.len() as u64
+            })
+            .await;
+    }
+
+    while !moving.is_empty() {
+        let mut taken: Vec<Batch> = Vec::new();
+        costs
+            .of("take", async {
+                for source in 0..FROM {
+                    let Some(way) = moving.keys().find(|(from, _)| *from == source).copied() else { continue };
+                    let ids = moving.get_mut(&way).expect("it is there");
+                    let part: Vec<MessageId> = ids.drain(..ids.len().min(batch)).collect();
+                    let shard = routing.shard(&topic, source);
+                    let took = store.take(&shard, way.1, &part, rand::random()).await.expect("the server answers");
+                    taken.extend(took);
+                }
+                taken.iter().map(|batch| batch.messages.len() as u64).sum()
+            })
+            .await;
+        moving.retain(|_, ids| !ids.is_empty());
+        let items: u64 = taken.iter().map(|batch| batch.messages.len() as u64).sum();
+        costs
+            .of("put", async {
+                for one in &taken {
+                    let put = store.put(&routing.shard(&topic, one.to), one).await.expect("the server answers");
+                    assert!(matches!(put, Put::Done { .. }), "{put:?}");
+                }
+                items
+            })
+            .await;
+        costs
+            .of("look again (memory)", async {
+                for one in &taken {
+                    let shard = routing.shard(&topic, one.to);
+                    let last = store.memory(&shard, one.from).await.expect("the server answers");
+                    assert_eq!(last, Some(one.name));
+                }
+                items
+            })
+            .await;
+        costs
+            .of("drop", async {
+                for one in &taken {
+                    let shard = routing.shard(&topic, one.from);
+                    assert!(store.drop_batch(&shard, one.name.nonce).await.expect("the server answers"));
+                }
+                items
+            })
+            .await;
+    }
+    println!("Redis {version}, {messages} messages of 20-character ids and 100 bytes, {FROM} to {TO} shards");
+    println!("in batches of {batch}\n");
+    println!("| step | calls | items | µs an item | µs a call | longest, µs |");
+    println!("|---|---|---|---|---|---|");
+    for (kind, cost) in &costs.kinds {
+        let each = cost.micros as f64 / cost.items.max(1) as f64;
+        let call = cost.micros as f64 / cost.calls.max(1) as f64;
+        println!("| {kind} | {} | {} | {each:.2} | {call:.1} | {} |", cost.calls, cost.items, cost.longest_micros);
+    }
+}

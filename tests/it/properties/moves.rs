@@ -1,0 +1,156 @@
+//! The part of the operations that a resize brings: calls at the old home, and the steps of a move.
+
+use std::fmt::Write as _;
+
+use duetime_core::reshard::{AtOld, Batch, BatchName, Floor, FrozenState, Put, RoutingRecord};
+use duetime_core::routing::RoutingState;
+use duetime_core::store::Enqueue;
+use duetime_core::{MessageId, Routing, Timestamp, envelope};
+
+use super::operation::{Operation, Step};
+use super::side::{Case, Side, edits, id, made};
+
+/// Where it was, and the answer of what was there.
+fn show_old<A>(answer: AtOld<A>, show: impl FnOnce(A) -> String) -> String {
+    match answer {
+        AtOld::There(answer) => show(answer) + " ",
+        AtOld::Absent => "absent ".to_owned(),
+        AtOld::Frozen => "frozen ".to_owned(),
+    }
+}
+
+/// All of a batch that can be compared.
+pub(super) fn show_batch(case: &Case, batch: Option<&Batch>) -> String {
+    let Some(batch) = batch else { return "nothing".to_owned() };
+    let mut shown = format!("{:?} from {} to {}:", batch.name, batch.from, batch.to);
+    for one in &batch.messages {
+        let state = match &one.state {
+            FrozenState::Live(score) => {
+                let (at, class, attempts) = (case.show(score.visible_at()), score.class().digit(), score.attempts());
+                format!("visible {at} class {class} attempts {attempts}")
+            }
+            FrozenState::Dead { attempts, reason, .. } => format!("dead {attempts} {}", reason.is_empty()),
+        };
+        let body = one.body.as_ref().map(|body| envelope::decode(body).expect("it is one of ours"));
+        let body = body.map(|body| (case.show(body.due_at), body.nonce, body.headers, body.payload));
+        let _ = write!(shown, " [{} {state} {body:?}]", one.id);
+    }
+    shown
+}
+
+impl Side {
+    pub(super) async fn apply_old(
+        &mut self,
+        case: &Case,
+        number: usize,
+        operation: &Operation,
+        now: Timestamp,
+    ) -> String {
+        match operation {
+            Operation::Enqueue(index, batch) => {
+                let batch: Vec<Enqueue> = batch.iter().enumerate().map(|(n, one)| made(case, number, n, one)).collect();
+                let answers = self.store.enqueue_old(&self.shard(*index), now, &batch).await.expect("answered");
+                let show = |answer| show_old(answer, |one: duetime_core::store::Enqueued| format!("{:?}", one.outcome));
+                answers.into_iter().map(show).collect()
+            }
+            Operation::Edit(index, batch) => {
+                let batch = edits(case, number, batch);
+                let answers = self.store.edit_old(&self.shard(*index), now, &batch).await.expect("answered");
+                format!("{answers:?}")
+            }
+            Operation::Settle(index, batch) => {
+                let batch = self.chosen(batch);
+                let answers = self.store.settle_old(&self.shard(*index), now, &batch).await.expect("answered");
+                let mut shown = String::new();
+                for (item, answer) in batch.iter().zip(answers) {
+                    shown += &show_old(answer, |answer| self.settled(case, item, answer));
+                }
+                shown
+            }
+            Operation::SettleDead(index, ids, action) => {
+                let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
+                let answers = self.store.settle_dead_old(&self.shard(*index), now, &ids, *action).await;
+                format!("{:?}", answers.expect("answered"))
+            }
+            other => unreachable!("{other:?} has no old home"),
+        }
+    }
+
+    pub(super) async fn step(&mut self, case: &Case, number: usize, index: u32, step: &Step) -> String {
+        let shard = self.shard(index);
+        match step {
+            Step::Fence(shards) => self.fence(number, *shards).await,
+            Step::Take(hop, ids) => {
+                let to = (shard.index + hop) % self.record.widest();
+                if to == shard.index {
+                    return String::new();
+                }
+                let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
+                let taken = self.store.take(&shard, to, &ids, number as u64 + 1).await.expect("answered");
+                show_batch(case, taken.as_ref())
+            }
+            Step::Put => {
+                let Some(batch) = self.store.outbox(&shard).await.expect("answered") else { return String::new() };
+                let to = self.shard(batch.to);
+                let shown = match self.store.put(&to, &batch).await.expect("answered") {
+                    Put::Done { fresh, .. } => format!("{fresh} put"),
+                    conflict @ Put::Conflict { .. } => format!("{conflict:?}"),
+                };
+                format!("{shown}, {:?}", self.store.memory(&to, batch.from).await.expect("answered"))
+            }
+            Step::Renumber(to) => {
+                let held = self.store.outbox(&shard).await.expect("answered");
+                let seen = held.map_or(0, |batch| batch.name.nonce);
+                let new = BatchName { number: *to, nonce: number as u64 + 1 };
+                format!("{}", self.store.renumber(&shard, seen, new).await.expect("answered"))
+            }
+            Step::Drop => {
+                let Some(batch) = self.store.outbox(&shard).await.expect("answered") else { return String::new() };
+                format!("{}", self.store.drop_batch(&shard, batch.name.nonce).await.expect("answered"))
+            }
+            Step::Scan(limit) => {
+                let (mut seen, mut from) = (Vec::new(), None);
+                loop {
+                    let page = self.store.scan(&shard, from.as_ref(), *limit).await.expect("answered");
+                    // When a dead letter is visible has no meaning.
+                    seen.extend(page.found.into_iter().map(|one| format!("{} {:?}", one.id, one.state)));
+                    from = page.next;
+                    if from.is_none() {
+                        break;
+                    }
+                }
+                seen.sort();
+                seen.dedup();
+                format!("{seen:?}")
+            }
+            Step::Read(ids) => {
+                let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
+                let found = self.store.get_old(&shard, &ids).await.expect("answered");
+                found.into_iter().map(|one| show_old(one, |one| case.show_message(&one))).collect()
+            }
+        }
+    }
+
+    async fn fence(&mut self, number: usize, shards: u32) -> String {
+        let seen = self.record.routing_record();
+        let routing = Routing {
+            epoch: seen.routing.epoch + 1,
+            rid: format!("{number:016x}"),
+            shards,
+            previous: seen.routing.shards,
+            state: RoutingState::Moving,
+        };
+        let new = RoutingRecord { routing: routing.clone(), desired: Some(number as u32) };
+        self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");
+        self.record.set_routing(&new);
+        let mut shown = String::new();
+        // Retired shards too: here they go on taking part.
+        for index in 0..self.record.widest() {
+            let fenced = self.store.fence(&self.record.name, index, &routing, &Floor::default()).await;
+            let _ = write!(shown, "{:?} ", fenced.expect("answered").before);
+        }
+        let inspected = self.store.inspect(&self.record.name, 0..self.record.widest()).await.expect("answered");
+        let each = inspected.into_iter().flatten().map(|one| (one.routing.epoch, one.outbox));
+        shown + &format!("{:?}", each.collect::<Vec<_>>())
+    }
+}

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Survey};
 use duetime_core::{
-    Clock, Delivery, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard, ShardCount, Sink,
-    SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord, Topics, Verdict,
+    Clock, Delivery, Due, Fleet, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard, ShardCount,
+    Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord, Topics, Verdict,
 };
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_metrics::Meters;
@@ -176,7 +176,13 @@ impl Ownership for OwnsAll {
         self.0.subscribe()
     }
 
+    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
+        watch::Sender::default().subscribe()
+    }
+
     async fn settled(&self, _topic: &TopicName, _index: u32) {}
+
+    async fn unfit(&self, _why: Option<String>) {}
 
     async fn leave(&self) {}
 }

@@ -3,6 +3,7 @@
 //! Upstream: nothing of ours. Downstream: every other crate. Does no I/O, spawns nothing,
 //! reads no clock: time and randomness are arguments.
 
+pub mod assign;
 pub mod consumer;
 pub mod envelope;
 pub mod limits;
@@ -24,7 +25,7 @@ pub mod units;
 pub use consumer::{ClaimAsk, Consumers, HandedOver};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
-pub use ownership::{OwnedShards, Ownership};
+pub use ownership::{Fleet, Member, MemberState, OwnedShards, Ownership};
 pub use receipt::Receipt;
 pub use reshard::{Reshard, RoutingAuthority, RoutingRecord};
 pub use retry::RetryPolicy;

@@ -1,12 +1,13 @@
-//! The contract of ownership: which shards this node scans.
+//! The contract of ownership: which shards this node scans, and who else scans what.
 //!
 //! Safety never depends on it: two scanners on one shard waste looks, neither takes what the other
 //! claimed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::names::TopicName;
@@ -26,6 +27,91 @@ impl OwnedShards {
     }
 }
 
+/// Whether a node takes its share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberState {
+    /// It scans shards.
+    #[default]
+    Serving,
+    /// It ends: it claims no more.
+    Draining,
+    /// It cannot claim and has given its shards away; its log and `unfit` say why.
+    Unfit,
+}
+
+impl MemberState {
+    /// As in answers.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Unfit => "unfit",
+        }
+    }
+}
+
+/// One node, as it presents itself to the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its configured name; several nodes may have the same.
+    pub id: String,
+    /// Where it listens.
+    #[serde(default)]
+    pub address: String,
+    /// Its program's version.
+    #[serde(default)]
+    pub version: String,
+    /// When it started, milliseconds since the Unix epoch.
+    pub since_ms: i64,
+    /// Whether it takes its share.
+    #[serde(default)]
+    pub state: MemberState,
+    /// How many shards it scans, where nobody else can tell: in round-robin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u32>,
+    /// Why it does not take its share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<String>,
+}
+
+/// All nodes and who scans what, as far as this node knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fleet {
+    /// By a name that is unique even where two nodes have the same id.
+    pub members: BTreeMap<Arc<str>, Member>,
+    /// The member that scans a shard. In round-robin, where shards change hands all the time, only
+    /// this node's own.
+    pub owners: BTreeMap<(TopicName, u32), Arc<str>>,
+}
+
+impl Fleet {
+    /// The id of the node that scans shard `index` of `topic`.
+    #[must_use]
+    pub fn owner(&self, topic: &TopicName, index: u32) -> Option<&str> {
+        let member = self.owners.get(&(topic.clone(), index))?;
+        Some(self.members.get(member).map_or(member, |member| member.id.as_str()))
+    }
+
+    /// How many shards of each topic `member` scans, as far as this node knows.
+    #[must_use]
+    pub fn scanned_by(&self, member: &str) -> BTreeMap<TopicName, u32> {
+        let mut scanned = BTreeMap::new();
+        for (topic, _) in self.owners.iter().filter(|(_, owner)| &***owner == member).map(|(shard, _)| shard) {
+            *scanned.entry(topic.clone()).or_insert(0) += 1;
+        }
+        scanned
+    }
+
+    /// How many nodes take a share; at least one, this one.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        let serving = self.members.values().filter(|member| member.state == MemberState::Serving).count();
+        u32::try_from(serving).unwrap_or(u32::MAX).max(1)
+    }
+}
+
 /// Ownership of shards. See the module.
 #[async_trait]
 pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
@@ -38,9 +124,16 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// The shards this node scans, now and as they change.
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>>;
 
+    /// All nodes and who scans what, now and as it changes.
+    fn fleet(&self) -> watch::Receiver<Arc<Fleet>>;
+
     /// Says that everything in flight of a shard that is no longer owned is settled.
     async fn settled(&self, topic: &TopicName, index: u32);
 
-    /// Gives everything up and leaves; called once, at the end.
+    /// Says that this node cannot claim, and why: its shards go to others. `None`: it can again.
+    async fn unfit(&self, why: Option<String>);
+
+    /// Gives everything up and leaves; called once, at the end. Returns within a few seconds, also
+    /// when nobody answers.
     async fn leave(&self);
 }

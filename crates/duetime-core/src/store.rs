@@ -18,7 +18,7 @@ use crate::names::{MessageId, TopicName};
 use crate::retry::RetryPolicy;
 use crate::routing::{Routing, Shard};
 use crate::score::{LeaseClass, Score};
-use crate::time::Timestamp;
+use crate::time::{Clock, Timestamp};
 use crate::topic::{DeliveryMode, TopicRecord};
 
 /// One message to be scheduled. Names and sizes were checked where it entered.
@@ -346,6 +346,13 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Hints about new heads, from this process and from others where the backend can tell.
     fn wakeups(&self) -> broadcast::Receiver<Wakeup>;
+
+    /// By how many milliseconds the store's clock is ahead of `clock` (negative: behind), time on the
+    /// way left out. A store that has no clock of its own is never apart.
+    async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
+        let _ = clock;
+        Ok(0)
+    }
 
     /// Answers when the store is able to serve.
     async fn ready(&self) -> Result<(), StoreError>;

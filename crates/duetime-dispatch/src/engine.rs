@@ -69,6 +69,7 @@ impl Engine {
             clock: parts.clock.clone(),
             health: health.clone(),
             meters: parts.meters.clone(),
+            owned: parts.owned.clone(),
             look: Arc::default(),
         };
         let taken_in = watch::Sender::default();
@@ -91,6 +92,7 @@ impl Engine {
             emptied: Arc::default(),
             running: HashMap::new(),
             demand: None,
+            owned: Arc::default(),
             parts,
         };
         tracker.spawn(pace.clone().turn(ends.stop.clone()));
@@ -166,6 +168,8 @@ struct Supervisor {
     emptied: Arc<Notify>,
     running: HashMap<TopicName, Running>,
     demand: Option<Demand>,
+    /// As it was at the last reconciliation.
+    owned: Arc<OwnedShards>,
 }
 
 impl Supervisor {
@@ -194,9 +198,19 @@ impl Supervisor {
         for (topic, index) in &owned.0 {
             shards.entry(topic).or_default().push(*index);
         }
+        let mut unscanned = Vec::new();
         for (name, record) in topics.iter() {
             let indices = shards.remove(name).unwrap_or_default();
             self.run_topic(name, record, &indices);
+            // Nothing waits for what consumers hold: each of them settles at whatever node it likes.
+            if record.config.sink.is_none() {
+                let given_up = self.owned.0.iter().filter(|(topic, index)| topic == name && !owned.has(topic, *index));
+                unscanned.extend(given_up.cloned());
+            }
+        }
+        self.owned = owned.clone();
+        for (topic, index) in unscanned {
+            self.parts.ownership.settled(&topic, index).await;
         }
         self.taken_in.send_replace(());
         self.tell_ownership(&topics).await;
@@ -224,14 +238,23 @@ impl Supervisor {
         };
         let fresh = !self.running.contains_key(name);
         let running = self.running.entry(name.clone()).or_insert_with(new);
-        if fresh || running.lane.differs(record.routing.epoch, indices) {
-            running.lane.own(record.routing.epoch, indices.iter().copied());
+        // A consumer gets what is due from whatever node it asks, so each looks at all shards of a
+        // topic that consumers claim from.
+        let all: Vec<u32>;
+        let looked_at = if record.config.sink.is_none() {
+            all = (0..record.routing.shards.max(record.routing.previous)).collect();
+            &all
+        } else {
+            indices
+        };
+        if fresh || running.lane.differs(record.routing.epoch, looked_at) {
+            running.lane.own(record.routing.epoch, looked_at.iter().copied());
         }
         let topic_meters = parts.meters.topic(name);
         topic_meters.shards.set(i64::from(record.routing.shards));
         topic_meters.shards_owned.set(i64::try_from(indices.len()).unwrap_or(i64::MAX));
         if indices.is_empty() {
-            gauges::clear(&topic_meters);
+            gauges::clear(&parts.meters, name);
         }
         let changed = running.record.config != record.config || running.record.created_at_ms != record.created_at_ms;
         running.record = record.clone();

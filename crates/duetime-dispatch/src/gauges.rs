@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use duetime_core::store::Survey;
 use duetime_core::{Shard, Timestamp, TopicName};
-use duetime_metrics::{Meters, TopicMeters};
+use duetime_metrics::{Meters, ShardBacklog};
 use tokio::time::Instant;
 
 /// This node has no shard of the topic, so it has nothing to report.
-pub(crate) fn clear(meters: &TopicMeters) {
+pub(crate) fn clear(all: &Meters, topic: &TopicName) {
+    all.shard_backlogs(topic, Vec::new());
+    let meters = all.topic(topic);
     for gauge in [&meters.scheduled, &meters.due, &meters.in_flight, &meters.dead] {
         gauge.set(0);
     }
@@ -43,7 +45,11 @@ impl Gauges {
     /// Sets the gauges of every topic that was surveyed.
     pub(crate) fn set(&self, meters: &Meters, shards: &[Shard], surveys: &[Survey], now: Timestamp) {
         let mut sums: HashMap<&TopicName, Survey> = HashMap::new();
+        let mut backlogs: HashMap<&TopicName, Vec<ShardBacklog>> = HashMap::new();
         for (shard, survey) in shards.iter().zip(surveys) {
+            let oldest_age_s = survey.head.map_or(0.0, |head| now.since(head).as_secs_f64());
+            let backlog = ShardBacklog { index: shard.index, due: survey.due, oldest_age_s };
+            backlogs.entry(&shard.topic).or_default().push(backlog);
             let sum = sums.entry(&shard.topic).or_default();
             sum.scheduled += survey.scheduled;
             sum.due += survey.due;
@@ -52,6 +58,9 @@ impl Gauges {
             sum.head = [sum.head, survey.head].into_iter().flatten().min();
         }
         let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        for (topic, backlog) in backlogs {
+            meters.shard_backlogs(topic, backlog);
+        }
         for (topic, sum) in sums {
             let meters = meters.topic(topic);
             meters.scheduled.set(gauge(sum.scheduled));

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use duetime_core::limits::LOOK_EVERY;
 use duetime_core::store::Wakeup;
-use duetime_core::{Clock, Store, StoreError, Timestamp, TopicName};
+use duetime_core::{Clock, OwnedShards, Store, StoreError, Timestamp, TopicName};
 use duetime_metrics::Meters;
 use parking_lot::RwLock;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +37,8 @@ pub(crate) struct Pace {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) meters: Arc<Meters>,
+    /// What this node reports on.
+    pub(crate) owned: watch::Receiver<Arc<OwnedShards>>,
     /// Told when a look is wanted before its time.
     pub(crate) look: Arc<tokio::sync::Notify>,
 }
@@ -143,7 +145,11 @@ impl Pace {
         }
         let surveys = self.store.survey(&shards, now).await?;
         let mut heads: HashMap<_, Option<Timestamp>> = HashMap::with_capacity(shards.len());
-        gauges.set(&self.meters, &shards, &surveys, now);
+        // Shards that are only looked at for consumers are another node's to report.
+        let owned = self.owned.borrow().clone();
+        let (own, of_own): (Vec<_>, Vec<_>) =
+            shards.iter().cloned().zip(surveys.iter().copied()).filter(|(s, _)| owned.has(&s.topic, s.index)).unzip();
+        gauges.set(&self.meters, &own, &of_own, now);
         for (shard, survey) in shards.into_iter().zip(surveys) {
             heads.insert(shard, survey.head);
         }

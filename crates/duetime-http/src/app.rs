@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use duetime_core::{Clock, Consumers, Namespace, OwnedShards, Store, Timestamp};
+use duetime_core::{Clock, Consumers, Fleet, Namespace, Store};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router};
 use tokio::sync::watch;
@@ -16,17 +16,15 @@ use crate::auth::Auth;
 use crate::problem::Problem;
 use crate::{claims, dead, doc, enqueue, guard, messages, observe, shards, topics};
 
-/// This node, as `GET /v1/nodes` shows it.
+/// What the front door says of this node.
 #[derive(Clone, Debug)]
 pub struct NodeInfo {
     /// Its name.
     pub id: String,
+    /// Where it listens, as it tells the others.
+    pub address: String,
     /// The mode of ownership: `solo`, `round-robin`, `etcd`.
     pub mode: &'static str,
-    /// When it started.
-    pub since: Timestamp,
-    /// The program's version.
-    pub version: &'static str,
 }
 
 /// What the front door needs from the hall.
@@ -48,8 +46,8 @@ pub struct HttpParts {
     pub auth: Auth,
     /// This node.
     pub node: NodeInfo,
-    /// The shards this node scans.
-    pub owned: watch::Receiver<Arc<OwnedShards>>,
+    /// All nodes and who scans what.
+    pub fleet: watch::Receiver<Arc<Fleet>>,
     /// What keys begin with, for `explain`.
     pub namespace: Namespace,
     /// Cancelled when the node begins to drain: it is not ready any more, and waiting claims end.

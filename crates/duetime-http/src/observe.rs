@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
+use duetime_core::{Member, MemberState};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -15,50 +16,57 @@ use crate::problem::Problem;
 
 /// One node.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct NodeView<'a> {
-    #[schema(value_type = String)]
-    id: &'a str,
-    /// `serving` or `draining`.
+pub(crate) struct NodeView {
+    id: String,
+    /// `serving`, `draining`, or `unfit`: it cannot claim and has given its shards away.
     state: &'static str,
+    /// Why it is unfit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    unfit: Option<String>,
+    /// Where it listens.
+    address: String,
     /// When it started, milliseconds since the Unix epoch.
     since: i64,
     /// How shards are shared: `solo`, `round-robin` or `etcd`.
     mode: &'static str,
-    version: &'static str,
+    version: String,
     /// How many shards it scans.
-    shards_owned: usize,
-    /// How many of each topic.
-    #[schema(value_type = std::collections::BTreeMap<String, usize>)]
-    topics: std::collections::BTreeMap<String, usize>,
+    shards_owned: u32,
+    /// How many of each topic; in round-robin a node knows only of its own.
+    topics: std::collections::BTreeMap<String, u32>,
 }
 
 /// All nodes.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct NodesView<'a> {
-    nodes: Vec<NodeView<'a>>,
+pub(crate) struct NodesView {
+    nodes: Vec<NodeView>,
 }
 
 /// List nodes
 #[utoipa::path(
     get, path = "/v1/nodes", tag = "operations", operation_id = "list_nodes",
-    responses((status = 200, description = "Nodes and what they scan", body = NodesView))
+    responses((status = 200, description = "Nodes and what they scan, as this node sees them", body = NodesView))
 )]
 pub(crate) async fn nodes(State(app): State<Arc<App>>) -> Response {
-    let owned = app.owned.borrow().clone();
-    let mut topics = std::collections::BTreeMap::new();
-    for (topic, _) in &owned.0 {
-        *topics.entry(topic.as_str().to_owned()).or_insert(0) += 1;
-    }
-    let node = NodeView {
-        id: &app.node.id,
-        state: if app.draining.is_cancelled() { "draining" } else { "serving" },
-        since: app.node.since.as_millis(),
-        mode: app.node.mode,
-        version: app.node.version,
-        shards_owned: owned.0.len(),
-        topics,
+    let fleet = app.fleet.borrow().clone();
+    let view = |(name, member): (&Arc<str>, &Member)| {
+        let scanned = fleet.scanned_by(name);
+        let is_this = member.id == app.node.id && member.address == app.node.address;
+        let drains = is_this && app.draining.is_cancelled();
+        NodeView {
+            id: member.id.clone(),
+            state: if drains { MemberState::Draining } else { member.state }.as_str(),
+            unfit: member.unfit.clone(),
+            address: member.address.clone(),
+            since: member.since_ms,
+            mode: app.node.mode,
+            version: member.version.clone(),
+            shards_owned: member.shards.unwrap_or_else(|| scanned.values().sum()),
+            topics: scanned.into_iter().map(|(topic, shards)| (topic.as_str().to_owned(), shards)).collect(),
+        }
     };
-    Json(NodesView { nodes: vec![node] }).into_response()
+    Json(NodesView { nodes: fleet.members.iter().map(view).collect() }).into_response()
 }
 
 /// A word about the node.

@@ -28,7 +28,8 @@ pub(crate) struct ShardView {
     index: u32,
     /// Its Redis Cluster slot.
     slot: u16,
-    /// The node that scans it; absent while this node knows of none.
+    /// The node that scans it; absent while this node knows of none. In round-robin shards change
+    /// hands all the time, and a node knows only of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     owner: Option<String>,
@@ -70,11 +71,11 @@ pub(crate) struct ShardsView {
 
 fn view(app: &App, survey: &TopicSurvey) -> ShardsView {
     let record = &survey.record;
-    let owned = app.owned.borrow().clone();
+    let fleet = app.fleet.borrow().clone();
     let shard = |(index, counts): (u32, &duetime_core::store::Survey)| ShardView {
         index,
         slot: slots::slot_of(&record.name, index),
-        owner: owned.has(&record.name, index).then(|| app.node.id.clone()),
+        owner: fleet.owner(&record.name, index).map(str::to_owned),
         scheduled: counts.scheduled,
         due: counts.due,
         in_flight: counts.in_flight,

@@ -2,6 +2,7 @@
 //!
 //! Handles are cheap to clone; those of a topic are looked up once and kept.
 
+mod shards;
 pub mod table;
 
 use std::collections::HashMap;
@@ -16,7 +17,10 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use shards::ShardMeters;
 use table::{Kind, Metric};
+
+pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 
 /// What can happen to a message: the values of the label `event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +137,7 @@ pub struct Meters {
     store_errors: IntCounterVec,
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
+    shard_backlogs: ShardMeters,
     lease_changes: IntCounterVec,
     owners: IntGaugeVec,
     requests: IntCounterVec,
@@ -194,6 +199,10 @@ impl Meters {
             store_errors: counter(r, &table::STORE_ERRORS),
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
+            shard_backlogs: ShardMeters::new(
+                gauge(r, &table::SHARD_DUE),
+                registered(r, GaugeVec::new(opts(&table::SHARD_OLDEST_DUE_AGE), table::SHARD_OLDEST_DUE_AGE.labels)),
+            ),
             lease_changes: counter(r, &table::LEASE_CHANGES),
             owners: gauge(r, &table::OWNERS),
             requests: counter(r, &table::REQUESTS),
@@ -240,6 +249,7 @@ impl Meters {
 
     /// Takes a deleted topic's rows out of the answer.
     pub fn forget_topic(&self, topic: &TopicName) {
+        self.shard_backlogs(topic, Vec::new());
         if self.topics.write().remove(topic).is_none() {
             return;
         }
@@ -264,6 +274,11 @@ impl Meters {
         let _ = self.settlements_lost.remove_label_values(labels);
         let _ = self.lateness.remove_label_values(labels);
         let _ = self.claim_batch_size.remove_label_values(labels);
+    }
+
+    /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none.
+    pub fn shard_backlogs(&self, topic: &TopicName, shards: Vec<ShardBacklog>) {
+        self.shard_backlogs.set(topic, shards);
     }
 
     /// One call to the store took this long.
@@ -321,6 +336,8 @@ mod tests {
         meters.store_error("unavailable");
         meters.sink_call("http", Duration::from_millis(1));
         meters.sink_errors("http", "retry", 1);
+        let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };
+        meters.shard_backlogs(&topic, vec![shard(0)]);
         meters.lease_changes("taken", 1);
         meters.owners("solo", 1);
         meters.request("/v1/topics", 200);
@@ -329,6 +346,12 @@ mod tests {
             assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
         }
         assert!(text.contains("duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3"));
+        meters.shard_backlogs(&topic, (0..100).map(shard).collect());
+        let text = meters.render();
+        assert_eq!(text.matches("duetime_shard_due{").count(), SHARD_SERIES_MAX + 1);
+        assert!(text.contains("duetime_shard_oldest_due_age_seconds{shard=\"99\",topic=\"orders\"} 99"));
+        assert!(text.contains("duetime_shard_due{shard=\"rest\",topic=\"orders\"} 136"), "{text}");
+        assert!(!text.contains("shard=\"0\""), "what is not shown by itself any more is gone");
         meters.forget_topic(&topic);
         assert!(!meters.render().contains("orders"));
     }

@@ -78,8 +78,12 @@ table! {
         "Time of one hand-over of a batch, by type of sink.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],
         "Messages a sink did not accept, by kind: retry, rejected, unavailable, timeout.";
+    SHARD_DUE = "duetime_shard_due", Kind::Gauge, ["topic", "shard"],
+        "Messages whose time has come in a shard this node scans; beyond 32 shards of a topic the least late are summed up as rest.";
+    SHARD_OLDEST_DUE_AGE = "duetime_shard_oldest_due_age_seconds", Kind::Gauge, ["topic", "shard"],
+        "How long the oldest due message of a shard this node scans has been waiting; 0 when none is due.";
     LEASE_CHANGES = "duetime_lease_changes_total", Kind::Counter, ["kind"],
-        "Shards this node took, gave up or lost.";
+        "Shards by what became of them at this node: taken, given_up, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
     OWNERS = "duetime_owners", Kind::Gauge, ["mode"],
         "Nodes that share the shards, as this node sees them.";
     REQUESTS = "duetime_http_requests_total", Kind::Counter, ["route", "status"],

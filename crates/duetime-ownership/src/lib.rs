@@ -1,8 +1,61 @@
 //! Who holds the keys: which shards this node scans.
 //!
-//! One file per strategy. Upstream: `duetime-dispatch` tells what there is to share and follows what
-//! is owned. Safety never depends on it. Knows nothing of messages.
+//! One file or folder per strategy. Upstream: `duetime-dispatch` tells what there is to share and
+//! follows what is owned. Safety never depends on it. Knows nothing of messages; of the store it
+//! only asks when shards fall due.
 
+mod etcd;
+mod late;
+mod presence;
+mod round_robin;
 mod solo;
+mod turns;
 
+pub use etcd::{Etcd, EtcdConfig, EtcdTls};
+pub use late::Late;
+pub use presence::{NoPresence, Presence, RedisPresence};
+pub use round_robin::RoundRobin;
 pub use solo::Solo;
+pub use turns::{RedisTurns, Turns};
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use duetime_core::ownership::Demand;
+use duetime_core::{OwnedShards, TopicName};
+use duetime_metrics::Meters;
+use tokio::sync::watch;
+
+/// A topic and the number of one of its shards.
+type ShardName = (TopicName, u32);
+
+/// Every shard of a demand, in an order that is the same on every node.
+fn flat(demand: &Demand) -> Vec<ShardName> {
+    let each = |(topic, shards): &(TopicName, u32)| {
+        let topic = topic.clone();
+        (0..*shards).map(move |index| (topic.clone(), index))
+    };
+    let mut all: Vec<ShardName> = demand.iter().flat_map(each).collect();
+    all.sort();
+    all
+}
+
+/// Publishes `wanted` and counts what was taken and given up.
+fn publish(to: &watch::Sender<Arc<OwnedShards>>, meters: &Meters, wanted: BTreeSet<ShardName>) {
+    to.send_if_modified(|owned| {
+        let taken = wanted.difference(&owned.0).count() as u64;
+        let given_up = owned.0.difference(&wanted).count() as u64;
+        meters.lease_changes("taken", taken);
+        meters.lease_changes("given_up", given_up);
+        if taken > 0 || given_up > 0 {
+            *owned = Arc::new(OwnedShards(wanted));
+        }
+        taken > 0 || given_up > 0
+    });
+}
+
+/// A name for this start of this node: two nodes may have the same id, and a node that was killed
+/// and started again is another one.
+fn unique(id: &str) -> String {
+    format!("{id}~{:08x}", rand::random::<u32>())
+}

@@ -83,11 +83,7 @@ impl Link {
     ///
     /// [`LinkError::Setup`] with the remedy; [`LinkError::Unavailable`] when nobody answers.
     pub async fn check_clock(&self, own_ms: impl Fn() -> i64, most_ms: i64) -> Result<(), LinkError> {
-        let before = own_ms();
-        let theirs = self.clock().await?;
-        let after = own_ms();
-        // The answer was made somewhere between the two looks at our own clock.
-        let apart = if theirs < before { theirs - before } else { (theirs - after).max(0) };
+        let apart = self.apart(own_ms).await?;
         if apart.abs() > most_ms {
             return Err(LinkError::Setup(format!(
                 "this machine's clock and redis's differ by {apart} ms, more than {most_ms}; set both by NTP \
@@ -95,6 +91,19 @@ impl Link {
             )));
         }
         Ok(())
+    }
+
+    /// By how many milliseconds the server's clock is ahead of what `own_ms` tells.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub async fn apart(&self, own_ms: impl Fn() -> i64) -> Result<i64, LinkError> {
+        let before = own_ms();
+        let theirs = self.clock().await?;
+        let after = own_ms();
+        // The answer was made somewhere between the two looks at our own clock.
+        Ok(if theirs < before { theirs - before } else { (theirs - after).max(0) })
     }
 
     fn check_version(&self, version: &str) -> Result<(), LinkError> {

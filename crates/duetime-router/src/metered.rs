@@ -8,7 +8,7 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
     Survey, Wakeup,
 };
-use duetime_core::{MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -104,6 +104,10 @@ impl Store for MeteredStore {
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.inner.wakeups()
+    }
+
+    async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
+        self.timed("apart", self.inner.apart(clock)).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
     Survey, Wakeup,
 };
-use duetime_core::{MessageId, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script};
 use redis::{Cmd, Value};
@@ -79,6 +79,12 @@ impl RedisStore {
             }
         });
         Ok(Arc::new(Self { link, keys, scripts: Scripts::new(), meters, wakeups, listener }))
+    }
+
+    /// The link to Redis, for what shares the shards through it.
+    #[must_use]
+    pub fn link(&self) -> Arc<Link> {
+        self.link.clone()
     }
 
     /// Runs a script on the five keys of `shard`, its epoch as the first argument.
@@ -196,6 +202,15 @@ impl Store for RedisStore {
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.wakeups.subscribe()
+    }
+
+    async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
+        let doing = "compare redis's clock with this node's";
+        let look = self.link.apart(|| clock.now().as_millis());
+        match tokio::time::timeout(READY_WITHIN, look).await {
+            Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),
+            Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
+        }
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

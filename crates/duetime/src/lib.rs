@@ -9,6 +9,7 @@ mod drain;
 mod greeting;
 mod logs;
 mod serve;
+mod sharing;
 mod stores;
 
 use std::process::ExitCode;

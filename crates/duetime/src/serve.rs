@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::{Clock as _, Ownership as _, Store, TopicName};
+use duetime_core::{Clock as _, Member, Store, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
-use duetime_ownership::Solo;
 use duetime_router::{Catalog, MeteredStore, Router};
 use duetime_sinks::SinkRegistry;
 use tokio::net::TcpListener;
@@ -20,6 +19,7 @@ use crate::clock::SystemClock;
 use crate::config::{self, Config, Overlay, OwnershipMode};
 use crate::drain::{self, Running};
 use crate::logs::{self, LogFormat};
+use crate::sharing::{self, Parts};
 use crate::stores::{self, StoreUrl};
 use crate::{commands, greeting};
 
@@ -120,13 +120,23 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
-    let store: Arc<dyn Store> = MeteredStore::new(stores::open(&config.store, meters.clone()).await?, meters.clone());
+    let (store, link) = stores::open_linked(&config.store, meters.clone()).await?;
+    let store: Arc<dyn Store> = MeteredStore::new(store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone());
     create_topics(config, &catalog).await?;
     let router = Router::new(store.clone(), catalog.clone(), clock.clone(), meters.clone());
-    let ownership = Solo::new(meters.clone());
+    let address = listener.local_addr().context("asking where we listen")?;
+    let me = Member {
+        id: config.node_id(),
+        address: address.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        since_ms: clock.now().as_millis(),
+        ..Member::default()
+    };
+    let parts = Parts { me, store: store.clone(), link, clock: clock.clone(), meters: meters.clone() };
+    let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
         store: store.clone(),
         topics: catalog.watch(),
@@ -139,13 +149,8 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
     });
     let shutdown = CancellationToken::new();
     follow_topics(config, &catalog, &engine, &shutdown);
-    let address = listener.local_addr().context("asking where we listen")?;
-    let node = NodeInfo {
-        id: config.node_id(),
-        mode: ownership.mode(),
-        since: clock.now(),
-        version: env!("CARGO_PKG_VERSION"),
-    };
+    tokio::spawn(sharing::watch_clock(store.clone(), clock.clone(), ownership.clone(), shutdown.clone()));
+    let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
     info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
     let parts = HttpParts {
         router,
@@ -156,7 +161,7 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
         meters,
         auth: auth.clone(),
         node,
-        owned: ownership.owned(),
+        fleet: ownership.fleet(),
         namespace: config.store.namespace.clone(),
         draining: CancellationToken::new(),
     };

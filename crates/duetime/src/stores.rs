@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use duetime_core::Store;
 use duetime_metrics::Meters;
+use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::RedisStore;
 
@@ -55,16 +56,30 @@ pub fn shown(config: &StoreConfig) -> String {
 ///
 /// What the store refuses, with the remedy.
 pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(open_linked(config, meters).await?.0)
+}
+
+/// The same, with the link to Redis where the store is one: nodes share its shards through it.
+///
+/// # Errors
+///
+/// As above.
+pub async fn open_linked(
+    config: &StoreConfig,
+    meters: Arc<Meters>,
+) -> anyhow::Result<(Arc<dyn Store>, Option<Arc<Link>>)> {
     let doing = || format!("opening the store {}", shown(config));
     match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
         StoreUrl::Redis => {
             let redis = config.redis().map_err(|error| anyhow!("store: {error}"))?;
-            Ok(RedisStore::connect(redis, meters).await.with_context(doing)?)
+            let store = RedisStore::connect(redis, meters).await.with_context(doing)?;
+            let link = store.link();
+            Ok((store, Some(link)))
         }
         StoreUrl::Embedded(folder) => {
             // Opening reads the index of what is there, from the disk.
             let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, meters)).await;
-            Ok(opened.context("opening the store in a thread of its own")?.with_context(doing)?)
+            Ok((opened.context("opening the store in a thread of its own")?.with_context(doing)?, None))
         }
     }
 }

@@ -74,7 +74,19 @@ fn what_is_not_in_this_version_is_said_clearly() {
         ("[store]\nurl = \"redis-sentinel://a:1/m\"", "redis-sentinel:// is not in this version"),
         ("[store]\nurl = \"mysql://x\"", "embedded:PATH"),
         ("[store]\ndurability = \"replicas:1\"", "not in this version"),
-        ("[ownership]\nmode = \"etcd\"", "\"etcd\" is not in this version"),
+        ("[ownership]\nmode = \"etcd\"", "\"etcd\" shares shards among nodes, and an embedded store has one"),
+        (
+            "[store]\nurl = \"redis://a\"\n[ownership]\nmode = \"etcd\"",
+            "ownership.etcd: mode \"etcd\" needs its addresses",
+        ),
+        (
+            "[store]\nurl = \"redis://a\"\n[ownership]\nmode = \"etcd\"\netcd = [\"http://u:secret@a:1\"]",
+            "ownership.etcd: write addresses as",
+        ),
+        (
+            "[store]\nurl = \"redis://a\"\n[ownership]\nmode = \"etcd\"\netcd = [\"a:1\"]\nlease_ttl = \"100ms\"",
+            "ownership.lease_ttl: must be 1s to 10m",
+        ),
         ("[ownership]\nmode = \"etdc\"", "expected one of \"solo\", \"round-robin\", \"etcd\""),
         ("[topics.t]\nsink = { name = \"mq\" }", "no [sinks.mq] is configured"),
         ("[topics.\"a b\"]", "topic name"),
@@ -116,7 +128,7 @@ async fn a_node_that_cannot_start_says_what_to_do() {
     let store = format!("embedded:{}", node.folder().join("data").display());
     folder.serve(&["--listen", "127.0.0.1:0", "--store", &store]).refused(1, &["opening the store"]);
     folder.serve(&["--listen", "127.0.0.1:0", "--store", "nonsense"]).refused(1, &["--store", "embedded:PATH"]);
-    folder.serve(&["--ownership", "etcd"]).refused(1, &["--ownership", "not in this version"]);
+    folder.serve(&["--ownership", "etcd"]).refused(1, &["--ownership", "an embedded store has one"]);
     folder.serve(&["--ownership", "many"]).refused(2, &["round-robin"]);
     folder.serve(&["--shutdown-grace", "soon"]).refused(1, &["--shutdown-grace", "is not a duration"]);
 }

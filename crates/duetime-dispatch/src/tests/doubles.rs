@@ -12,8 +12,8 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    Delivery, MessageId, OwnedShards, Ownership, Shard, Sink, SinkBinder, SinkRef, Store, StoreError, StoredMessage,
-    Timestamp, TopicName, TopicRecord, Verdict,
+    Delivery, Fleet, MessageId, OwnedShards, Ownership, Shard, Sink, SinkBinder, SinkRef, Store, StoreError,
+    StoredMessage, Timestamp, TopicName, TopicRecord, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -289,5 +289,9 @@ impl Ownership for HandedOwnership {
     async fn settled(&self, _: &TopicName, index: u32) {
         self.settled.lock().push(index);
     }
+    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
+        watch::Sender::default().subscribe()
+    }
+    async fn unfit(&self, _: Option<String>) {}
     async fn leave(&self) {}
 }

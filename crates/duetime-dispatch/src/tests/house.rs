@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use duetime_core::store::{DeadPage, Edit, Enqueue, Survey};
 use duetime_core::{
-    Clock, Due, Headers, MessageId, Nonce, OnConflict, Ownership, SinkRef, Store, StoredMessage, Timestamp,
+    Clock, Due, Headers, Member, MessageId, Nonce, OnConflict, Ownership, SinkRef, Store, StoredMessage, Timestamp,
     TopicConfig, TopicName, TopicRecord, Topics,
 };
 use duetime_metrics::{Meters, TopicMeters};
@@ -61,7 +61,7 @@ impl House {
 
     pub fn on(store: Arc<WiredStore>, sink: Arc<TestSink>, config: DispatchConfig) -> Self {
         let meters = Arc::new(Meters::new());
-        let solo = Solo::new(meters.clone());
+        let solo = Solo::new(Member::default(), meters.clone());
         Self::owning(store, sink, config, meters, solo)
     }
 

@@ -8,7 +8,6 @@ mod messages;
 mod operations;
 mod topics;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, HandedOver, LeaseClass, Namespace, OwnedShards, Store, StoreError, Timestamp,
+    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, Store, StoreError, Timestamp,
     TopicName,
 };
 use duetime_metrics::Meters;
@@ -122,7 +121,11 @@ impl House {
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
         let router = Router::new(store.clone(), catalog.clone(), clock.clone(), meters.clone());
         let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };
-        let owned = BTreeSet::from([(TopicName::new("orders").unwrap(), 0)]);
+        let member = Member { id: "n1".to_owned(), version: "0.1.0".to_owned(), since_ms: NOW_MS, ..Member::default() };
+        let fleet = Fleet {
+            members: [("n1~1".into(), member)].into(),
+            owners: [((TopicName::new("orders").unwrap(), 0), "n1~1".into())].into(),
+        };
         let parts = HttpParts {
             router,
             catalog,
@@ -131,13 +134,8 @@ impl House {
             clock: clock.clone(),
             meters,
             auth,
-            node: NodeInfo {
-                id: "n1".to_owned(),
-                mode: "solo",
-                since: Timestamp::from_millis(NOW_MS),
-                version: "0.1.0",
-            },
-            owned: watch::channel(Arc::new(OwnedShards(owned))).1,
+            node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
+            fleet: watch::channel(Arc::new(fleet)).1,
             namespace: Namespace::default(),
             draining: CancellationToken::new(),
         };

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use duetime_core::{Namespace, TopicConfig};
 use duetime_http::AuthConfig;
+use duetime_ownership::{EtcdConfig, EtcdTls};
 use duetime_sinks::{Secret, SinkConfig};
 use duetime_store_redis::RedisStoreConfig;
 use serde::Deserialize;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 pub use file::{Overlay, load};
 
 use crate::logs::LogFormat;
+use crate::stores::StoreUrl;
 
 /// The section `[node]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -136,7 +138,13 @@ pub struct OwnershipConfig {
     pub etcd_user: Option<String>,
     /// Its password, or `{ file = "PATH" }`.
     pub etcd_password: Option<Secret>,
-    /// How long a silent node keeps its shards. Default `10s`.
+    /// For `https://` addresses: `ca_file`, `cert_file`, `key_file`, `server_name`. Default: the
+    /// public authorities.
+    pub etcd_tls: EtcdTls,
+    /// How long a silent node keeps its shards, 1 s to 10 m, in whole seconds. Default `10s`.
+    ///
+    /// Set it above the longest stall of a healthy machine: too low means that shards wander, too
+    /// high that a dead node's messages are late by that much.
     #[serde(with = "duetime_core::units::duration")]
     pub lease_ttl: Duration,
 }
@@ -148,10 +156,54 @@ impl Default for OwnershipConfig {
             etcd: Vec::new(),
             etcd_user: None,
             etcd_password: None,
+            etcd_tls: EtcdTls::default(),
             lease_ttl: Duration::from_secs(10),
         }
     }
 }
+
+impl OwnershipConfig {
+    /// How to reach etcd.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the key and the fix.
+    pub fn etcd(&self) -> Result<EtcdConfig, String> {
+        if self.etcd.is_empty() {
+            return Err("ownership.etcd: mode \"etcd\" needs its addresses; write etcd = [\"http://HOST:2379\"]".into());
+        }
+        let mut endpoints = Vec::with_capacity(self.etcd.len());
+        for address in &self.etcd {
+            let whole = if address.contains("://") { address.clone() } else { format!("http://{address}") };
+            if !["http://", "https://"].iter().any(|scheme| whole.starts_with(scheme)) || whole.contains('@') {
+                return Err("ownership.etcd: write addresses as http://HOST:2379 or https://HOST:2379, and the \
+                            user in ownership.etcd_user"
+                    .into());
+            }
+            endpoints.push(whole);
+        }
+        if self.etcd_user.is_some() != self.etcd_password.is_some() {
+            return Err("ownership.etcd_user: give both etcd_user and etcd_password, or neither".into());
+        }
+        if self.etcd_tls.cert_file.is_some() != self.etcd_tls.key_file.is_some() {
+            return Err("ownership.etcd_tls: give both cert_file and key_file, or neither".into());
+        }
+        if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease_ttl) || self.lease_ttl.subsec_nanos() != 0 {
+            return Err("ownership.lease_ttl: must be 1s to 10m, in whole seconds".into());
+        }
+        Ok(EtcdConfig {
+            endpoints,
+            user: self.etcd_user.clone(),
+            password: self.etcd_password.as_ref().map(|secret| secret.expose().to_owned()),
+            tls: self.etcd_tls.clone(),
+            lease_ttl: self.lease_ttl,
+        })
+    }
+}
+
+/// Bounds of `ownership.lease_ttl`.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// Everything.
 #[derive(Clone, Debug, Default)]
@@ -175,10 +227,18 @@ impl Config {
     #[must_use]
     pub fn contradictions(&self) -> Vec<String> {
         let mut found = Vec::new();
-        match self.ownership.mode {
-            OwnershipMode::Solo => {}
-            mode => found
-                .push(format!("ownership.mode: {:?} is not in this version; use \"solo\", one node", mode_word(mode))),
+        let mode = self.ownership.mode;
+        let embedded = matches!(StoreUrl::parse(self.store.url.expose()), Ok(StoreUrl::Embedded(_)));
+        if mode != OwnershipMode::Solo && embedded {
+            found.push(format!(
+                "ownership.mode: {:?} shares shards among nodes, and an embedded store has one; use redis://",
+                mode_word(mode)
+            ));
+        }
+        if mode == OwnershipMode::Etcd
+            && let Err(error) = self.ownership.etcd()
+        {
+            found.push(error);
         }
         match self.store.durability.as_str() {
             "memory" => {}
@@ -187,7 +247,7 @@ impl Config {
             }
             text => found.push(format!("store.durability: {text:?} is not known; write \"memory\"")),
         }
-        if let Err(error) = crate::stores::StoreUrl::parse(self.store.url.expose()) {
+        if let Err(error) = StoreUrl::parse(self.store.url.expose()) {
             found.push(format!("store.url: {error}"));
         } else if let Err(error) = self.store.redis() {
             found.push(format!("store: {error}"));

@@ -1,0 +1,304 @@
+//! Keeps the lease alive, follows the watch, and carries out what the view decides.
+//!
+//! While etcd is away: what is held is scanned on, and shards that nobody serves are taken in turn.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::ownership::Demand;
+use duetime_core::{Fleet, Member, MemberState, Namespace, OwnedShards};
+use duetime_metrics::Meters;
+use etcd_client::{LeaseKeepAliveStream, LeaseKeeper, WatchStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::EtcdConfig;
+use super::link::{Change, EtcdError, EtcdLink};
+use super::view::View;
+use crate::ShardName;
+use crate::late::Late;
+use crate::turns::Turns;
+
+/// Pause between two attempts to come back to etcd, and between two looks for late shards.
+const BACK_EVERY: Duration = Duration::from_millis(500);
+/// Plans are at least this far apart: events come in crowds.
+const PLAN_GAP: Duration = Duration::from_millis(20);
+/// Late shards taken at a time while etcd is away.
+const LATE_MAX: usize = 16;
+
+/// The lease this node holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lease {
+    id: i64,
+    ttl: Duration,
+    /// Later than this, others may have its shards.
+    ends: Instant,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub config: EtcdConfig,
+    pub namespace: Namespace,
+    pub name: Arc<str>,
+    pub me: Member,
+    pub late: Late,
+    pub turns: Option<Arc<dyn Turns>>,
+    pub meters: Arc<Meters>,
+    pub demand: watch::Receiver<Demand>,
+    pub unfit: watch::Receiver<Option<String>>,
+    pub settled: mpsc::Receiver<ShardName>,
+    pub owned: watch::Sender<Arc<OwnedShards>>,
+    pub fleet: watch::Sender<Arc<Fleet>>,
+    pub lease: Option<Lease>,
+}
+
+/// What one connection to etcd has.
+struct Session {
+    link: EtcdLink,
+    view: View,
+    watch: WatchStream,
+    renew: LeaseKeeper,
+    renewed: LeaseKeepAliveStream,
+}
+
+impl Keeper {
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut is_away = false;
+        self.show_alone();
+        loop {
+            let ended = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                ended = self.session(&mut is_away) => ended,
+            };
+            if matches!(ended, EtcdError::LeaseLost) {
+                let lost = self.owned.borrow().0.len() as u64;
+                self.meters.lease_changes("lost", lost);
+                warn!(lost, "lease was lost, taking a new one; what was held is scanned on");
+                self.lease = None;
+                continue;
+            }
+            if !std::mem::replace(&mut is_away, true) {
+                warn!(error = %ended, "etcd is away; what is held is scanned on, late shards are taken in turn");
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = self.away() => {}
+            }
+        }
+        crate::publish(&self.owned, &self.meters, BTreeSet::new());
+        self.meters.owners("etcd", 0);
+        if let Some(lease) = self.lease
+            && let Ok(link) = EtcdLink::connect(&self.config, &self.namespace).await
+            && let Err(error) = link.revoke(lease.id).await
+        {
+            warn!(%error, "lease was not given back, it ends by itself");
+        }
+    }
+
+    /// Connects and follows etcd until something fails.
+    async fn session(&mut self, is_away: &mut bool) -> EtcdError {
+        let mut session = match self.open().await {
+            Ok(session) => session,
+            Err(error) => return error,
+        };
+        if std::mem::take(is_away) {
+            info!("etcd is back");
+        }
+        match self.follow(&mut session).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    async fn open(&mut self) -> Result<Session, EtcdError> {
+        let link = EtcdLink::connect(&self.config, &self.namespace).await?;
+        self.take_in_fitness();
+        let lives = match self.lease {
+            Some(lease) => link.renew(lease.id).await?,
+            None => false,
+        };
+        let now = Instant::now();
+        let lease = match self.lease {
+            Some(lease) if lives => Lease { ends: now + lease.ttl, ..lease },
+            old => {
+                if old.is_some() {
+                    self.meters.lease_changes("lost", self.owned.borrow().0.len() as u64);
+                }
+                let (id, ttl) = link.grant(self.config.lease_ttl).await?;
+                Lease { id, ttl, ends: now + ttl }
+            }
+        };
+        self.lease = Some(lease);
+        link.register(&self.name, &self.me, lease.id).await?;
+        let (changes, watch) = link.read().await?;
+        let mut view = View::new(self.name.clone(), Instant::now());
+        for change in changes {
+            apply(&mut view, change);
+        }
+        let (renew, renewed) = link.keeper().keep_alive(lease.id).await?;
+        Ok(Session { link, view, watch, renew, renewed })
+    }
+
+    async fn follow(&mut self, session: &mut Session) -> Result<std::convert::Infallible, EtcdError> {
+        let lease = self.lease.expect("an open session has a lease");
+        let mut renew = tokio::time::interval(lease.ttl / 3);
+        let mut plan_at = Instant::now();
+        let silence_max = lease.ttl / 3 * 2;
+        let mut heard = Instant::now();
+        loop {
+            let wake = session.view.wakes_at(Instant::now()).map_or(plan_at, |at| at.min(plan_at));
+            tokio::select! {
+                biased;
+                _ = renew.tick() => {
+                    if heard.elapsed() > silence_max {
+                        return Err(EtcdError::Away("etcd does not renew the lease".to_owned()));
+                    }
+                    session.renew.keep_alive().await?;
+                    continue;
+                }
+                renewed = session.renewed.message() => {
+                    let Some(renewed) = renewed? else {
+                        return Err(EtcdError::Away("etcd closed the stream of the lease".to_owned()));
+                    };
+                    if renewed.ttl() <= 0 {
+                        return Err(EtcdError::LeaseLost);
+                    }
+                    heard = Instant::now();
+                    self.lease = Some(Lease { ends: heard + lease.ttl, ..lease });
+                    continue;
+                }
+                answer = session.watch.message() => {
+                    let Some(answer) = answer? else {
+                        return Err(EtcdError::Away("etcd closed the watch".to_owned()));
+                    };
+                    if answer.canceled() {
+                        return Err(EtcdError::Away(format!("etcd ended the watch: {}", answer.cancel_reason())));
+                    }
+                    for change in session.link.changes(&answer) {
+                        apply(&mut session.view, change);
+                    }
+                }
+                Some(shard) = self.settled.recv() => {
+                    session.view.settled(&shard, Instant::now());
+                    while let Ok(shard) = self.settled.try_recv() {
+                        session.view.settled(&shard, Instant::now());
+                    }
+                }
+                Ok(()) = self.demand.changed() => {}
+                Ok(()) = self.unfit.changed() => {
+                    self.take_in_fitness();
+                    session.link.register(&self.name, &self.me, lease.id).await?;
+                }
+                () = tokio::time::sleep_until(wake) => {
+                    plan_at = Instant::now() + FAR;
+                    self.carry_out(session, lease.id).await?;
+                    continue;
+                }
+            }
+            plan_at = plan_at.min(Instant::now() + PLAN_GAP);
+        }
+    }
+
+    async fn carry_out(&mut self, session: &mut Session, lease: i64) -> Result<(), EtcdError> {
+        let all = crate::flat(&self.demand.borrow_and_update());
+        let scanned = self.owned.borrow().0.clone();
+        let serving = self.me.state == MemberState::Serving;
+        let view = &mut session.view;
+        let mut plan = view.plan(&all, serving, &scanned, Instant::now());
+        crate::publish(&self.owned, &self.meters, plan.owned.clone());
+        if !plan.drop.is_empty() {
+            for (shard, revision) in session.link.drop_keys(&plan.drop, &self.name).await? {
+                view.key(shard, None, revision);
+            }
+        }
+        if !plan.take.is_empty() {
+            let taken = session.link.take(&plan.take, &self.name, lease).await?;
+            let over = taken.iter().filter(|(shard, _)| view.is_orphan(shard)).count() as u64;
+            self.meters.lease_changes("taken_over", over);
+            if over > 0 {
+                info!(shards = over, "shards of a node that is gone are taken over");
+            }
+            for (shard, revision) in taken {
+                view.key(shard.clone(), Some(self.name.clone()), revision);
+                plan.owned.insert(shard);
+            }
+            crate::publish(&self.owned, &self.meters, plan.owned);
+        }
+        let serving = view.members.values().filter(|member| member.state == MemberState::Serving).count();
+        self.meters.owners("etcd", i64::try_from(serving).unwrap_or(i64::MAX));
+        self.show(view.fleet());
+        Ok(())
+    }
+
+    /// One round while etcd is away. As long as the lease may live, others stay away from what is
+    /// this node's, and this node from what is theirs.
+    async fn away(&mut self) {
+        tokio::time::sleep(BACK_EVERY).await;
+        self.take_in_fitness();
+        while self.settled.try_recv().is_ok() {}
+        let all = crate::flat(&self.demand.borrow_and_update());
+        let scanned = self.owned.borrow().0.clone();
+        // Topics may have gone, and this node may have become unfit.
+        let there: BTreeSet<&ShardName> = all.iter().collect();
+        let mut kept: BTreeSet<ShardName> = scanned.iter().filter(|shard| there.contains(shard)).cloned().collect();
+        if self.me.state != MemberState::Serving {
+            kept.clear();
+        } else if self.lease.is_none_or(|lease| lease.ends <= Instant::now()) {
+            let mut late = self.late.find(&all, &kept).await;
+            if !late.is_empty() {
+                self.turn(&mut late).await;
+                late.truncate(LATE_MAX);
+                self.meters.lease_changes("late", late.len() as u64);
+                kept.extend(late);
+            }
+        }
+        crate::publish(&self.owned, &self.meters, kept);
+    }
+
+    /// Turns the list so that nodes that see the same one begin at different places.
+    async fn turn(&self, late: &mut [ShardName]) {
+        if let Some(turns) = &self.turns
+            && late.len() > LATE_MAX
+            && let Ok(turn) = turns.take(LATE_MAX as u64).await
+        {
+            late.rotate_left(usize::try_from(turn.end % late.len() as u64).expect("below the length"));
+        }
+    }
+
+    fn take_in_fitness(&mut self) {
+        let unfit = self.unfit.borrow_and_update().clone();
+        self.me.state = if unfit.is_some() { MemberState::Unfit } else { MemberState::Serving };
+        self.me.unfit = unfit;
+    }
+
+    /// Before etcd was heard of, this node is all it knows.
+    fn show_alone(&self) {
+        self.show(Fleet { members: [(self.name.clone(), self.me.clone())].into(), ..Fleet::default() });
+    }
+
+    fn show(&self, fleet: Fleet) {
+        self.fleet.send_if_modified(|old| {
+            let changed = **old != fleet;
+            if changed {
+                *old = Arc::new(fleet);
+            }
+            changed
+        });
+    }
+}
+
+/// No plan is due until something happens.
+const FAR: Duration = Duration::from_secs(3600);
+
+fn apply(view: &mut View, change: Change) {
+    match change {
+        Change::Member(name, member) => view.member(name, member, Instant::now()),
+        Change::Key(shard, owner, revision) => view.key(shard, owner, revision),
+    }
+}

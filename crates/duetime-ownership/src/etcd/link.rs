@@ -1,0 +1,255 @@
+//! The calls to etcd, each bounded in time and repeated: with one of three members dead, the client
+//! fails one call in three.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{Member, Namespace, TopicName};
+use etcd_client::{
+    Certificate, Client, Compare, CompareOp, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions,
+    Txn, TxnOp, WatchOptions, WatchStream,
+};
+use futures::StreamExt;
+
+use super::EtcdConfig;
+use crate::ShardName;
+
+/// Longest wait for one answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How often a call is sent.
+const TRIES: u32 = 4;
+/// Pause before it is sent again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Keys written in one transaction; etcd takes 128 operations.
+const TXN_KEYS: usize = 64;
+/// Transactions under way at once.
+const TXNS: usize = 8;
+
+/// Why etcd could not be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EtcdError {
+    /// Nobody answered, or not as expected.
+    #[error("{0}")]
+    Away(String),
+    /// The lease has ended: whatever was held is free.
+    #[error("the lease has ended")]
+    LeaseLost,
+}
+
+impl From<etcd_client::Error> for EtcdError {
+    fn from(error: etcd_client::Error) -> Self {
+        let text = error.to_string();
+        if text.contains("lease not found") { Self::LeaseLost } else { Self::Away(text) }
+    }
+}
+
+/// One thing that changed.
+#[derive(Debug)]
+pub(super) enum Change {
+    Member(Arc<str>, Option<Member>),
+    Key(ShardName, Option<Arc<str>>, i64),
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct EtcdLink {
+    client: Client,
+    prefix: String,
+}
+
+impl std::fmt::Debug for EtcdLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdLink").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+fn read(file: &std::path::Path) -> Result<Vec<u8>, EtcdError> {
+    std::fs::read(file).map_err(|error| EtcdError::Away(format!("cannot read {}: {error}", file.display())))
+}
+
+fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(ANSWER_WITHIN)
+        .with_keep_alive(Duration::from_secs(1), ANSWER_WITHIN)
+        .with_keep_alive_while_idle(true)
+        .with_require_leader(true);
+    if let (Some(user), Some(password)) = (&config.user, &config.password) {
+        options = options.with_user(user, password).with_auto_token_refresh(true);
+    }
+    if config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
+        let mut tls = TlsOptions::new();
+        tls = match &config.tls.ca_file {
+            Some(file) => tls.ca_certificate(Certificate::from_pem(read(file)?)),
+            None => tls.with_enabled_roots(),
+        };
+        if let (Some(cert), Some(key)) = (&config.tls.cert_file, &config.tls.key_file) {
+            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        if let Some(name) = &config.tls.server_name {
+            tls = tls.domain_name(name);
+        }
+        options = options.with_tls(tls);
+    }
+    Ok(options)
+}
+
+/// Sends a call until it is answered.
+async fn call<T, F>(mut send: impl FnMut() -> F) -> Result<T, EtcdError>
+where
+    F: Future<Output = Result<T, etcd_client::Error>>,
+{
+    let mut last = EtcdError::Away("never asked".to_owned());
+    for n in 0..TRIES {
+        if n > 0 {
+            tokio::time::sleep(PAUSE * n).await;
+        }
+        last = match tokio::time::timeout(ANSWER_WITHIN, send()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => match EtcdError::from(error) {
+                EtcdError::LeaseLost => return Err(EtcdError::LeaseLost),
+                away => away,
+            },
+            Err(_) => EtcdError::Away("etcd did not answer in time".to_owned()),
+        };
+    }
+    Err(last)
+}
+
+impl EtcdLink {
+    pub async fn connect(config: &EtcdConfig, namespace: &Namespace) -> Result<Self, EtcdError> {
+        let (endpoints, options) = (config.endpoints.clone(), options(config)?);
+        let client = call(|| Client::connect(endpoints.clone(), Some(options.clone()))).await?;
+        Ok(Self { client, prefix: format!("/duetime/{namespace}/") })
+    }
+
+    fn node_key(&self, name: &str) -> String {
+        format!("{}nodes/{name}", self.prefix)
+    }
+
+    fn shard_key(&self, (topic, index): &ShardName) -> String {
+        format!("{}shards/{topic}/{index}", self.prefix)
+    }
+
+    /// Whether `lease` lives; renews it.
+    pub async fn renew(&self, lease: i64) -> Result<bool, EtcdError> {
+        call(|| async {
+            let (mut keeper, mut answers) = self.client.lease_client().keep_alive(lease).await?;
+            keeper.keep_alive().await?;
+            Ok(answers.message().await?.is_some_and(|answer| answer.ttl() > 0))
+        })
+        .await
+    }
+
+    /// A new lease of at least `ttl`.
+    pub async fn grant(&self, ttl: Duration) -> Result<(i64, Duration), EtcdError> {
+        let seconds = i64::try_from(ttl.as_secs().max(1)).unwrap_or(i64::MAX);
+        let answer = call(|| async { self.client.lease_client().grant(seconds, None).await }).await?;
+        // etcd gives no less than its election needs.
+        Ok((answer.id(), Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(1))))
+    }
+
+    pub async fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
+        call(|| async { self.client.lease_client().revoke(lease).await }).await.map(drop)
+    }
+
+    pub async fn register(&self, name: &str, me: &Member, lease: i64) -> Result<(), EtcdError> {
+        let word = serde_json::to_string(me).expect("members are plain");
+        let options = PutOptions::new().with_lease(lease);
+        call(|| async { self.client.kv_client().put(self.node_key(name), word.clone(), Some(options.clone())).await })
+            .await
+            .map(drop)
+    }
+
+    /// All there is, and a watch from there on.
+    pub async fn read(&self) -> Result<(Vec<Change>, WatchStream), EtcdError> {
+        let all = GetOptions::new().with_prefix();
+        let answer =
+            call(|| async { self.client.kv_client().get(self.prefix.clone(), Some(all.clone())).await }).await?;
+        let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let put = |kv: &etcd_client::KeyValue| self.change(kv.key(), Some(kv.value()), kv.mod_revision());
+        let changes = answer.kvs().iter().filter_map(put).collect();
+        let from = WatchOptions::new().with_prefix().with_start_revision(revision + 1);
+        let watch = call(|| async { self.client.watch_client().watch(self.prefix.clone(), Some(from.clone())).await });
+        Ok((changes, watch.await?))
+    }
+
+    pub fn keeper(&self) -> etcd_client::LeaseClient {
+        self.client.lease_client()
+    }
+
+    /// What an answer of the watch says.
+    pub fn changes(&self, answer: &etcd_client::WatchResponse) -> Vec<Change> {
+        let each = |event: &etcd_client::Event| {
+            let kv = event.kv()?;
+            let value = (event.event_type() == EventType::Put).then(|| kv.value());
+            self.change(kv.key(), value, kv.mod_revision())
+        };
+        answer.events().iter().filter_map(each).collect()
+    }
+
+    fn change(&self, key: &[u8], value: Option<&[u8]>, revision: i64) -> Option<Change> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        if let Some(name) = rest.strip_prefix("nodes/") {
+            let member = value.and_then(|value| serde_json::from_slice(value).ok());
+            return Some(Change::Member(name.into(), member));
+        }
+        let (topic, index) = rest.strip_prefix("shards/")?.split_once('/')?;
+        let shard = (TopicName::new(topic).ok()?, index.parse().ok()?);
+        let owner = value.and_then(|value| std::str::from_utf8(value).ok()).map(Arc::from);
+        Some(Change::Key(shard, owner, revision))
+    }
+
+    /// Takes those of `shards` that are free; answers them with the revision.
+    pub async fn take(&self, shards: &[ShardName], name: &str, lease: i64) -> Result<Vec<(ShardName, i64)>, EtcdError> {
+        let put = PutOptions::new().with_lease(lease);
+        let act = |shard: &ShardName| {
+            let key = self.shard_key(shard);
+            let free = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
+            (free, TxnOp::put(key, name, Some(put.clone())))
+        };
+        self.on_each(shards, act).await
+    }
+
+    /// Deletes those keys of `shards` that are this node's; answers them with the revision.
+    pub async fn drop_keys(&self, shards: &[ShardName], name: &str) -> Result<Vec<(ShardName, i64)>, EtcdError> {
+        let act = |shard: &ShardName| {
+            let key = self.shard_key(shard);
+            (Compare::value(key.clone(), CompareOp::Equal, name), TxnOp::delete(key, None))
+        };
+        self.on_each(shards, act).await
+    }
+
+    /// Acts on all shards of a chunk in one transaction, or on each by itself where one does not
+    /// fulfil its condition.
+    async fn on_each(
+        &self,
+        shards: &[ShardName],
+        act: impl Fn(&ShardName) -> (Compare, TxnOp),
+    ) -> Result<Vec<(ShardName, i64)>, EtcdError> {
+        let txn = |chunk: &[ShardName]| {
+            let (when, then): (Vec<Compare>, Vec<TxnOp>) = chunk.iter().map(&act).unzip();
+            let (chunk, txn) = (chunk.to_vec(), Txn::new().when(when).and_then(then));
+            async move {
+                let answer = call(|| async { self.client.kv_client().txn(txn.clone()).await }).await?;
+                let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+                Ok::<_, EtcdError>((chunk, answer.succeeded().then_some(revision)))
+            }
+        };
+        let (mut done, mut single) = (Vec::new(), Vec::new());
+        let mut answers = futures::stream::iter(shards.chunks(TXN_KEYS).map(txn)).buffer_unordered(TXNS);
+        while let Some(answer) = answers.next().await {
+            match answer? {
+                (chunk, Some(revision)) => done.extend(chunk.into_iter().map(|shard| (shard, revision))),
+                (chunk, None) if chunk.len() > 1 => single.extend(chunk),
+                (_, None) => {}
+            }
+        }
+        let mut answers = futures::stream::iter(single.chunks(1).map(txn)).buffer_unordered(TXNS);
+        while let Some(answer) = answers.next().await {
+            if let (chunk, Some(revision)) = answer? {
+                done.extend(chunk.into_iter().map(|shard| (shard, revision)));
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,173 @@
+//! Leases in etcd: each node registers under its lease and holds a key per shard that it scans.
+//!
+//! ```text
+//! members ──pure function──▶ share ──free key──▶ take ──▶ scan
+//!                              │ no longer in it
+//!                              └──▶ stop claiming ──▶ settled ──▶ delete the key ──▶ others take it
+//! ```
+//! A dead node's lease ends and its keys with it. `view` decides, `link` calls, `keeper` runs.
+
+mod keeper;
+mod link;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::ownership::Demand;
+use duetime_core::{Fleet, Member, Namespace, OwnedShards, Ownership, TopicName};
+use duetime_metrics::Meters;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::ShardName;
+use crate::late::Late;
+use crate::turns::Turns;
+
+/// Words about settled shards that may wait; one more is not needed, its shard is dropped a moment
+/// later.
+const SETTLED_MAX: usize = 4096;
+/// Longest wait for the goodbye; then the lease ends by itself.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// Certificates for `https://` addresses of etcd.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EtcdTls {
+    /// PEM of the authority that vouches for etcd. Default: the system's.
+    pub ca_file: Option<PathBuf>,
+    /// PEM of this node's certificate, where etcd asks for one.
+    pub cert_file: Option<PathBuf>,
+    /// PEM of its key.
+    pub key_file: Option<PathBuf>,
+    /// The name in etcd's certificate, if it is not that of the address.
+    pub server_name: Option<String>,
+}
+
+/// How to reach etcd, and how long leases live.
+#[derive(Clone)]
+pub struct EtcdConfig {
+    /// `http://HOST:PORT` or `https://HOST:PORT`, of all members of the cluster.
+    pub endpoints: Vec<String>,
+    /// User, where etcd asks for one.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: Option<String>,
+    /// For `https://`.
+    pub tls: EtcdTls,
+    /// How long a silent node keeps its shards.
+    pub lease_ttl: Duration,
+}
+
+impl std::fmt::Debug for EtcdConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdConfig").field("endpoints", &self.endpoints).finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Etcd {
+    demand: watch::Sender<Demand>,
+    unfit: watch::Sender<Option<String>>,
+    settled: mpsc::Sender<ShardName>,
+    owned: watch::Sender<Arc<OwnedShards>>,
+    fleet: watch::Sender<Arc<Fleet>>,
+    stop: CancellationToken,
+    keeping: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Etcd {
+    /// Registers in the background, also when etcd is away at present. `turns` share the late
+    /// shards out while etcd is away. Must be called on a tokio runtime.
+    #[must_use]
+    pub fn start(
+        config: EtcdConfig,
+        namespace: Namespace,
+        me: Member,
+        late: Late,
+        turns: Option<Arc<dyn Turns>>,
+        meters: Arc<Meters>,
+    ) -> Arc<Self> {
+        let (settled, settled_words) = mpsc::channel(SETTLED_MAX);
+        let etcd = Self {
+            demand: watch::Sender::default(),
+            unfit: watch::Sender::default(),
+            settled,
+            owned: watch::Sender::default(),
+            fleet: watch::Sender::default(),
+            stop: CancellationToken::new(),
+            keeping: Mutex::default(),
+        };
+        let keeper = keeper::Keeper {
+            config,
+            namespace,
+            name: crate::unique(&me.id).into(),
+            me,
+            late,
+            turns,
+            meters,
+            demand: etcd.demand.subscribe(),
+            unfit: etcd.unfit.subscribe(),
+            settled: settled_words,
+            owned: etcd.owned.clone(),
+            fleet: etcd.fleet.clone(),
+            lease: None,
+        };
+        *etcd.keeping.lock() = Some(tokio::spawn(keeper.run(etcd.stop.clone())));
+        Arc::new(etcd)
+    }
+}
+
+#[async_trait]
+impl Ownership for Etcd {
+    fn mode(&self) -> &'static str {
+        "etcd"
+    }
+
+    async fn demand(&self, demand: Demand) {
+        self.demand.send_replace(demand);
+    }
+
+    fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
+        self.owned.subscribe()
+    }
+
+    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
+        self.fleet.subscribe()
+    }
+
+    async fn settled(&self, topic: &TopicName, index: u32) {
+        // When the keeper is that far behind, the shard is dropped when its time is over.
+        let _ = self.settled.try_send((topic.clone(), index));
+    }
+
+    async fn unfit(&self, why: Option<String>) {
+        self.unfit.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
+    }
+
+    async fn leave(&self) {
+        self.stop.cancel();
+        let keeping = self.keeping.lock().take();
+        let Some(keeping) = keeping else { return };
+        match tokio::time::timeout(LEAVE_WITHIN, keeping).await {
+            Ok(_) => info!("leases are given up"),
+            Err(_) => warn!("etcd did not take the leases back, they end by themselves"),
+        }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

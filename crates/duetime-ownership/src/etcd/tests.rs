@@ -1,0 +1,195 @@
+//! The view decides: members come, go, drain; keys are taken, given up, lost.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{Member, MemberState, TopicName};
+use tokio::time::Instant;
+
+use super::view::{CALM, Plan, SETTLE_MAX, View};
+use crate::ShardName;
+
+fn all(count: u32) -> Vec<ShardName> {
+    let topic = TopicName::new("orders").unwrap();
+    (0..count).map(|index| (topic.clone(), index)).collect()
+}
+
+fn member() -> Member {
+    Member { id: "n".to_owned(), ..Member::default() }
+}
+
+fn name(text: &str) -> Arc<str> {
+    text.into()
+}
+
+struct World {
+    view: View,
+    now: Instant,
+    revision: i64,
+    all: Vec<ShardName>,
+    owned: BTreeSet<ShardName>,
+}
+
+impl World {
+    fn new(shards: u32) -> Self {
+        let now = Instant::now();
+        let view = View::new(name("a"), now);
+        Self { view, now, revision: 0, all: all(shards), owned: BTreeSet::new() }
+    }
+
+    fn with(mut self, members: &[&str]) -> Self {
+        for member_name in members {
+            self.view.member(name(member_name), Some(member()), self.now);
+        }
+        self.later(CALM);
+        self
+    }
+
+    fn later(&mut self, by: Duration) {
+        self.now += by;
+    }
+
+    fn key(&mut self, shard: ShardName, owner: Option<&str>) {
+        self.revision += 1;
+        self.view.key(shard, owner.map(name), self.revision);
+    }
+
+    fn plan(&mut self) -> Plan {
+        let plan = self.view.plan(&self.all, true, &self.owned, self.now);
+        self.owned = plan.owned.clone();
+        plan
+    }
+
+    /// Plans, and does what the plan says.
+    fn act(&mut self) -> Plan {
+        let plan = self.plan();
+        for shard in &plan.take {
+            self.key(shard.clone(), Some("a"));
+            self.owned.insert(shard.clone());
+        }
+        for shard in &plan.drop {
+            self.key(shard.clone(), None);
+        }
+        plan
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_waits_for_calm_and_takes_its_share_of_what_is_free() {
+    let mut world = World::new(10);
+    world.view.member(name("a"), Some(member()), world.now);
+    assert_eq!(world.plan(), Plan::default(), "others may be about to come");
+    world.view.member(name("b"), Some(member()), world.now);
+    world.later(CALM);
+    let plan = world.act();
+    assert_eq!((plan.take.len(), plan.drop.len()), (5, 0));
+    assert_eq!(world.plan().owned.len(), 5);
+    assert!(world.plan().take.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_to_a_newcomer_is_given_up_then_settled_then_dropped() {
+    let mut world = World::new(12).with(&["a", "b"]);
+    world.act();
+    let before = world.owned.clone();
+    world.view.member(name("c"), Some(member()), world.now);
+    world.later(CALM);
+    let plan = world.plan();
+    let given: Vec<ShardName> = before.difference(&plan.owned).cloned().collect();
+    assert!(!given.is_empty() && plan.drop.is_empty(), "it stops scanning first: {plan:?}");
+    world.view.settled(&given[0], world.now);
+    assert_eq!(world.act().drop, [given[0].clone()], "dropped as soon as it is settled");
+    world.later(SETTLE_MAX);
+    assert_eq!(world.act().drop, given[1..], "a slow sink does not keep the others waiting for ever");
+    assert!(world.plan().drop.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_comes_back_before_it_was_dropped_is_scanned_on() {
+    let mut world = World::new(12).with(&["a", "b"]);
+    world.act();
+    let before = world.owned.clone();
+    world.view.member(name("c"), Some(member()), world.now);
+    world.later(CALM);
+    assert_ne!(world.plan().owned, before);
+    world.view.member(name("c"), None, world.now);
+    world.later(CALM);
+    let plan = world.plan();
+    assert_eq!(plan.owned, before);
+    world.later(SETTLE_MAX);
+    assert!(world.plan().drop.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_keys_of_a_dead_node_are_taken_over_and_known_as_such() {
+    let mut world = World::new(8).with(&["a", "b"]);
+    world.act();
+    let theirs: Vec<ShardName> = world.all.iter().filter(|shard| !world.owned.contains(*shard)).cloned().collect();
+    for shard in &theirs {
+        world.key(shard.clone(), Some("b"));
+    }
+    for shard in &theirs {
+        world.key(shard.clone(), None);
+    }
+    world.view.member(name("b"), None, world.now);
+    assert!(world.plan().take.is_empty(), "perhaps it comes back at once");
+    world.later(CALM);
+    assert_eq!(world.plan().take, theirs);
+    assert!(theirs.iter().all(|shard| world.view.is_orphan(shard)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_lost_lease_what_is_free_is_scanned_on_and_what_others_took_is_not() {
+    let mut world = World::new(8).with(&["a"]);
+    world.act();
+    let scanned = world.owned.clone();
+    assert_eq!(scanned.len(), 8);
+    // Another connection, another lease: nothing is known but what is scanned.
+    world.view = View::new(name("a"), world.now);
+    world.view.member(name("a"), Some(member()), world.now);
+    assert_eq!(world.plan().owned, scanned, "until it is known who else is there");
+    world.view.member(name("b"), Some(member()), world.now);
+    let taken = world.all[3].clone();
+    world.key(taken.clone(), Some("b"));
+    world.later(CALM);
+    let plan = world.plan();
+    assert!(!plan.owned.contains(&taken));
+    assert!(plan.owned.iter().all(|shard| plan.take.contains(shard)), "scanned on while the keys are taken");
+    assert!(plan.owned.len() >= 3, "{plan:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfit_node_gives_everything_up_and_gets_nothing() {
+    let mut world = World::new(6).with(&["a", "b"]);
+    world.act();
+    let plan = world.view.plan(&world.all, false, &world.owned, world.now);
+    assert!(plan.owned.is_empty() && plan.take.is_empty());
+    let unfit = Member { state: MemberState::Unfit, ..member() };
+    world.view.member(name("b"), Some(unfit), world.now);
+    world.later(CALM);
+    assert_eq!(world.act().take.len(), 3, "the share of the unfit one is the others'");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_older_than_what_this_node_wrote_changes_nothing() {
+    let mut world = World::new(1).with(&["a"]);
+    let shard = world.all[0].clone();
+    world.view.key(shard.clone(), Some(name("a")), 9);
+    world.view.key(shard.clone(), None, 8);
+    assert!(world.plan().owned.contains(&shard));
+    world.view.key(shard, None, 10);
+    assert_eq!(world.plan().take.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_wakes_for_calm_and_for_shards_it_gives_up_and_else_for_nothing() {
+    let mut world = World::new(4);
+    assert_eq!(world.view.wakes_at(world.now), Some(world.now + CALM));
+    world = world.with(&["a"]);
+    world.act();
+    assert_eq!(world.view.wakes_at(world.now), None);
+    world.all.clear();
+    world.plan();
+    assert_eq!(world.view.wakes_at(world.now), Some(world.now + SETTLE_MAX));
+}

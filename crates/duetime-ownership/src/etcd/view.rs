@@ -1,0 +1,170 @@
+//! What etcd holds, as this node sees it, and what follows from it: take, give up, drop.
+//!
+//! Pure: events and moments are arguments.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{Fleet, Member, MemberState, assign};
+use tokio::time::Instant;
+
+use crate::ShardName;
+
+/// After a change of the members nothing is shared anew for so long: several come and go together
+/// (a deployment, all leases lost at once), and each should move its shards once.
+pub(super) const CALM: Duration = Duration::from_millis(300);
+/// What is in flight of a shard that goes to another node is waited for no longer than this. Its
+/// claims stay this node's until their deadlines, so nothing is delivered twice.
+pub(super) const SETTLE_MAX: Duration = Duration::from_secs(2);
+
+/// One key as etcd holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    owner: Arc<str>,
+    revision: i64,
+}
+
+/// What is to be done.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Free shards that are this node's to take.
+    pub take: Vec<ShardName>,
+    /// Keys that this node holds no longer.
+    pub drop: Vec<ShardName>,
+    /// What this node scans, without what it has yet to take.
+    pub owned: BTreeSet<ShardName>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct View {
+    me: Arc<str>,
+    pub members: BTreeMap<Arc<str>, Member>,
+    keys: BTreeMap<ShardName, Key>,
+    /// Who held a key that went away, for as long as nobody took it.
+    orphans: HashMap<ShardName, Arc<str>>,
+    /// Keys this node gives up, and until when it waits for what is in flight.
+    giving: BTreeMap<ShardName, Instant>,
+    /// This node's share, and of which shards and members it was made.
+    share: BTreeSet<ShardName>,
+    shared: Option<(Vec<ShardName>, Vec<Arc<str>>)>,
+    calm_until: Instant,
+}
+
+impl View {
+    pub fn new(me: Arc<str>, now: Instant) -> Self {
+        Self {
+            me,
+            members: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            orphans: HashMap::new(),
+            giving: BTreeMap::new(),
+            share: BTreeSet::new(),
+            shared: None,
+            calm_until: now + CALM,
+        }
+    }
+
+    pub fn member(&mut self, name: Arc<str>, member: Option<Member>, now: Instant) {
+        let before = self.members.get(&name).map(|member| member.state);
+        if before != member.as_ref().map(|member| member.state) {
+            self.calm_until = now + CALM;
+        }
+        match member {
+            Some(member) => drop(self.members.insert(name, member)),
+            None => drop(self.members.remove(&name)),
+        }
+    }
+
+    /// The key of `shard` was written (or deleted: `None`) at `revision`.
+    pub fn key(&mut self, shard: ShardName, owner: Option<Arc<str>>, revision: i64) {
+        // What this node wrote itself is known before the watch tells what came earlier.
+        if self.keys.get(&shard).is_some_and(|key| key.revision > revision) {
+            return;
+        }
+        match owner {
+            Some(owner) => {
+                self.orphans.remove(&shard);
+                self.keys.insert(shard, Key { owner, revision });
+            }
+            None => {
+                if let Some(key) = self.keys.remove(&shard) {
+                    self.orphans.insert(shard, key.owner);
+                }
+            }
+        }
+    }
+
+    /// Everything in flight of `shard` is settled: there is nothing to wait for.
+    pub fn settled(&mut self, shard: &ShardName, now: Instant) {
+        if let Some(until) = self.giving.get_mut(shard) {
+            *until = now;
+        }
+    }
+
+    /// Whether the node that held `shard` before is gone.
+    pub fn is_orphan(&self, shard: &ShardName) -> bool {
+        self.orphans.get(shard).is_some_and(|owner| !self.members.contains_key(owner))
+    }
+
+    /// What follows. `scanned`: what this node scans at present, perhaps without a key since its
+    /// lease was lost.
+    pub fn plan(&mut self, all: &[ShardName], serving: bool, scanned: &BTreeSet<ShardName>, now: Instant) -> Plan {
+        if now >= self.calm_until {
+            self.share_out(all);
+        }
+        if self.shared.is_none() {
+            return Plan { owned: scanned.clone(), ..Plan::default() };
+        }
+        let nothing = BTreeSet::new();
+        let share = if serving { &self.share } else { &nothing };
+        let mut plan = Plan::default();
+        for (shard, key) in &self.keys {
+            if key.owner != self.me {
+                continue;
+            }
+            if share.contains(shard) {
+                self.giving.remove(shard);
+                plan.owned.insert(shard.clone());
+            } else if *self.giving.entry(shard.clone()).or_insert(now + SETTLE_MAX) <= now {
+                plan.drop.push(shard.clone());
+            }
+        }
+        let keys = &self.keys;
+        self.giving.retain(|shard, _| keys.get(shard).is_some_and(|key| key.owner == self.me));
+        for shard in share.iter().filter(|shard| !keys.contains_key(*shard)) {
+            plan.take.push(shard.clone());
+            if scanned.contains(shard) {
+                plan.owned.insert(shard.clone());
+            }
+        }
+        plan
+    }
+
+    /// When a plan is due without any event.
+    pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
+        let calm = (self.calm_until > now).then_some(self.calm_until);
+        self.giving.values().copied().chain(calm).min()
+    }
+
+    fn share_out(&mut self, all: &[ShardName]) {
+        let serving = self.members.iter().filter(|(_, member)| member.state == MemberState::Serving);
+        let members: Vec<Arc<str>> = serving.map(|(name, _)| name.clone()).collect();
+        if self.shared.as_ref().is_some_and(|(shards, of)| shards == all && *of == members) {
+            return;
+        }
+        let names: Vec<&str> = members.iter().map(|name| &**name).collect();
+        let keys: Vec<u64> = all.iter().map(|(topic, index)| assign::shard_key(topic.as_str(), *index)).collect();
+        let owners = assign::assign(&names, &keys);
+        let mine = members.iter().position(|name| *name == self.me).and_then(|place| u32::try_from(place).ok());
+        let own = all.iter().zip(owners).filter(|(_, owner)| Some(*owner) == mine);
+        self.share = own.map(|(shard, _)| shard.clone()).collect();
+        self.shared = Some((all.to_vec(), members));
+    }
+
+    pub fn fleet(&self) -> Fleet {
+        let owners = self.keys.iter().map(|(shard, key)| (shard.clone(), key.owner.clone())).collect();
+        Fleet { members: self.members.clone(), owners }
+    }
+}

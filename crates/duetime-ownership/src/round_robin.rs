@@ -1,0 +1,270 @@
+//! Nodes take shards in turn, by one counter in Redis; nobody needs to know who else there is.
+//!
+//! Once a turn a node advances the counter by its share and scans the shards at the places it got,
+//! modulo their number, until its next turn. Places follow each other, so the turns of all nodes
+//! together cover every shard. A second counter counts turns: by how much it moved between two of its
+//! own, a node sees how many nodes there are. A node that is slow or gone takes fewer places, and the
+//! others see it at their next turn.
+//!
+//! Cost of a node: two INCRBY a turn and, every few turns, one look at all shards.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::ownership::Demand;
+use duetime_core::{Fleet, Member, MemberState, OwnedShards, Ownership, TopicName};
+use duetime_metrics::Meters;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::ShardName;
+use crate::late::Late;
+use crate::presence::Presence;
+use crate::turns::Turns;
+
+/// How long a node scans the shards of one turn. A killed node's shards are served again within two.
+const TURN: Duration = Duration::from_millis(1_000);
+/// Every so many turns a node also looks for shards that nobody serves.
+const LATE_EVERY: u64 = 3;
+/// Late shards taken at a time.
+const LATE_MAX: usize = 8;
+/// Every so many turns a node says that it is there.
+const PRESENCE_EVERY: u64 = 2;
+/// The least of the last so many counts is taken for the number of nodes: jitter makes a count too
+/// high by one now and then, and too small a share would leave shards to nobody.
+const COUNTS: usize = 3;
+/// Longest wait for the last word at the end.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug)]
+pub struct RoundRobin {
+    demand: watch::Sender<Demand>,
+    unfit: watch::Sender<Option<String>>,
+    owned: watch::Sender<Arc<OwnedShards>>,
+    fleet: watch::Sender<Arc<Fleet>>,
+    stop: CancellationToken,
+    presence: Arc<dyn Presence>,
+    name: Arc<str>,
+    turning: parking_lot::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl RoundRobin {
+    /// Takes its first turn as soon as it is told what there is. Must be called on a tokio runtime.
+    #[must_use]
+    pub fn start(
+        me: Member,
+        turns: Arc<dyn Turns>,
+        late: Late,
+        presence: Arc<dyn Presence>,
+        meters: Arc<Meters>,
+    ) -> Arc<Self> {
+        let name: Arc<str> = crate::unique(&me.id).into();
+        let round_robin = Self {
+            demand: watch::Sender::default(),
+            unfit: watch::Sender::default(),
+            owned: watch::Sender::default(),
+            fleet: watch::Sender::default(),
+            stop: CancellationToken::new(),
+            presence: presence.clone(),
+            name: name.clone(),
+            turning: parking_lot::Mutex::default(),
+        };
+        let turner = Turner {
+            name,
+            me,
+            turns,
+            late,
+            presence,
+            meters,
+            demand: round_robin.demand.subscribe(),
+            unfit: round_robin.unfit.subscribe(),
+            owned: round_robin.owned.clone(),
+            fleet: round_robin.fleet.clone(),
+            nodes: Nodes::default(),
+            number: 0,
+            is_away: false,
+        };
+        let turning = tokio::spawn(turner.run(round_robin.stop.clone()));
+        *round_robin.turning.lock() = Some(turning);
+        Arc::new(round_robin)
+    }
+}
+
+#[async_trait]
+impl Ownership for RoundRobin {
+    fn mode(&self) -> &'static str {
+        "round-robin"
+    }
+
+    async fn demand(&self, demand: Demand) {
+        self.demand.send_replace(demand);
+    }
+
+    fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
+        self.owned.subscribe()
+    }
+
+    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
+        self.fleet.subscribe()
+    }
+
+    /// Nobody waits for it: another node may have had its turn already.
+    async fn settled(&self, _topic: &TopicName, _index: u32) {}
+
+    async fn unfit(&self, why: Option<String>) {
+        self.unfit.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
+    }
+
+    async fn leave(&self) {
+        self.stop.cancel();
+        let turning = self.turning.lock().take();
+        if let Some(turning) = turning {
+            let _ = tokio::time::timeout(LEAVE_WITHIN, turning).await;
+        }
+        let _ = tokio::time::timeout(LEAVE_WITHIN, self.presence.forget(&self.name)).await;
+        info!("no turns are taken any more");
+    }
+}
+
+impl Drop for RoundRobin {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// How many nodes take turns, from the counter of turns.
+#[derive(Debug, Default)]
+struct Nodes {
+    last: Option<u64>,
+    counts: VecDeque<u64>,
+}
+
+impl Nodes {
+    /// The counter stood at `turns` after this node's turn.
+    fn saw(&mut self, turns: u64) {
+        let count = self.last.replace(turns).map_or(1, |last| turns.saturating_sub(last).max(1));
+        self.counts.push_back(count);
+        if self.counts.len() > COUNTS {
+            self.counts.pop_front();
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.counts.iter().copied().min().unwrap_or(1)
+    }
+}
+
+#[derive(Debug)]
+struct Turner {
+    name: Arc<str>,
+    me: Member,
+    turns: Arc<dyn Turns>,
+    late: Late,
+    presence: Arc<dyn Presence>,
+    meters: Arc<Meters>,
+    demand: watch::Receiver<Demand>,
+    unfit: watch::Receiver<Option<String>>,
+    owned: watch::Sender<Arc<OwnedShards>>,
+    fleet: watch::Sender<Arc<Fleet>>,
+    nodes: Nodes,
+    number: u64,
+    is_away: bool,
+}
+
+impl Turner {
+    async fn run(mut self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(TURN);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // A change of the demand or of this node's fitness is a turn before its time.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Ok(()) = self.demand.changed() => {}
+                Ok(()) = self.unfit.changed() => {}
+                _ = tick.tick() => {}
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = self.turn() => {}
+            }
+        }
+        crate::publish(&self.owned, &self.meters, BTreeSet::new());
+        self.meters.owners("round-robin", 0);
+    }
+
+    async fn turn(&mut self) {
+        let began = Instant::now();
+        let all = crate::flat(&self.demand.borrow_and_update());
+        let unfit = self.unfit.borrow_and_update().clone();
+        self.me.state = if unfit.is_some() { MemberState::Unfit } else { MemberState::Serving };
+        self.me.unfit = unfit;
+        let wanted = if self.me.state == MemberState::Serving && !all.is_empty() {
+            self.places(&all).await
+        } else {
+            Some(BTreeSet::new())
+        };
+        if let Some(wanted) = wanted {
+            crate::publish(&self.owned, &self.meters, wanted);
+        }
+        self.show().await;
+        self.number += 1;
+        debug_assert!(began.elapsed() < TURN * 60, "every step of a turn is bounded");
+    }
+
+    /// The shards of the next turn; `None`: nobody answered, so this one goes on.
+    async fn places(&mut self, all: &[ShardName]) -> Option<BTreeSet<ShardName>> {
+        let count = all.len() as u64;
+        let share = count.div_ceil(self.nodes.count()).clamp(1, count);
+        let turn = match self.turns.take(share).await {
+            Ok(turn) => turn,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_away, true) {
+                    warn!(error, "no turn could be had, what is held is scanned on");
+                }
+                return None;
+            }
+        };
+        if std::mem::take(&mut self.is_away) {
+            info!("turns are taken again");
+        }
+        self.nodes.saw(turn.turns);
+        self.meters.owners("round-robin", i64::try_from(self.nodes.count()).unwrap_or(i64::MAX));
+        let place = |n: u64| all[usize::try_from(n % count).expect("below the length")].clone();
+        let mut wanted: BTreeSet<ShardName> = (turn.end.saturating_sub(share)..turn.end).map(place).collect();
+        if self.number % LATE_EVERY == LATE_EVERY - 1 && wanted.len() < all.len() {
+            let late = self.late.find(all, &wanted).await;
+            self.meters.lease_changes("late", late.len().min(LATE_MAX) as u64);
+            wanted.extend(late.into_iter().take(LATE_MAX));
+        }
+        Some(wanted)
+    }
+
+    async fn show(&mut self) {
+        self.me.shards = Some(u32::try_from(self.owned.borrow().0.len()).unwrap_or(u32::MAX));
+        let mut members = self.fleet.borrow().members.clone();
+        if self.number.is_multiple_of(PRESENCE_EVERY)
+            && let Some(seen) = self.presence.say(&self.name, &self.me).await
+        {
+            members = seen;
+        }
+        members.insert(self.name.clone(), self.me.clone());
+        let owned = self.owned.borrow().clone();
+        let owners = owned.0.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
+        let fleet = Fleet { members, owners };
+        self.fleet.send_if_modified(|old| {
+            let changed = **old != fleet;
+            if changed {
+                *old = Arc::new(fleet);
+            }
+            changed
+        });
+    }
+}

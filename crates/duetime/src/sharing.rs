@@ -1,0 +1,91 @@
+//! Who shares the shards: makes the ownership that is configured, and gives the node's shards away
+//! while its clock is wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::{Clock, Member, Ownership, Store};
+use duetime_metrics::Meters;
+use duetime_ownership::{Etcd, Late, RedisPresence, RedisTurns, RoundRobin, Solo, Turns};
+use duetime_redis::Link;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::config::{Config, OwnershipMode};
+
+/// How often the clocks are compared.
+const CLOCKS_EVERY: Duration = Duration::from_secs(1);
+/// A node that was apart is fit again when it is nearer than this: no coming and going at the limit.
+const NEAR: Duration = Duration::from_millis(1_000);
+
+/// What ownership is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// This node as it presents itself.
+    pub me: Member,
+    /// Looked at for late shards.
+    pub store: Arc<dyn Store>,
+    /// The link to Redis, if the store is one.
+    pub link: Option<Arc<Link>>,
+    /// This node's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where changes are counted.
+    pub meters: Arc<Meters>,
+}
+
+/// Makes the configured ownership.
+///
+/// # Errors
+///
+/// A store that cannot be shared.
+pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Ownership>> {
+    let Parts { me, store, link, clock, meters } = parts;
+    let namespace = config.store.namespace.clone();
+    let late = Late::new(store, clock);
+    let turns = |link: &Arc<Link>| -> Arc<dyn Turns> { RedisTurns::new(link.clone(), namespace.clone()) };
+    Ok(match config.ownership.mode {
+        OwnershipMode::Solo => Solo::new(me, meters),
+        OwnershipMode::RoundRobin => {
+            let link = link.ok_or_else(|| anyhow!("round-robin counts in Redis, and the store is none"))?;
+            let presence = RedisPresence::new(link.clone(), &namespace);
+            RoundRobin::start(me, turns(&link), late, presence, meters)
+        }
+        OwnershipMode::Etcd => {
+            let turns = link.as_ref().map(turns);
+            let etcd = config.ownership.etcd().map_err(anyhow::Error::msg)?;
+            Etcd::start(etcd, namespace, me, late, turns, meters)
+        }
+    })
+}
+
+/// Compares this node's clock with the store's until `shutdown`. While they are too far apart the
+/// node takes nothing anyway; here it says so and lets others have its shards.
+pub async fn watch_clock(
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    ownership: Arc<dyn Ownership>,
+    shutdown: CancellationToken,
+) {
+    let mut is_apart = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(CLOCKS_EVERY) => {}
+        }
+        // What does not answer is somebody else's trouble.
+        let Ok(apart_ms) = store.apart(&*clock).await else { continue };
+        let apart = Duration::from_millis(apart_ms.unsigned_abs());
+        if !is_apart && apart > CLOCK_SKEW_MAX {
+            is_apart = true;
+            error!(apart_ms, "this node's clock and the store's are apart, its shards go to others; set both by NTP");
+            ownership.unfit(Some(format!("clock is {apart_ms} ms behind the store's; set both by NTP"))).await;
+        } else if is_apart && apart < NEAR {
+            is_apart = false;
+            info!(apart_ms, "clocks agree again, this node takes its share");
+            ownership.unfit(None).await;
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod embedded_crash;
 mod embedded_store;
 mod hand_over;
 mod http_api;
+mod in_place;
 mod metrics;
 mod openapi;
 mod properties;

@@ -6,6 +6,7 @@
 pub mod assign;
 pub mod consumer;
 pub mod envelope;
+pub mod hand_over;
 pub mod limits;
 pub mod message;
 pub mod names;
@@ -23,6 +24,7 @@ pub mod topic;
 pub mod units;
 
 pub use consumer::{ClaimAsk, Consumers, HandedOver};
+pub use hand_over::{HandOver, InPlace, Streamed};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
 pub use ownership::{Fleet, Member, MemberState, OwnedShards, Ownership};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::hand_over::InPlace;
 use crate::message::{Headers, Nonce};
 use crate::names::{MessageId, TopicName};
 use crate::routing::hash_of;
@@ -82,6 +83,11 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
 
     /// Most calls at once.
     fn calls_max(&self) -> usize;
+
+    /// How the store itself hands this sink's messages over; [`Sink::deliver`] is then never called.
+    fn in_place(&self) -> Option<InPlace> {
+        None
+    }
 
     /// Hands over.
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict>;

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
+use crate::hand_over::{HandOver, Streamed};
 use crate::message::{Due, Headers, Nonce, OnConflict, StoredMessage};
 use crate::names::{MessageId, TopicName};
 use crate::retry::RetryPolicy;
@@ -318,6 +319,18 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Takes messages that are due. O(limit · log N).
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError>;
+
+    /// Moves messages that are due to the shard's own stream: claim, hand-over and ack in one step.
+    /// O(limit · log N). Only where [`Store::has_streams`].
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+        let _ = (shard, now, ask);
+        Err(StoreError::Setup("this store has no streams to hand messages over to in place".to_owned()))
+    }
+
+    /// Whether [`Store::hand_over`] works.
+    fn has_streams(&self) -> bool {
+        false
+    }
 
     /// Settles claims.
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{Clock, Shard, Timestamp, TopicName};
+use duetime_core::{Clock, Shard, Streamed, Timestamp, TopicName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -84,6 +84,18 @@ pub(crate) struct Taken {
     pub(crate) shard: Shard,
     /// The claim to repeat, if the answer to the last one was lost.
     pub(crate) repeat: Option<ClaimRequest>,
+}
+
+/// What the answer to a claim, or to a step of hand-over in place, tells of its shard.
+#[derive(Debug)]
+struct Learnt {
+    /// Messages this node holds by it.
+    messages: usize,
+    /// It changed something, so that asking again at once is no idle turn.
+    progress: bool,
+    now: Timestamp,
+    next_due: Option<Timestamp>,
+    due_left: u64,
 }
 
 /// One idle shard, for a look: what was known when the look began.
@@ -208,26 +220,39 @@ impl Lane {
 
     /// The claim, sent at `sent_at` by this node's clock, was answered.
     pub(crate) fn answered(self: &Arc<Self>, index: u32, sent_at: Timestamp, claim: &Claim) {
+        let (messages, now) = (claim.messages.len(), claim.now);
+        let progress = messages > 0 || claim.buried > 0 || claim.expired > 0;
+        let (next_due, due_left) = (claim.next_due, claim.due_left);
+        self.learn(index, sent_at, &Learnt { messages, progress, now, next_due, due_left });
+    }
+
+    /// A step of hand-over in place, sent at `sent_at` by this node's clock, was answered.
+    pub(crate) fn streamed(self: &Arc<Self>, index: u32, sent_at: Timestamp, step: &Streamed) {
+        let progress = step.count > 0 || step.buried > 0;
+        let (now, next_due, due_left) = (step.now, step.next_due, step.due_left);
+        self.learn(index, sent_at, &Learnt { messages: 0, progress, now, next_due, due_left });
+    }
+
+    fn learn(self: &Arc<Self>, index: u32, sent_at: Timestamp, learnt: &Learnt) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.get_mut(&index) else { return };
         slot.failures = 0;
         slot.learnt += 1;
-        slot.lag = sent_at.since(claim.now);
-        slot.held += claim.messages.len();
+        slot.lag = sent_at.since(learnt.now);
+        slot.held += learnt.messages;
         slot.phase = Phase::Idle;
         if !slot.owned {
             return self.emptied.notify_one();
         }
-        let more = claim.due_left > 0 || claim.next_due.is_some_and(|next| next <= claim.now);
-        let progress = !claim.messages.is_empty() || claim.buried > 0 || claim.expired > 0;
-        if more && progress {
+        let more = learnt.due_left > 0 || learnt.next_due.is_some_and(|next| next <= learnt.now);
+        if more && learnt.progress {
             self.queue(&mut state, index);
         } else if more {
             slot.phase = Phase::Resting;
             self.wheel.set(self, index, Instant::now() + EMPTY_PAUSE);
         } else {
             let hinted = slot.next.take();
-            let next = [claim.next_due, hinted].into_iter().flatten().min();
+            let next = [learnt.next_due, hinted].into_iter().flatten().min();
             self.schedule(&mut state, index, next);
         }
     }

@@ -25,6 +25,7 @@ mod deliverer;
 mod engine;
 mod gauges;
 mod health;
+mod in_place;
 mod lane;
 mod pace;
 mod permits;

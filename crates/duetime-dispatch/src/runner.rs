@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use duetime_core::SinkBinder;
+use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -10,6 +11,7 @@ use crate::breaker::Breaker;
 use crate::claimer::Claimer;
 use crate::config::QUEUE_BATCHES;
 use crate::deliverer::Deliverer;
+use crate::in_place::Streamer;
 use crate::permits::{Permits, Room};
 use crate::settler::Settler;
 use crate::work::{Ends, Work};
@@ -36,6 +38,13 @@ impl Runner {
         let name = &work.record.name;
         let target = work.record.config.sink.as_ref().expect("only topics with a sink are run");
         let sink = sinks.bind(name, target)?;
+        if let Some(how) = sink.in_place() {
+            if !work.store.has_streams() {
+                return Err(format!("sink {:?} {IN_PLACE_NEEDS_REDIS}", target.name));
+            }
+            tracker.spawn(Streamer { work, how, kind: sink.kind() }.run(ends.clone()));
+            return Ok(Self { ends });
+        }
         // Until the sink was measured, and always for what cannot be given back: what it can take at once.
         let at_once = sink.calls_max().saturating_mul(sink.batch_max());
         work.room = Room::new(permits.clone(), &work.config, at_once);

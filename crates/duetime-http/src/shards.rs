@@ -28,6 +28,9 @@ pub(crate) struct ShardView {
     index: u32,
     /// Its Redis Cluster slot.
     slot: u16,
+    /// The hash tag of its keys in Redis: `duetime:{TAG}:TOPIC:INDEX`, and `:stream` behind it where messages are
+    /// handed over in place.
+    tag: u32,
     /// The node that scans it; absent while this node knows of none. In round-robin shards change
     /// hands all the time, and a node knows only of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,6 +78,7 @@ fn view(app: &App, survey: &TopicSurvey) -> ShardsView {
     let shard = |(index, counts): (u32, &duetime_core::store::Survey)| ShardView {
         index,
         slot: slots::slot_of(&record.name, index),
+        tag: slots::tag_of(slots::slot_of(&record.name, index)),
         owner: fleet.owner(&record.name, index).map(str::to_owned),
         scheduled: counts.scheduled,
         due: counts.due,

@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use duetime_core::{Clock, ShardCount, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -186,9 +187,11 @@ impl Catalog {
         if let (Some(sink), Some(sinks)) = (&config.sink, self.sinks.get())
             && (present.is_none() || change.has("sink"))
         {
-            sinks
-                .bind(name, sink)
-                .map_err(|detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail })?;
+            let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
+            let bound = sinks.bind(name, sink).map_err(invalid)?;
+            if bound.in_place().is_some() && !self.store.has_streams() {
+                return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_REDIS}", sink.name)));
+            }
         }
         let record = match &present {
             None => {

@@ -8,7 +8,7 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
     Survey, Wakeup,
 };
-use duetime_core::{Clock, MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, HandOver, MessageId, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -70,6 +70,14 @@ impl Store for MeteredStore {
 
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.timed("claim", self.inner.claim(shard, now, request)).await
+    }
+
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+        self.timed("hand_over", self.inner.hand_over(shard, now, ask)).await
+    }
+
+    fn has_streams(&self) -> bool {
+        self.inner.has_streams()
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {

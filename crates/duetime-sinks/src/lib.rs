@@ -8,6 +8,8 @@ pub mod carried;
 pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "redis-stream")]
+mod in_place;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 pub mod link;
 pub mod log;

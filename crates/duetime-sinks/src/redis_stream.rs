@@ -32,8 +32,11 @@ const SAID_BYTES: usize = 300;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisStreamConfig {
-    /// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS. Required.
-    pub url: TargetUrl,
+    /// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS. Required, unless `in_place`.
+    pub url: Option<TargetUrl>,
+    /// The streams lie beside the shards, in the Redis of the store: `in_place.rs`.
+    #[serde(default)]
+    pub in_place: bool,
     /// Longest wait for the answers to a batch. Default `5s`.
     #[serde(with = "duetime_core::units::duration", default = "five_seconds")]
     pub timeout: Duration,
@@ -82,8 +85,9 @@ impl RedisStreamTarget {
         if config.timeout.is_zero() || config.connect_timeout.is_zero() {
             return Err("timeout and connect_timeout must be above 0".to_owned());
         }
-        let url = RedisUrl::parse(config.url.expose())
-            .map_err(|_| format!("url {} is refused; write it as \"redis://user:password@host:6379/0\"", config.url))?;
+        let given = config.url.as_ref().ok_or("url is missing: the server, or in_place = true for the store's own")?;
+        let url = RedisUrl::parse(given.expose())
+            .map_err(|_| format!("url {given} is refused; write it as \"redis://user:password@host:6379/0\""))?;
         let link = Link::new(LinkConfig {
             tls: TlsConfig { ca_file: config.ca_file.clone(), ..TlsConfig::default() },
             connections: 1,
@@ -93,7 +97,7 @@ impl RedisStreamTarget {
             ..LinkConfig::new(url)
         });
         let link = link.map_err(|error| error.to_string())?;
-        Ok(Self { link, scrubber: Scrubber::new(config.url.secrets()) })
+        Ok(Self { link, scrubber: Scrubber::new(given.secrets()) })
     }
 
     /// The sentence for an error, and whether it is one of the whole server.

@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 
 #[cfg(feature = "http")]
 use crate::http::{HttpConfig, HttpTarget};
+#[cfg(feature = "redis-stream")]
+use crate::in_place::InPlaceTarget;
 use crate::log::{LogConfig, LogTarget};
 #[cfg(feature = "nats")]
 use crate::nats::{NatsConfig, NatsTarget};
@@ -42,6 +44,18 @@ pub enum SinkConfig {
     /// Streams on a Redis server.
     #[cfg(feature = "redis-stream")]
     RedisStream(Box<RedisStreamConfig>),
+}
+
+impl SinkConfig {
+    /// Whether it hands over inside the store, which then has to be a Redis.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        match self {
+            #[cfg(feature = "redis-stream")]
+            Self::RedisStream(config) => config.in_place,
+            _ => false,
+        }
+    }
 }
 
 /// A named sink: its configuration and its connection.
@@ -111,6 +125,8 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         SinkConfig::RabbitMq(config) => Arc::new(RabbitMqTarget::new(config, clock.clone())?),
         #[cfg(feature = "nats")]
         SinkConfig::Nats(config) => Arc::new(NatsTarget::new(config)?),
+        #[cfg(feature = "redis-stream")]
+        SinkConfig::RedisStream(config) if config.in_place => Arc::new(InPlaceTarget::new(config)?),
         #[cfg(feature = "redis-stream")]
         SinkConfig::RedisStream(config) => Arc::new(RedisStreamTarget::new(config)?),
     })

@@ -1,7 +1,7 @@
 //! Every key and channel, spelled here and nowhere else.
 //!
-//! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`; TAG puts the
-//! shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work: both
+//! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
+//! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work: both
 //! in one slot.
 
 use duetime_core::{Namespace, Shard, TopicName, slots};
@@ -11,6 +11,8 @@ use redis::Cmd;
 const SUFFIXES: [&str; 7] = ["", ":body", ":dead", ":deadinfo", ":meta", ":outbox", ":moved"];
 /// So many of them are named by the scripts on messages; the others by those of the resize.
 const OF_MESSAGES: usize = 5;
+/// Suffix of the stream of a shard whose messages are handed over in place.
+const STREAM: &str = ":stream";
 
 /// The keys of one installation.
 #[derive(Debug, Clone)]
@@ -51,6 +53,12 @@ impl Keys {
         self.fill_with(cmd, shard, &SUFFIXES);
     }
 
+    /// Adds the number of keys, those that scripts on messages name, and the shard's stream.
+    pub(crate) fn fill_with_stream(&self, cmd: &mut Cmd, shard: &Shard) {
+        let [a, b, c, d, e, ..] = SUFFIXES;
+        self.fill_with(cmd, shard, &[a, b, c, d, e, STREAM]);
+    }
+
     fn fill_with(&self, cmd: &mut Cmd, shard: &Shard, suffixes: &[&str]) {
         let mut key = self.messages(shard);
         let stem = key.len();
@@ -65,7 +73,7 @@ impl Keys {
     /// Adds all keys of a shard.
     pub(crate) fn all(&self, cmd: &mut Cmd, shard: &Shard) {
         let stem = self.messages(shard);
-        for suffix in SUFFIXES {
+        for suffix in SUFFIXES.iter().chain([&STREAM]) {
             cmd.arg(format!("{stem}{suffix}"));
         }
     }

@@ -7,6 +7,7 @@ mod claim;
 mod config;
 mod edit;
 mod enqueue;
+mod hand_over;
 mod keys;
 mod moves;
 mod old;

@@ -10,6 +10,7 @@ const OF_CANCELS: &str = "local RING = 'cx'\n";
 const OF_EXTENSIONS: &str = "local RING = 'ex'\n";
 const OF_OLD_HOMES: &str = "local RING = 'ol'\n";
 const DEAD: &str = include_str!("../lua/dead.lua");
+const BODY: &str = include_str!("../lua/body.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
 const OLD: &str = include_str!("../lua/old.lua");
 /// What follows [`OLD`] becomes a function, which may return where it likes.
@@ -27,6 +28,7 @@ const GET: &str = include_str!("../lua/get.lua");
 pub(crate) struct Scripts {
     pub(crate) enqueue: Script,
     pub(crate) claim: Script,
+    pub(crate) hand_over: Script,
     pub(crate) ack: Script,
     pub(crate) settle: Script,
     pub(crate) cancel: Script,
@@ -83,6 +85,7 @@ impl Scripts {
         Self {
             enqueue: Script::new("enqueue", false, &[PRELUDE, ENQUEUE]),
             claim: Script::new("claim", true, &[PRELUDE, DEAD, OF_CLAIMS, RING, &claim]),
+            hand_over: Script::new("hand_over", true, &[PRELUDE, DEAD, BODY, include_str!("../lua/hand_over.lua")]),
             ack: Script::new("ack", true, &[PRELUDE, include_str!("../lua/ack.lua")]),
             settle: Script::new("settle", true, &[PRELUDE, DEAD, OF_EXTENSIONS, RING, SETTLE]),
             cancel: Script::new("cancel", true, &[PRELUDE, OF_CANCELS, RING, CANCEL]),

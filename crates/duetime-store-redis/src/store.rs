@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
@@ -168,6 +169,14 @@ impl Store for RedisStore {
 
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.metered("claim", self.take(shard, now, request)).await
+    }
+
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+        self.metered("hand_over", self.move_to_stream(shard, now, ask)).await
+    }
+
+    fn has_streams(&self) -> bool {
+        true
     }
 
     async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {

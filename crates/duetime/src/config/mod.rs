@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use duetime_core::{Namespace, TopicConfig};
 use duetime_http::AuthConfig;
 use duetime_ownership::{EtcdConfig, EtcdTls};
@@ -247,7 +248,8 @@ impl Config {
             }
             text => found.push(format!("store.durability: {text:?} is not known; write \"memory\"")),
         }
-        if let Err(error) = StoreUrl::parse(self.store.url.expose()) {
+        let store = StoreUrl::parse(self.store.url.expose());
+        if let Err(error) = &store {
             found.push(format!("store.url: {error}"));
         } else if let Err(error) = self.store.redis() {
             found.push(format!("store: {error}"));
@@ -274,6 +276,11 @@ impl Config {
                 && !self.sinks.contains_key(&sink.name)
             {
                 found.push(format!("topics.{name}.sink: no [sinks.{}] is configured", sink.name));
+            }
+            let in_place =
+                topic.sink.as_ref().and_then(|sink| self.sinks.get(&sink.name)).is_some_and(SinkConfig::is_in_place);
+            if in_place && matches!(store, Ok(StoreUrl::Embedded(_))) {
+                found.push(format!("topics.{name}.sink: it {IN_PLACE_NEEDS_REDIS}"));
             }
         }
         found

@@ -1,0 +1,49 @@
+//! Hand-over inside the store: what is due moves to a stream beside the shard, in one atomic step.
+//!
+//! Upstream: dispatch, for topics whose sink says so ([`crate::Sink::in_place`]). A store that can
+//! answers [`crate::Store::has_streams`]. There is no claim and nothing to settle: the step that
+//! takes a message out of the shard is the one that appends it, so it happens exactly once.
+
+use crate::score::Score;
+use crate::time::Timestamp;
+
+/// What is wrong with a sink in place on a store without streams, after its name.
+pub const IN_PLACE_NEEDS_REDIS: &str =
+    "hands over in place, which needs the messages to be in Redis; choose such a store, or give the sink a url";
+
+/// How a sink wants its messages handed over inside the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InPlace {
+    /// About how many entries each shard's stream keeps, read or not; `None`: all.
+    pub max_length: Option<u64>,
+}
+
+/// What one step is asked to hand over.
+#[derive(Clone, Debug)]
+pub struct HandOver {
+    /// Random name of this step, so that one whose answer was lost is told again and not counted twice.
+    pub request: u64,
+    /// Most messages, at most [`crate::limits::BATCH_ITEMS_MAX`].
+    pub limit: usize,
+    /// The sink's wishes.
+    pub how: InPlace,
+}
+
+/// The answer to a [`HandOver`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Streamed {
+    /// Messages that are in the stream now.
+    pub count: u64,
+    /// Their scores before; empty when this is the answer of an earlier step told again.
+    pub scores: Vec<Score>,
+    /// The present moment as the store decided it.
+    pub now: Timestamp,
+    /// When the earliest message left in the shard is visible; `None`: the shard is empty.
+    pub next_due: Option<Timestamp>,
+    /// Messages visible at `now` that this step left behind.
+    pub due_left: u64,
+    /// Messages moved to the dead letters: without a body, or with one that cannot be read.
+    pub buried: u64,
+    /// Claims of an earlier sink that this step found ended without a verdict.
+    pub expired: u64,
+}

@@ -1,0 +1,97 @@
+//! Hand-over inside the store: claim, delivery and ack in one step, for sinks that live there.
+//!
+//! Upstream: `lane` says which shard is due. Downstream: nothing; what the store has moved is
+//! delivered. Takes the place of claimer, deliverer and settler, and needs neither permits nor a
+//! breaker: nothing is ever held, and when the store is away nothing is due.
+
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::{HandOver, InPlace, Streamed};
+use duetime_metrics::Event;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use crate::config::CLAIMS_IN_FLIGHT;
+use crate::lane::Taken;
+use crate::work::{Ends, Work};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Streamer {
+    pub(crate) work: Work,
+    pub(crate) how: InPlace,
+    /// The sink's type, for metrics.
+    pub(crate) kind: &'static str,
+}
+
+impl Streamer {
+    /// Hands over until the stop, then waits for the steps that are under way.
+    pub(crate) async fn run(self, ends: Ends) {
+        let mut steps = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = ends.stop.cancelled() => break,
+                Some(()) = steps.next(), if !steps.is_empty() => {}
+                (taken, limit) = self.admit(), if steps.len() < CLAIMS_IN_FLIGHT => steps.push(self.step(taken, limit)),
+            }
+        }
+        tokio::select! {
+            biased;
+            () = ends.abort.cancelled() => {}
+            () = async { while steps.next().await.is_some() {} } => {}
+        }
+    }
+
+    /// Waits until a step may go. Holds nothing while it waits, so it may be dropped any time.
+    async fn admit(&self) -> (Taken, usize) {
+        let Work { rate, lane, .. } = &self.work;
+        loop {
+            rate.available().await;
+            lane.due().await;
+            let Some(taken) = lane.take() else { continue };
+            match rate.take(BATCH_ITEMS_MAX) {
+                0 => lane.put_back(taken),
+                limit => return (taken, limit),
+            }
+        }
+    }
+
+    async fn step(&self, taken: Taken, limit: usize) {
+        let Work { store, lane, clock, health, rate, .. } = &self.work;
+        let ask = HandOver { request: rand::random(), limit, how: self.how };
+        let (sent_at, sent) = (clock.now(), Instant::now());
+        let index = taken.shard.index;
+        let answer = store.hand_over(&taken.shard, sent_at, &ask).await;
+        self.work.meters.sink_call(self.kind, sent.elapsed());
+        match answer {
+            Ok(step) => {
+                health.ok();
+                lane.streamed(index, sent_at, &step);
+                rate.give_back(limit.saturating_sub(usize::try_from(step.count).unwrap_or(limit)));
+                self.count(&step, sent);
+            }
+            Err(error) => {
+                rate.give_back(limit);
+                health.failed(&error);
+                lane.failed(index, None);
+            }
+        }
+    }
+
+    fn count(&self, step: &Streamed, sent: Instant) {
+        let meters = &self.work.topic_meters;
+        if step.count > 0 {
+            meters.claim_batch_size.observe(step.count as f64);
+        }
+        // The step was made between the asking and the answer: the answer is told, so that no lateness is hidden.
+        let waited = sent.elapsed();
+        for score in &step.scores {
+            meters.lateness.observe((step.now.since(score.visible_at()) + waited).as_secs_f64());
+        }
+        meters.count(Event::Claimed, step.count);
+        meters.count(Event::Delivered, step.count);
+        meters.count(Event::Dead, step.buried);
+        meters.claims_expired.inc_by(step.expired);
+    }
+}

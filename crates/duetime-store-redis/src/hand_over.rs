@@ -1,0 +1,46 @@
+//! Hand-over in place: from the shard to its own stream, in the same cluster slot.
+
+use duetime_core::hand_over::{HandOver, Streamed};
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
+use duetime_core::store::StoreError;
+use duetime_core::{Score, Shard, Timestamp};
+use redis::{Cmd, Value};
+
+use crate::reply::{array, count, int, score, store_error, tuple};
+use crate::store::RedisStore;
+
+impl RedisStore {
+    pub(crate) async fn move_to_stream(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ask: &HandOver,
+    ) -> Result<Streamed, StoreError> {
+        let run = self.link.script(&self.scripts.hand_over, |cmd: &mut Cmd, unsure| {
+            self.keys.fill_with_stream(cmd, shard);
+            cmd.arg(shard.epoch).arg(now.as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
+            cmd.arg(&ask.request.to_be_bytes()[..]).arg(u8::from(unsure)).arg(CLAIM_BYTES_MAX);
+            cmd.arg(shard.topic.as_str());
+            match ask.how.max_length {
+                Some(most) => cmd.arg(most),
+                None => cmd.arg(""),
+            };
+        });
+        let reply = run.await.map_err(|error| store_error("hand messages over to a stream", Some(shard), error))?;
+        read(reply)
+    }
+}
+
+fn read(reply: Value) -> Result<Streamed, StoreError> {
+    let [now, next, left, buried, expired, handed, scores] = tuple(reply)?;
+    let scores: Result<Vec<Option<Score>>, StoreError> = array(scores)?.iter().map(score).collect();
+    Ok(Streamed {
+        count: count(&handed)?,
+        scores: scores?.into_iter().flatten().collect(),
+        now: Timestamp::from_millis(int(&now)?),
+        next_due: score(&next)?.map(Score::visible_at),
+        due_left: count(&left)?,
+        buried: count(&buried)?,
+        expired: count(&expired)?,
+    })
+}

@@ -94,6 +94,9 @@ async fn fill(store: &Arc<RedisStore>, record: &TopicRecord, messages: usize) {
             batch.clear();
         }
     }
+    for (index, rest) in open {
+        store.enqueue(&record.routing.shard(&record.name, index), now(), &rest).await.expect("the server answers");
+    }
 }
 
 #[tokio::main]

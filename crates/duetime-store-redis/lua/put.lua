@@ -18,29 +18,32 @@ local scores = n > 0 and call('ZMSCORE', Z, unpack(ARGV, 9, 8 + n)) or {}
 local graves = n > 0 and call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ARGV, 9, 8 + n)) or {}
 local z, b, dead, top, bases, soon, seen, fresh = {}, {}, {}, {}, {}, math.huge, {}, 0
 local largest = tonumber(meta[4])
+local A, zs, bs = ARGV, 0, 0
 for i = 1, n do
-  local id, at = ARGV[8 + i], 5 + n + 4 * i
+  local id, at = A[8 + i], 5 + n + 4 * i
   if not scores[i] and not graves[i] and not seen[id] then
     seen[id], fresh = true, fresh + 1
-    local kind, s = ARGV[at], ARGV[at + 1]
+    local kind, s, body = A[at], A[at + 1], A[at + 3]
+    local score = tonumber(s)
     if kind == 'l' or kind == 'L' then
-      z[#z + 1], z[#z + 2] = s, id
-      local class, visible = (#s > 2 and byte(s, -3) or 48) - 48, math.floor(tonumber(s) / 1000)
-      soon = math.min(soon, visible)
-      if class > 0 and class < 9 then
-        flight = flight + 1
-        top[class] = math.max(top[class] or 0, visible)
-        bases[visible * 1000 + class * 100] = true
+      z[zs + 1], z[zs + 2], zs = s, id, zs + 2
+      if score < soon then soon = score end
+      local class = byte(s, -3) or 48
+      if class > 48 and class < 57 and #s > 2 then
+        flight, class = flight + 1, class - 48
+        top[class] = math.max(top[class] or 0, math.floor(score / 1000))
+        bases[score - score % 100] = true
       end
     else
-      dead[#dead + 1] = { id, tonumber(s), ARGV[at + 2] }
+      dead[#dead + 1] = { id, score, A[at + 2] }
     end
     if kind == 'l' or kind == 'd' then
-      b[#b + 1], b[#b + 2] = id, ARGV[at + 3]
-      largest = math.max(largest, #ARGV[at + 3])
+      b[bs + 1], b[bs + 2], bs = id, body, bs + 2
+      if #body > largest then largest = #body end
     end
   end
 end
+soon = math.floor(soon / 1000)
 local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
 local wake = soon * 1000 < head and soon <= math.max(high, own) + ARGV[7]
 if z[1] then call('ZADD', Z, unpack(z)) end

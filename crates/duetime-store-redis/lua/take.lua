@@ -11,33 +11,34 @@ local O = KEYS[6]
 local name = call('HGET', O, '')
 local number, nonce = string.match(name, '^(%d+) (%S+)')
 if nonce ~= '-' then return call('HGETALL', O) end -- at most 256 messages and the name
-local scores, bodies = call('ZMSCORE', Z, unpack(ARGV, 5)), call('HMGET', B, unpack(ARGV, 5))
+local A, max = ARGV, tonumber(ARGV[4])
+local scores, bodies = call('ZMSCORE', Z, unpack(A, 5)), call('HMGET', B, unpack(A, 5))
 local graves, infos
-local out, live, dead, all, seen, bytes = { '', '' }, {}, {}, {}, {}, 0
-for i = 5, #ARGV do
-  local id, s, body = ARGV[i], scores[i - 4], bodies[i - 4]
-  local kind, info = 'l', ''
-  if not s then
+local out, live, dead, all, seen, bytes, n = { '', '' }, {}, {}, {}, {}, 0, 0
+for i = 5, #A do
+  local id, s, body = A[i], scores[i - 4], bodies[i - 4]
+  local dies = not s
+  if dies then
     if not graves then
-      graves, infos = call('ZMSCORE', D, unpack(ARGV, 5)), call('HMGET', I, unpack(ARGV, 5))
+      graves, infos = call('ZMSCORE', D, unpack(A, 5)), call('HMGET', I, unpack(A, 5))
     end
-    s, kind, info = graves[i - 4], 'd', infos[i - 4] or '0 '
+    s = graves[i - 4]
   end
   if s and not seen[id] and id ~= '' then
-    bytes = bytes + (body and #body or 0)
-    if bytes > tonumber(ARGV[4]) and all[1] then break end
-    seen[id] = true
-    all[#all + 1] = id
-    if kind == 'l' then
+    if body then bytes = bytes + #body end
+    if bytes > max and n > 0 then break end
+    n = n + 1
+    seen[id], all[n], out[2 * n + 1] = true, id, id
+    if dies then
+      local info = infos[i - 4] or '0 '
+      dead[#dead + 1] = id
+      out[2 * n + 2] = (body and 'd' or 'D') .. s .. ' ' .. #info .. ' ' .. info .. (body or '')
+    else
       live[#live + 1] = id
       local class = byte(s, -3) or 48
-      if #s > 2 and class > 48 and class < 57 then flight = flight - 1 end
-    else
-      dead[#dead + 1] = id
+      if class > 48 and class < 57 and #s > 2 then flight = flight - 1 end
+      out[2 * n + 2] = body and 'l' .. s .. ' 0 ' .. body or 'L' .. s .. ' 0 '
     end
-    if not body then kind, body = string.upper(kind), '' end
-    out[#out + 1] = id
-    out[#out + 1] = kind .. s .. ' ' .. #info .. ' ' .. info .. body
   end
 end
 if not all[1] then

@@ -4,6 +4,7 @@ mod cli;
 mod delivery;
 mod embedded_crash;
 mod embedded_store;
+mod fleet;
 mod hand_over;
 mod http_api;
 mod in_place;

@@ -110,9 +110,11 @@ async fn names_kinds_and_labels_are_those_of_the_table() {
             Kind::Gauge => "gauge",
             Kind::Histogram(_) => "histogram",
         };
-        // A metric without any series yet is not served: nothing failed here.
+        // A metric without any series yet is not served: nothing failed here, and the first survey
+        // of the shards may be yet to come.
         let Some(given) = served.get(row.name) else {
-            assert!(row.name.contains("errors_total"), "{} is not served", row.name);
+            let may_lack = row.name.contains("errors_total") || row.name.starts_with("duetime_shard_");
+            assert!(may_lack, "{} is not served", row.name);
             continue;
         };
         assert_eq!(*given, kind, "{}", row.name);

@@ -373,8 +373,14 @@ pub struct Forecast {
 pub struct NodeView {
     /// Its name.
     pub id: String,
-    /// `serving` or `draining`.
+    /// `serving`, `draining` or `unfit`.
     pub state: String,
+    /// Why it is unfit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<String>,
+    /// Where it listens.
+    #[serde(default)]
+    pub address: String,
     /// When it started, milliseconds since the Unix epoch.
     pub since: i64,
     /// How shards are shared.

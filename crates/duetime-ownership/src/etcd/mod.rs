@@ -87,6 +87,16 @@ pub struct Etcd {
 }
 
 impl Etcd {
+    /// Asks etcd once whether it lets this node in.
+    ///
+    /// # Errors
+    ///
+    /// What it said; never shows a password.
+    pub async fn check(config: &EtcdConfig, namespace: &Namespace) -> Result<(), String> {
+        let asked = async { link::EtcdLink::connect(config, namespace).await?.read().await };
+        asked.await.map(drop).map_err(|error: link::EtcdError| error.to_string())
+    }
+
     /// Registers in the background, also when etcd is away at present. `turns` share the late
     /// shards out while etcd is away. Must be called on a tokio runtime.
     #[must_use]

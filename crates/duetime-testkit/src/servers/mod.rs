@@ -1,5 +1,6 @@
 //! Real servers for tests: on free loopback ports, in private folders, gone with the test.
 
+mod etcd;
 mod nats;
 mod node;
 mod process;
@@ -7,6 +8,7 @@ mod proxy;
 mod rabbitmq;
 mod redis;
 
+pub use etcd::EtcdServers;
 pub use nats::NatsServer;
 pub use node::Node;
 pub use process::free_port;

@@ -22,6 +22,7 @@ pub struct Node {
     program: PathBuf,
     store: String,
     port: u16,
+    env: Vec<(&'static str, String)>,
     folder: TempDir,
     process: Option<Process>,
 }
@@ -35,10 +36,20 @@ impl Node {
     ///
     /// When it does not become ready; the message has what it printed.
     pub async fn start(program: impl AsRef<Path>, store: &str, config: &str) -> Self {
+        Self::start_with(program, store, config, Vec::new()).await
+    }
+
+    /// The same with these variables.
+    pub async fn start_with(
+        program: impl AsRef<Path>,
+        store: &str,
+        config: &str,
+        env: Vec<(&'static str, String)>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         std::fs::write(folder.path().join("duetime.toml"), config).expect("our own folder");
         let program = program.as_ref().to_owned();
-        let mut node = Self { program, store: store.to_owned(), port: free_port(), folder, process: None };
+        let mut node = Self { program, store: store.to_owned(), port: free_port(), env, folder, process: None };
         node.start_again().await;
         node
     }
@@ -67,6 +78,7 @@ impl Node {
         for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
             command.env_remove(name);
         }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         let mut process = Process::start(&mut command);
         let port = self.port;
         let told = self.path("output");
@@ -135,13 +147,19 @@ impl Node {
 }
 
 fn is_ready(port: u16) -> bool {
+    answers(port, "/readyz", "HTTP/1.1 200")
+}
+
+/// Whether a GET of `path` is answered with `text` in it.
+pub(super) fn answers(port: u16, path: &str, text: &str) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut socket = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), ASK_MAX)?;
         socket.set_read_timeout(Some(ASK_MAX))?;
-        socket.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes())?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer)?;
         Ok(answer)
     };
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    ask().is_ok_and(|answer| answer.contains(text))
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use duetime_core::{SinkBinder as _, TopicName};
 use duetime_metrics::Meters;
+use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
 
 use super::{complain, output};
 use crate::clock::SystemClock;
-use crate::config::{self, StoreConfig};
+use crate::config::{self, OwnershipMode, StoreConfig};
 use crate::stores::{self, StoreUrl};
 
 /// Longest wait for a store that does not answer.
@@ -29,6 +30,17 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
     };
     output::line("configuration: read, nothing unknown")?;
     let mut good = store(&config.store).await?;
+    if config.ownership.mode == OwnershipMode::Etcd
+        && let Ok(etcd) = config.ownership.etcd()
+    {
+        match Etcd::check(&etcd, &config.store.namespace).await {
+            Ok(()) => output::line("etcd: answers")?,
+            Err(error) => {
+                complain(&format!("ownership.etcd: {error}"));
+                good = false;
+            }
+        }
+    }
     match SinkRegistry::new(config.sinks.clone(), Arc::new(SystemClock)) {
         Err(error) => {
             complain(&error);

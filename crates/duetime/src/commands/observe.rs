@@ -25,14 +25,15 @@ fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
     let rows = nodes.iter().map(|node| {
         vec![
             node.id.clone(),
-            node.state.clone(),
+            node.address.clone(),
+            node.unfit.as_ref().map_or_else(|| node.state.clone(), |why| format!("{}: {why}", node.state)),
             node.mode.clone(),
             node.shards_owned.to_string(),
             output::moment(node.since),
             node.version.clone(),
         ]
     });
-    output::table(&["node", "state", "ownership", "shards", "since", "version"], rows.collect(), "no nodes")
+    output::table(&["node", "address", "state", "ownership", "shards", "since", "version"], rows.collect(), "no nodes")
 }
 
 /// `duetime nodes`

@@ -1,0 +1,162 @@
+//! A real etcd of one or three members, to be killed, stalled and started again.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::process::{Process, free_port, read, until};
+
+/// Longest wait for a member to serve.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two beats of a leader; a silent leader is followed by another after ten.
+const HEARTBEAT_MS: u32 = 50;
+
+#[derive(Debug)]
+struct EtcdMember {
+    client: u16,
+    peer: u16,
+    process: Option<Process>,
+}
+
+/// See the module. Ends when dropped.
+#[derive(Debug)]
+pub struct EtcdServers {
+    folder: TempDir,
+    members: Vec<EtcdMember>,
+}
+
+impl EtcdServers {
+    /// A cluster of so many members.
+    ///
+    /// # Panics
+    ///
+    /// When it does not serve; the message has its log.
+    pub async fn start(members: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a private folder");
+        let one = |_| EtcdMember { client: free_port(), peer: free_port(), process: None };
+        let mut servers = Self { folder, members: (0..members).map(one).collect() };
+        servers.start_again().await;
+        servers
+    }
+
+    fn log(&self, n: usize) -> std::path::PathBuf {
+        self.folder.path().join(format!("log-{n}"))
+    }
+
+    fn spawn(&mut self, n: usize) {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let cluster: Vec<String> =
+            self.members.iter().enumerate().map(|(n, member)| format!("e{n}={}", url(member.peer))).collect();
+        let member = &self.members[n];
+        let log = std::fs::File::options().create(true).append(true).open(self.log(n)).expect("our own folder");
+        let mut command = Command::new("etcd");
+        command
+            .arg("--name")
+            .arg(format!("e{n}"))
+            .arg("--data-dir")
+            .arg(self.folder.path().join(format!("data-{n}")))
+            .args(["--listen-client-urls", &url(member.client), "--advertise-client-urls", &url(member.client)])
+            .args(["--listen-peer-urls", &url(member.peer), "--initial-advertise-peer-urls", &url(member.peer)])
+            .args(["--initial-cluster", &cluster.join(","), "--initial-cluster-state", "new"])
+            .args(["--initial-cluster-token", "tests", "--logger", "zap"])
+            .args(["--heartbeat-interval", &HEARTBEAT_MS.to_string()])
+            .args(["--election-timeout", &(HEARTBEAT_MS * 10).to_string()])
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.members[n].process = Some(Process::start(&mut command));
+    }
+
+    /// Starts every member that does not run, and waits until the cluster takes writes.
+    ///
+    /// # Panics
+    ///
+    /// When it does not serve; the message has its log.
+    pub async fn start_again(&mut self) {
+        for n in 0..self.members.len() {
+            if self.members[n].process.is_none() {
+                self.spawn(n);
+            }
+        }
+        let ports: Vec<u16> = self.members.iter().map(|member| member.client).collect();
+        let told = self.log(0);
+        let healthy = || ports.iter().all(|port| super::node::answers(*port, "/health", "\"true\""));
+        until(PATIENCE, || format!("etcd does not serve:\n{}", read(&told)), healthy).await;
+    }
+
+    /// Kills all members at once; what they hold stays on disk.
+    pub fn stop_hard(&mut self) {
+        for member in &mut self.members {
+            member.process = None;
+        }
+    }
+
+    /// Kills one member.
+    pub fn stop_member(&mut self, n: usize) {
+        self.members[n].process = None;
+    }
+
+    /// Stalls all members: connections stay, nothing is answered.
+    ///
+    /// # Panics
+    ///
+    /// When one does not run.
+    pub async fn pause(&self) {
+        for member in &self.members {
+            member.process.as_ref().expect("it runs").stall().await;
+        }
+    }
+
+    /// Ends the stall.
+    ///
+    /// # Panics
+    ///
+    /// When one does not run.
+    pub fn resume(&self) {
+        for member in &self.members {
+            member.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
+        }
+    }
+
+    /// The port of a member.
+    #[must_use]
+    pub fn port(&self, n: usize) -> u16 {
+        self.members[n].client
+    }
+
+    /// The addresses of all members.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.members.iter().map(|member| format!("http://127.0.0.1:{}", member.client)).collect()
+    }
+
+    /// Runs `etcdctl` on the cluster and answers what it printed.
+    ///
+    /// # Panics
+    ///
+    /// When it fails.
+    #[must_use]
+    pub fn etcdctl(&self, args: &[&str]) -> String {
+        let out = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={}", self.urls().join(",")))
+            .args(args)
+            .output()
+            .expect("etcdctl starts; `./test --tools` installs what the tests need");
+        assert!(out.status.success(), "etcdctl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    /// Ends every lease there is at once.
+    pub fn revoke_all_leases(&self) {
+        for lease in self.etcdctl(&["lease", "list"]).lines().skip(1) {
+            // One that has ended meanwhile is as good.
+            let _ = Command::new("etcdctl")
+                .env("ETCDCTL_API", "3")
+                .arg(format!("--endpoints={}", self.urls().join(",")))
+                .args(["lease", "revoke", lease.trim()])
+                .output();
+        }
+    }
+}

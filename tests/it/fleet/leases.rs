@@ -1,0 +1,73 @@
+//! etcd dies, stalls, forgets the leases: scanning goes on, nothing is delivered twice, and the nodes
+//! come back to their leases by themselves.
+
+use std::time::Duration;
+
+use super::house::{House, LEASE, SHARDS, Sharing, now_ms};
+use super::secs;
+
+/// What is scanned on is never later than this; a shard that nobody held is found this late.
+const LATE_MAX_MS: i64 = 4_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_etcd_is_dead_scanning_goes_on_and_then_the_leases_come_back() {
+    let mut house = House::new(Sharing::Etcd, 3).await;
+    house.produce();
+    secs(1).await;
+    let began = now_ms();
+    house.etcd.as_mut().unwrap().stop_hard();
+    tokio::time::sleep(LEASE * 3).await;
+    assert!(house.latest_ms(began, now_ms() - LATE_MAX_MS) < LATE_MAX_MS);
+    house.etcd.as_mut().unwrap().start_again().await;
+    house.shared_by(0, &[0, 1, 2], Duration::from_secs(15)).await;
+    let house = house.finish_without_a_duplicate(0).await;
+    let late = house.latest_ms(began, i64::MAX);
+    assert!(late < LATE_MAX_MS, "{late} ms late");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_dies_while_etcd_is_stalled_leaves_its_shards_to_whoever_sees_them_late() {
+    let mut house = House::new(Sharing::Etcd, 3).await;
+    house.etcd.as_ref().unwrap().pause().await;
+    house.is_up(0, false);
+    house.nodes[0].kill();
+    house.produce();
+    tokio::time::sleep(LEASE * 4).await;
+    house.etcd.as_ref().unwrap().resume();
+    house.shared_by(1, &[1, 2], Duration::from_secs(15)).await;
+    let house = house.finish_without_a_duplicate(1).await;
+    let late = house.latest_ms(0, i64::MAX);
+    assert!(late < 15_000, "{late} ms late");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn losing_every_lease_at_once_is_calm() {
+    let mut house = House::new(Sharing::Etcd, 3).await;
+    house.produce();
+    secs(1).await;
+    let began = now_ms();
+    for _ in 0..3 {
+        house.etcd.as_ref().unwrap().revoke_all_leases();
+        house.shared_by(0, &[0, 1, 2], Duration::from_secs(10)).await;
+    }
+    let metrics = house.client(0).metrics().await.unwrap();
+    assert!(metrics.contains("duetime_lease_changes_total{kind=\"lost\"}"), "{metrics}");
+    let house = house.finish_without_a_duplicate(0).await;
+    let late = house.latest_ms(began, i64::MAX);
+    assert!(late < LATE_MAX_MS, "{late} ms late");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_dead_member_of_etcd_disturbs_nobody() {
+    let mut house = House::new(Sharing::Etcd, 2).await;
+    house.produce();
+    let began = now_ms();
+    house.etcd.as_mut().unwrap().stop_member(0);
+    tokio::time::sleep(LEASE * 2).await;
+    house.join(Vec::new()).await;
+    house.shared_by(1, &[0, 1, 2], Duration::from_secs(15)).await;
+    let house = house.finish_without_a_duplicate(0).await;
+    assert!(house.latest_ms(began, i64::MAX) < LATE_MAX_MS);
+    let counts: u64 = house.shares(0).await.values().sum();
+    assert_eq!(counts, u64::from(SHARDS));
+}

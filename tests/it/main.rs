@@ -11,6 +11,7 @@ mod in_place;
 mod metrics;
 mod openapi;
 mod properties;
+mod redis_cluster;
 mod redis_faults;
 mod redis_store;
 mod reshard_store;

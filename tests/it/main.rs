@@ -10,6 +10,7 @@ mod http_api;
 mod in_place;
 mod metrics;
 mod openapi;
+mod ownership;
 mod properties;
 mod redis_cluster;
 mod redis_faults;

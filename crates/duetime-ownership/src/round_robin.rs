@@ -35,9 +35,9 @@ const LATE_EVERY: u64 = 3;
 const LATE_MAX: usize = 8;
 /// Every so many turns a node says that it is there.
 const PRESENCE_EVERY: u64 = 2;
-/// The least of the last so many counts is taken for the number of nodes: jitter makes a count too
-/// high by one now and then, and too small a share would leave shards to nobody.
-const COUNTS: usize = 3;
+/// Nodes are counted over so many turns: two that take theirs at the same moment change places now
+/// and then, which is not to be taken for a node that comes and goes.
+const COUNT_OVER: usize = 4;
 /// Longest wait for the last word at the end.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -141,22 +141,30 @@ impl Drop for RoundRobin {
 /// How many nodes take turns, from the counter of turns.
 #[derive(Debug, Default)]
 struct Nodes {
-    last: Option<u64>,
-    counts: VecDeque<u64>,
+    seen: VecDeque<u64>,
 }
 
 impl Nodes {
     /// The counter stood at `turns` after this node's turn.
     fn saw(&mut self, turns: u64) {
-        let count = self.last.replace(turns).map_or(1, |last| turns.saturating_sub(last).max(1));
-        self.counts.push_back(count);
-        if self.counts.len() > COUNTS {
-            self.counts.pop_front();
+        // Redis came back without the counter, or with an older one.
+        if self.seen.back().is_some_and(|last| *last >= turns) {
+            self.seen.clear();
+        }
+        self.seen.push_back(turns);
+        if self.seen.len() > COUNT_OVER + 1 {
+            self.seen.pop_front();
         }
     }
 
+    /// Rather too few than too many: shares that are too large overlap, too small ones leave holes.
     fn count(&self) -> u64 {
-        self.counts.iter().copied().min().unwrap_or(1)
+        match (self.seen.front(), self.seen.back()) {
+            (Some(first), Some(last)) if self.seen.len() > 1 => {
+                ((last - first + 1) / (self.seen.len() as u64 - 1)).max(1)
+            }
+            _ => 1,
+        }
     }
 }
 
@@ -179,7 +187,9 @@ struct Turner {
 
 impl Turner {
     async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(TURN);
+        // Nodes that were started at the same moment take their turns at different ones.
+        let phase = TURN.mul_f64(rand::random_range(0.0..1.0));
+        let mut tick = tokio::time::interval_at(Instant::now() + phase, TURN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             // A change of the demand or of this node's fitness is a turn before its time.
@@ -266,5 +276,30 @@ impl Turner {
             }
             changed
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_counted_by_their_turns_and_changing_places_changes_nothing() {
+        let mut nodes = Nodes::default();
+        assert_eq!(nodes.count(), 1);
+        for turns in [10, 12, 15, 16, 18, 20, 23, 24] {
+            nodes.saw(turns);
+        }
+        assert_eq!(nodes.count(), 2, "two nodes, by turns before and after each other");
+        for turns in 25..29 {
+            nodes.saw(turns);
+        }
+        assert_eq!(nodes.count(), 1, "the other one is gone");
+        for turns in [32, 36, 40, 44] {
+            nodes.saw(turns);
+        }
+        assert_eq!(nodes.count(), 4);
+        nodes.saw(1);
+        assert_eq!(nodes.count(), 1, "the counter began anew");
     }
 }

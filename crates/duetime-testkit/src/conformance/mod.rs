@@ -1,5 +1,6 @@
 //! Suites that every implementation of a contract runs, once for all.
 
+pub mod ownership;
 pub mod reshard;
 pub mod sink;
 pub mod store;

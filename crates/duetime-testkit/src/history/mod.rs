@@ -10,6 +10,7 @@ mod conservation;
 mod content;
 mod duplicates;
 mod event;
+mod read;
 mod recorder;
 mod timing;
 mod verdict;
@@ -18,5 +19,6 @@ mod verdict;
 mod tests;
 
 pub use event::{Change, Event, FaultKind, Outcome, What, digest};
+pub use read::read;
 pub use recorder::Recorder;
 pub use verdict::{FinalState, Invariant, Left, Rules, Verdict, Violation, check};

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::event::{Change, Event, What};
 use super::{attempts, cancelled, conservation, content, duplicates, timing};
 
@@ -36,7 +38,7 @@ pub struct Rules {
 }
 
 /// One message that is there at the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
     /// Its topic.
     pub topic: String,

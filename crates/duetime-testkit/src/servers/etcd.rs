@@ -25,6 +25,9 @@ struct EtcdMember {
 pub struct EtcdServers {
     folder: TempDir,
     members: Vec<EtcdMember>,
+    scheme: &'static str,
+    /// PEM of the authority that vouches for it, if it speaks TLS.
+    pub authority: Option<std::path::PathBuf>,
 }
 
 impl EtcdServers {
@@ -34,9 +37,31 @@ impl EtcdServers {
     ///
     /// When it does not serve; the message has its log.
     pub async fn start(members: usize) -> Self {
+        Self::make(members, false).await
+    }
+
+    /// One member whose clients speak TLS to `localhost`.
+    ///
+    /// # Panics
+    ///
+    /// When it does not serve; the message has its log.
+    pub async fn start_tls() -> Self {
+        Self::make(1, true).await
+    }
+
+    async fn make(members: usize, tls: bool) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let one = |_| EtcdMember { client: free_port(), peer: free_port(), process: None };
-        let mut servers = Self { folder, members: (0..members).map(one).collect() };
+        let scheme = if tls { "https" } else { "http" };
+        let authority = tls.then(|| {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate is made");
+            let path = |name: &str| folder.path().join(name);
+            std::fs::write(path("cert.pem"), made.cert.pem()).expect("our own folder");
+            std::fs::write(path("key.pem"), made.signing_key.serialize_pem()).expect("our own folder");
+            path("cert.pem")
+        });
+        let members = (0..members).map(one).collect();
+        let mut servers = Self { folder, members, scheme, authority };
         servers.start_again().await;
         servers
     }
@@ -51,13 +76,18 @@ impl EtcdServers {
             self.members.iter().enumerate().map(|(n, member)| format!("e{n}={}", url(member.peer))).collect();
         let member = &self.members[n];
         let log = std::fs::File::options().create(true).append(true).open(self.log(n)).expect("our own folder");
+        let client = format!("{}://127.0.0.1:{}", self.scheme, member.client);
         let mut command = Command::new("etcd");
+        if self.authority.is_some() {
+            let path = |name: &str| self.folder.path().join(name);
+            command.arg("--cert-file").arg(path("cert.pem")).arg("--key-file").arg(path("key.pem"));
+        }
         command
             .arg("--name")
             .arg(format!("e{n}"))
             .arg("--data-dir")
             .arg(self.folder.path().join(format!("data-{n}")))
-            .args(["--listen-client-urls", &url(member.client), "--advertise-client-urls", &url(member.client)])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &url(member.peer), "--initial-advertise-peer-urls", &url(member.peer)])
             .args(["--initial-cluster", &cluster.join(","), "--initial-cluster-state", "new"])
             .args(["--initial-cluster-token", "tests", "--logger", "zap"])
@@ -81,7 +111,11 @@ impl EtcdServers {
         }
         let ports: Vec<u16> = self.members.iter().map(|member| member.client).collect();
         let told = self.log(0);
-        let healthy = || ports.iter().all(|port| super::node::answers(*port, "/health", "\"true\""));
+        let (tls, folder) = (self.authority.clone(), self.folder.path().to_owned());
+        let healthy = || match &tls {
+            None => ports.iter().all(|port| super::node::answers(*port, "/health", "\"true\"")),
+            Some(_) => read(&folder.join("log-0")).contains("serving client traffic securely"),
+        };
         until(PATIENCE, || format!("etcd does not serve:\n{}", read(&told)), healthy).await;
     }
 
@@ -128,7 +162,7 @@ impl EtcdServers {
     /// The addresses of all members.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        self.members.iter().map(|member| format!("http://127.0.0.1:{}", member.client)).collect()
+        self.members.iter().map(|member| format!("{}://localhost:{}", self.scheme, member.client)).collect()
     }
 
     /// Runs `etcdctl` on the cluster and answers what it printed.

@@ -1,0 +1,148 @@
+//! What every `Ownership` keeps: all shards are scanned by somebody, and whoever leaves or cannot
+//! claim scans none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::ownership::Demand;
+use duetime_core::{MemberState, OwnedShards, Ownership, TopicName};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Longest wait for the shards to be shared anew.
+const PATIENCE: Duration = Duration::from_secs(12);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+fn demand(topics: &[(&str, u32)]) -> Demand {
+    topics.iter().map(|(topic, shards)| (TopicName::new(topic).expect("a good name"), *shards)).collect()
+}
+
+fn every(demand: &Demand) -> BTreeSet<(TopicName, u32)> {
+    demand.iter().flat_map(|(topic, shards)| (0..*shards).map(|index| (topic.clone(), index))).collect()
+}
+
+/// A node without an engine: what it gives up is settled at once.
+struct House {
+    ownership: Arc<dyn Ownership>,
+    owned: watch::Receiver<Arc<OwnedShards>>,
+}
+
+impl House {
+    fn new(ownership: Arc<dyn Ownership>) -> Self {
+        let (mut owned, settling) = (ownership.owned(), Arc::downgrade(&ownership));
+        tokio::spawn(async move {
+            let mut before = owned.borrow_and_update().clone();
+            while owned.changed().await.is_ok() {
+                let now = owned.borrow_and_update().clone();
+                let Some(ownership) = settling.upgrade() else { return };
+                for (topic, index) in before.0.difference(&now.0) {
+                    ownership.settled(topic, *index).await;
+                }
+                before = now;
+            }
+        });
+        Self { owned: ownership.owned(), ownership }
+    }
+
+    fn owned(&self) -> BTreeSet<(TopicName, u32)> {
+        self.owned.borrow().0.clone()
+    }
+}
+
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Runs every sentence for nodes that `start` makes, all of one installation. `several`: whether it
+/// may have more than one.
+///
+/// # Panics
+///
+/// When the implementation does not keep one.
+pub async fn run_all(start: impl AsyncFn(&str) -> Arc<dyn Ownership>, several: bool) {
+    a_lone_node_owns_what_there_is_and_nothing_else(&start).await;
+    an_unfit_node_gives_its_shards_up_until_it_is_fit(&start).await;
+    if several {
+        two_nodes_own_everything_and_the_one_that_stays_takes_it_all(&start).await;
+        the_shards_of_an_unfit_node_go_to_the_others(&start).await;
+    }
+}
+
+async fn a_lone_node_owns_what_there_is_and_nothing_else(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
+    let house = House::new(start("a").await);
+    assert!(house.owned().is_empty(), "nothing was told yet");
+    for topics in [&[("a", 3), ("b", 1)][..], &[("b", 70)], &[("b", 2), ("c", 0)], &[]] {
+        let told = demand(topics);
+        house.ownership.demand(told.clone()).await;
+        until(&format!("it owns {topics:?}"), || house.owned() == every(&told)).await;
+    }
+    house.ownership.demand(demand(&[("a", 2)])).await;
+    until("it owns again", || house.owned().len() == 2).await;
+    let fleet = house.ownership.fleet();
+    until("it shows itself", || fleet.borrow().members.values().any(|member| member.id == "a")).await;
+    let a = TopicName::new("a").expect("a good name");
+    until("it shows what it owns", || fleet.borrow().owner(&a, 1) == Some("a")).await;
+    house.ownership.leave().await;
+    assert!(house.owned().is_empty(), "who has left owns nothing");
+}
+
+async fn an_unfit_node_gives_its_shards_up_until_it_is_fit(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
+    let house = House::new(start("a").await);
+    house.ownership.demand(demand(&[("a", 5)])).await;
+    until("it owns all", || house.owned().len() == 5).await;
+    house.ownership.unfit(Some("its clock is wrong".to_owned())).await;
+    until("it owns none", || house.owned().is_empty()).await;
+    let fleet = house.ownership.fleet();
+    let says = || {
+        let fleet = fleet.borrow();
+        fleet
+            .members
+            .values()
+            .any(|member| member.state == MemberState::Unfit && member.unfit.as_deref() == Some("its clock is wrong"))
+    };
+    until("it says why", says).await;
+    house.ownership.unfit(None).await;
+    until("it owns all again", || house.owned().len() == 5).await;
+    house.ownership.leave().await;
+}
+
+async fn two_nodes_own_everything_and_the_one_that_stays_takes_it_all(
+    start: &impl AsyncFn(&str) -> Arc<dyn Ownership>,
+) {
+    let told = demand(&[("a", 9), ("b", 4)]);
+    let (one, two) = (House::new(start("one").await), House::new(start("two").await));
+    one.ownership.demand(told.clone()).await;
+    two.ownership.demand(told.clone()).await;
+    let shared = || {
+        let (mine, theirs) = (one.owned(), two.owned());
+        let union: BTreeSet<_> = mine.union(&theirs).cloned().collect();
+        // Turns overlap for a moment, and a count of nodes may be short by one; half is the aim.
+        union == every(&told) && (6..=8).contains(&mine.len()) && (6..=8).contains(&theirs.len())
+    };
+    until("they share", shared).await;
+    let fleet = one.ownership.fleet();
+    until("they see each other", || fleet.borrow().members.len() == 2).await;
+    two.ownership.leave().await;
+    assert!(two.owned().is_empty());
+    until("one has all", || one.owned() == every(&told)).await;
+    one.ownership.leave().await;
+}
+
+async fn the_shards_of_an_unfit_node_go_to_the_others(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
+    let told = demand(&[("a", 8)]);
+    let (one, two) = (House::new(start("one").await), House::new(start("two").await));
+    one.ownership.demand(told.clone()).await;
+    two.ownership.demand(told.clone()).await;
+    until("two has some", || !two.owned().is_empty()).await;
+    two.ownership.unfit(Some("its clock is wrong".to_owned())).await;
+    until("one has all", || one.owned() == every(&told) && two.owned().is_empty()).await;
+    two.ownership.unfit(None).await;
+    until("two has some again", || !two.owned().is_empty() && one.owned().len() < 8).await;
+    one.ownership.leave().await;
+    two.ownership.leave().await;
+}

@@ -16,6 +16,8 @@ use crate::keys::wake_stem;
 use crate::reply::{array, bytes, count, id, int, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
 
+/// Shards inspected in one pipeline.
+const INSPECTED_AT_ONCE: u32 = 512;
 /// The outbox is empty.
 const NO_NONCE: &str = "-";
 
@@ -140,8 +142,17 @@ impl RedisStore {
         topic: &TopicName,
         indexes: Range<u32>,
     ) -> Result<Vec<Option<Inspected>>, StoreError> {
-        let mut pipeline = Pipeline::new();
-        let mut asked = 0;
+        let mut found = Vec::with_capacity(indexes.len());
+        for start in indexes.clone().step_by(INSPECTED_AT_ONCE as usize) {
+            let end = start.saturating_add(INSPECTED_AT_ONCE).min(indexes.end);
+            found.extend(self.inspect_some(topic, start..end).await?);
+        }
+        Ok(found)
+    }
+
+    async fn inspect_some(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+        let mut found = Vec::with_capacity(indexes.len());
+        let mut pipeline = Pipeline::with_capacity(indexes.len() * 3);
         for index in indexes {
             let shard = Shard { topic: topic.clone(), index, epoch: 0 };
             pipeline.cmd("HMGET").arg(self.keys.meta(&shard));
@@ -151,11 +162,9 @@ impl RedisStore {
             }
             pipeline.cmd("HGET").arg(self.keys.outbox(&shard)).arg("");
             pipeline.cmd("HLEN").arg(self.keys.outbox(&shard));
-            asked += 1;
         }
         let values = self.link.pipeline("inspect", &pipeline).await;
         let mut values = values.map_err(|error| store_error("inspect shards", None, error))?.into_iter();
-        let mut found = Vec::with_capacity(asked);
         while let (Some(meta), Some(outbox), Some(len)) = (values.next(), values.next(), values.next()) {
             let mut fields = array(meta)?;
             let floor = floor(&fields.split_off(5))?;

@@ -16,7 +16,7 @@ use crate::store::RedisStore;
 
 /// A creation that is neither finished nor taken back after this belongs to a dead node.
 const CREATING_FOR_MS: i64 = 10_000;
-/// How often a change of the routing is tried again because users change the topic meanwhile.
+/// How often a change is tried again because others change the topic meanwhile.
 const SWAPS_MAX: usize = 16;
 /// Shards made or removed at the same time.
 const SHARDS_AT_ONCE: usize = 32;
@@ -181,23 +181,30 @@ impl RedisStore {
     pub(crate) async fn remove_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         let doing = "delete a topic";
         let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
-        let record = match self.field(doing, self.keys.topics(), topic).await? {
-            Some(text) => {
-                let record: TopicRecord = parse(&text)?;
-                let pending = Pending { deleting: true, since_ms: now, record: record.clone() };
-                if !self.swap(topic, &text, "", &json(&pending)).await? {
-                    return Err(StoreError::Conflict);
+        let mut tries = 0;
+        let record = loop {
+            match self.field(doing, self.keys.topics(), topic).await? {
+                Some(text) => {
+                    let record: TopicRecord = parse(&text)?;
+                    let pending = Pending { deleting: true, since_ms: now, record: record.clone() };
+                    if self.swap(topic, &text, "", &json(&pending)).await? {
+                        break record;
+                    }
+                    // Changed in between, or the answer to the first sending was lost.
+                    tries += 1;
+                    if tries == SWAPS_MAX {
+                        return Err(StoreError::Conflict);
+                    }
                 }
-                record
-            }
-            // A deletion that was interrupted is finished.
-            None => match self.field(doing, self.keys.pending(), topic).await? {
-                Some(text) => match parse::<Pending>(&text)? {
-                    Pending { deleting: true, record, .. } => record,
-                    Pending { .. } => return Ok(false),
+                // A deletion that was interrupted is finished.
+                None => match self.field(doing, self.keys.pending(), topic).await? {
+                    Some(text) => match parse::<Pending>(&text)? {
+                        Pending { deleting: true, record, .. } => break record,
+                        Pending { .. } => return Ok(false),
+                    },
+                    None => return Ok(false),
                 },
-                None => return Ok(false),
-            },
+            }
         };
         self.drop_shards(&record).await?;
         self.swap(topic, "", "", "").await?;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{AtOld, Kept, Put};
+use duetime_core::reshard::{AtOld, Floor, Kept, Put, Reshard as _};
 use duetime_core::store::{DeadAction, Edited, Settled, Settlement};
 use duetime_core::{RoutingAuthority, StoreError};
 use duetime_metrics::Meters;
@@ -35,7 +35,7 @@ async fn a_full_destination_refuses_a_batch_whole_and_takes_it_later() {
     assert_eq!(house.get(4, "a").await, None, "nothing was written");
     assert_eq!(house.store.memory(&house.shard(4), 0).await.unwrap(), None);
     assert_eq!(house.store.outbox(&house.shard(0)).await.unwrap().as_ref(), Some(&batch));
-    house.store.fence(&house.topic, 0, &house.routing, &Default::default()).await.unwrap();
+    house.store.fence(&house.topic, 0, &house.routing, &Floor::default()).await.unwrap();
     let scanned = house.store.scan(&house.shard(1), None, 10).await.unwrap();
     assert!(!scanned.found.is_empty());
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -194,4 +194,33 @@ async fn each_step_of_a_move_whose_answer_is_lost_is_taken_once() {
     assert!(way.has_lost());
     assert_eq!(house.store.outbox(&house.shard(0)).await.unwrap(), None);
     assert_eq!(house.claim(4).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_shard_left_over_from_a_deleted_topic_is_not_taken_for_a_new_ones() {
+    let server = RedisServer::start().await;
+    let store = connect(server.url(), Duration::from_secs(2)).await;
+    let house = House::begin(store.clone()).await;
+    house.enqueue(4, &["old"]).await;
+    let keys = server.cli(&["KEYS", "*:orders:4*"]);
+    let keys: Vec<&str> = keys.lines().collect();
+    assert_eq!(keys.len(), 7, "{keys:?}");
+    for key in &keys {
+        server.cli(&["COPY", key, &format!("kept-{key}")]);
+    }
+    let topic = house.topic.clone();
+    drop(house);
+    assert!(duetime_core::Store::delete_topic(&*store, &topic).await.unwrap());
+    assert_eq!(server.cli(&["KEYS", "duetime:*:orders:*"]).trim(), "");
+    for key in &keys {
+        server.cli(&["RENAME", &format!("kept-{key}"), key]);
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let house = House::begin(store.clone()).await;
+    assert_eq!(house.claim(4).await, []);
+    // And the other way round: a node that slept since the old topic does not reach into the new one's shards.
+    let meta = keys.iter().find(|key| key.ends_with(":meta")).unwrap();
+    server.cli(&["HSET", meta, "born", "9000000000000"]);
+    let refused = store.fence(&house.topic, 4, &house.routing, &Floor::default()).await.unwrap_err();
+    assert!(matches!(refused, StoreError::UnknownShard(_)), "{refused:?}");
 }

@@ -78,6 +78,7 @@ macro_rules! reshard_conformance {
             moves::batches_of_each_source_are_remembered_by_themselves,
             moves::deadlines_go_on_above_what_a_batch_brings,
             moves::dead_letters_of_two_shards_are_read_in_pages_each_once,
+            moves::dead_letters_that_died_in_one_moment_are_read_in_pages_each_once,
             moves::a_sooner_head_that_is_brought_is_hinted,
             old::an_enqueue_acts_on_what_lives_there_and_creates_nothing,
             old::an_enqueue_of_relative_delays_is_told_its_due_times,

@@ -260,6 +260,37 @@ pub async fn dead_letters_of_two_shards_are_read_in_pages_each_once(factory: &dy
     assert_eq!(all.last().unwrap().id, id("last"));
 }
 
+pub async fn dead_letters_that_died_in_one_moment_are_read_in_pages_each_once(factory: &dyn ReshardFactory) {
+    let world = World::moving(factory).await;
+    for (index, text) in [(3, "own"), (0, "first"), (0, "second")] {
+        world.put_dead(index, text).await;
+    }
+    let mut own = world.take(3, 0, &["own"]).await;
+    let moment = own.messages.remove(0).state;
+    world.drop_batch(&own).await;
+    world.put_dead(3, "own").await;
+    let mut batch = world.take(3, 0, &["own"]).await;
+    world.drop_batch(&batch).await;
+    batch.from = 0;
+    batch.to = 3;
+    batch.messages.extend(world.take(0, 3, &["first", "second"]).await.messages);
+    for one in &mut batch.messages {
+        one.state = moment.clone();
+    }
+    assert_eq!(world.put_batch(&batch).await, 3);
+    let (mut texts, mut from) = (Vec::new(), None);
+    loop {
+        let page = world.store.dead(&world.shard(3), from, 1).await.unwrap();
+        texts.extend(page.messages.iter().map(|one| one.id.to_string()));
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    texts.sort();
+    assert_eq!(texts, ["first", "own", "second"]);
+}
+
 pub async fn a_sooner_head_that_is_brought_is_hinted(factory: &dyn ReshardFactory) {
     let world = World::moving(factory).await;
     world.put(0, "soon", world.ago(10)).await;

@@ -43,15 +43,27 @@ impl Routing {
         self.shard(topic, shard_of(id, topic_seed(topic), self.shards))
     }
 
+    /// Whether ids are on their way.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.state == RoutingState::Moving
+    }
+
+    /// How many shards may hold messages: while ids move, those of both counts.
+    #[must_use]
+    pub fn reach(&self) -> u32 {
+        if self.is_moving() { self.shards.max(self.previous) } else { self.shards }
+    }
+
     /// Shard `index` of `topic` as this record names it.
     #[must_use]
     pub fn shard(&self, topic: &TopicName, index: u32) -> Shard {
         Shard { topic: topic.clone(), index, epoch: self.epoch }
     }
 
-    /// All shards of `topic` under this record, in order.
+    /// All shards of `topic` under this record, in order; while ids move, those of both counts.
     pub fn all<'a>(&'a self, topic: &'a TopicName) -> impl Iterator<Item = Shard> + 'a {
-        (0..self.shards).map(move |index| self.shard(topic, index))
+        (0..self.reach()).map(move |index| self.shard(topic, index))
     }
 }
 

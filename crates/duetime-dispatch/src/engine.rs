@@ -298,10 +298,7 @@ impl Supervisor {
     }
 
     async fn tell_ownership(&mut self, topics: &Topics) {
-        let mut demand: Demand = topics
-            .iter()
-            .map(|(name, record)| (name.clone(), record.routing.shards.max(record.routing.previous)))
-            .collect();
+        let mut demand: Demand = topics.iter().map(|(name, record)| (name.clone(), record.routing.reach())).collect();
         demand.sort();
         if self.demand.as_ref() != Some(&demand) {
             self.parts.ownership.demand(demand.clone()).await;

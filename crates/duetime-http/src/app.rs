@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use duetime_core::{Clock, Consumers, Fleet, Namespace, Store};
+use duetime_core::{Clock, Consumers, Fleet, Namespace, Resizing, Store};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router};
 use tokio::sync::watch;
@@ -38,6 +38,8 @@ pub struct HttpParts {
     pub store: Arc<dyn Store>,
     /// Hands due messages to consumers.
     pub consumers: Arc<dyn Consumers>,
+    /// Changes shard counts.
+    pub resizing: Arc<dyn Resizing>,
     /// Who tells the time.
     pub clock: Arc<dyn Clock>,
     /// Served on `/metrics`.

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use duetime_core::StoreError;
+use duetime_core::{ResizeError, StoreError};
 use duetime_router::{CatalogError, RouteError};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -178,10 +178,26 @@ impl From<CatalogError> for Problem {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Invalid { field, detail } => Self { field, ..Self::bad("invalid_topic_settings", detail) },
-            CatalogError::ShardsFixed { .. } => {
-                Self::new(StatusCode::CONFLICT, "resize_not_available", error.to_string()).at("shards")
-            }
             CatalogError::Store(error) => Self::from(&error),
+            other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
+        }
+    }
+}
+
+impl From<ResizeError> for Problem {
+    fn from(error: ResizeError) -> Self {
+        match error {
+            ResizeError::UnknownTopic(_) => Self::new(
+                StatusCode::NOT_FOUND,
+                "unknown_topic",
+                format!("{error}; create it with PUT /v1/topics/{{topic}}"),
+            ),
+            ResizeError::AuthorityAway(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "authority_unavailable",
+                format!("{error}; nothing was begun, repeat the request when it is back"),
+            ),
+            ResizeError::Store(error) => Self::from(&error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
         }
     }

@@ -7,9 +7,10 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use duetime_core::{ShardCount, slots};
-use duetime_router::{CatalogError, TopicSurvey};
+use duetime_core::{ResizeProgress, ShardCount, slots};
+use duetime_router::{TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
+use serde_json::Map;
 use utoipa::ToSchema;
 
 use crate::app::App;
@@ -51,8 +52,34 @@ pub(crate) struct ShardView {
 pub(crate) struct ResizeView {
     from: u32,
     to: u32,
+    /// The next wish, which starts after this one; absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    desired: Option<u32>,
+    /// Messages in their new home. While messages come and go, an estimate from the counts.
     moved: u64,
+    /// Messages that are not, an estimate too.
     remaining: u64,
+    /// Messages a second of late; absent while not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    per_second: Option<f64>,
+    /// Seconds until nothing remains, at that rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    seconds_left: Option<f64>,
+    /// Why it does not go on at present; absent while it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    blocked: Option<String>,
+}
+
+impl From<ResizeProgress> for ResizeView {
+    fn from(progress: ResizeProgress) -> Self {
+        let ResizeProgress { from, to, desired, moved, remaining, per_second, left, blocked } = progress;
+        let seconds_left = left.map(|left| left.as_secs_f64());
+        Self { from, to, desired, moved, remaining, per_second, seconds_left, blocked }
+    }
 }
 
 /// The shards of a topic.
@@ -61,7 +88,7 @@ pub(crate) struct ShardsView {
     /// As configured: a number or `"auto"`.
     #[schema(value_type = doc::ShardCountIn)]
     configured: ShardCount,
-    /// How many there are.
+    /// How many there are, or will be when the resize under way is done.
     shard_count: u32,
     /// Grows by one with every change of the count.
     epoch: u64,
@@ -72,7 +99,8 @@ pub(crate) struct ShardsView {
     resize: Option<ResizeView>,
 }
 
-fn view(app: &App, survey: &TopicSurvey) -> ShardsView {
+async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
+    let resize = app.resizing.progress(&survey.record.name).await?;
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
     let shard = |(index, counts): (u32, &duetime_core::store::Survey)| ShardView {
@@ -86,13 +114,13 @@ fn view(app: &App, survey: &TopicSurvey) -> ShardsView {
         dead: counts.dead,
         oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
     };
-    ShardsView {
+    Ok(ShardsView {
         configured: record.config.shards,
         shard_count: record.routing.shards,
         epoch: record.routing.epoch,
         shards: (0..).zip(&survey.shards).map(shard).collect(),
-        resize: None,
-    }
+        resize: resize.map(ResizeView::from),
+    })
 }
 
 /// Look at the shards
@@ -103,7 +131,7 @@ fn view(app: &App, survey: &TopicSurvey) -> ShardsView {
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
     let survey = app.router.survey(&topic).await?;
-    Ok(Json(view(&app, &survey)).into_response())
+    Ok(Json(view(&app, &survey).await?).into_response())
 }
 
 #[derive(Deserialize)]
@@ -114,14 +142,15 @@ struct ShardsIn {
 
 /// Ask for another shard count
 ///
-/// Only the present count is taken for now.
+/// Messages move while everything goes on; `GET` shows how far it is. While one resize runs another
+/// wish is only kept and starts after it: the last wish wins.
 #[utoipa::path(
     put, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "put_shards",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = doc::ShardsSchema, content_type = "application/json"),
     responses(
         (status = 202, description = "The topic has, or is getting, that many", body = ShardsView),
-        (status = 409, description = "Another shard count is not available yet", body = Problem,
+        (status = 409, description = "Others keep changing the topic", body = Problem,
             content_type = "application/problem+json"),
     )
 )]
@@ -134,10 +163,12 @@ pub(crate) async fn put(
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, SHARDS_BYTES_MAX).await?;
     let ask: ShardsIn = fields::read(&bytes)?;
+    // First of all: is there such a topic, and does who decides answer?
+    app.resizing.check(&topic).await?;
+    let wish = serde_json::to_value(ask.shards).expect("a number or a word");
+    app.catalog.put(&topic, &TopicChange::new(Map::from_iter([("shards".to_owned(), wish)]))).await?;
+    app.resizing.ask(&topic, ask.shards).await?;
+    app.catalog.refresh().await?;
     let survey = app.router.survey(&topic).await?;
-    let present = survey.record.routing.shards;
-    if ask.shards != survey.record.config.shards && ask.shards != ShardCount::Fixed(present) {
-        return Err(CatalogError::ShardsFixed { present }.into());
-    }
-    Ok((StatusCode::ACCEPTED, Json(view(&app, &survey))).into_response())
+    Ok((StatusCode::ACCEPTED, Json(view(&app, &survey).await?)).into_response())
 }

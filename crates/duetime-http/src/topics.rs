@@ -98,8 +98,8 @@ fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
 
 /// Create or change a topic
 ///
-/// What is absent stays as it is, `null` goes back to the default. The shard count of a topic that
-/// is there cannot be changed yet.
+/// What is absent stays as it is, `null` goes back to the default. Another shard count of a topic
+/// that is there begins a resize, as `PUT /v1/topics/{topic}/shards` does.
 #[utoipa::path(
     put, path = "/v1/topics/{topic}", tag = "topics", operation_id = "put_topic",
     params(("topic" = String, Path, description = "Name of the topic")),
@@ -107,7 +107,7 @@ fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
     responses(
         (status = 201, description = "Created", body = TopicView),
         (status = 200, description = "Changed, or already so", body = TopicView),
-        (status = 409, description = "Another shard count is not available yet, or others keep changing it",
+        (status = 409, description = "Others keep changing it",
             body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -120,6 +120,9 @@ pub(crate) async fn put(
     body::json_only(&headers)?;
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?;
     let put = app.catalog.put(&topic, &change).await?;
+    if !put.created && change.has("shards") {
+        app.resizing.ask(&topic, put.record.config.shards).await?;
+    }
     view(&app, &topic, if put.created { StatusCode::CREATED } else { StatusCode::OK }).await
 }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
-use duetime_core::{Clock, ShardCount, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics};
+use duetime_core::{
+    Clock, Routing, RoutingRecord, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics,
+};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +77,26 @@ impl Catalog {
         self.nodes.send_replace(nodes);
     }
 
+    /// How many nodes share the shards, now and as that changes.
+    #[must_use]
+    pub fn nodes(&self) -> watch::Receiver<u32> {
+        self.nodes.subscribe()
+    }
+
+    /// Takes in what a shard said of its topic's routing; true: it was news.
+    pub fn learn(&self, topic: &TopicName, routing: &Routing) -> bool {
+        self.topics.send_if_modified(|topics| {
+            let Some(known) = topics.get(topic) else { return false };
+            if known.routing.epoch >= routing.epoch {
+                return false;
+            }
+            let mut record = (**known).clone();
+            record.set_routing(&RoutingRecord { routing: routing.clone(), desired: known.desired });
+            Arc::make_mut(topics).insert(topic.clone(), Arc::new(record));
+            true
+        })
+    }
+
     /// A topic, from memory.
     #[must_use]
     pub fn get(&self, name: &TopicName) -> Option<Arc<TopicRecord>> {
@@ -124,8 +146,15 @@ impl Catalog {
         *read_at = Instant::now();
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
-            let keep = |record: TopicRecord| match known.get(&record.name) {
+            let keep = |mut record: TopicRecord| match known.get(&record.name) {
                 Some(same) if **same == record => same.clone(),
+                // A shard told us of a later change than this look saw.
+                Some(known)
+                    if known.created_at_ms == record.created_at_ms && known.routing.epoch > record.routing.epoch =>
+                {
+                    record.set_routing(&known.routing_record());
+                    Arc::new(record)
+                }
                 _ => Arc::new(record),
             };
             let fresh: Topics = records.into_iter().map(|record| (record.name.clone(), keep(record))).collect();
@@ -201,13 +230,7 @@ impl Catalog {
             Some(old) if old.config == config => {
                 return Ok(Put { record: old.clone(), created: false });
             }
-            Some(old) => {
-                let shards = old.routing.shards;
-                if config.shards != old.config.shards && !matches!(config.shards, ShardCount::Fixed(n) if n == shards) {
-                    return Err(CatalogError::ShardsFixed { present: shards });
-                }
-                TopicRecord { config, version: old.version + 1, ..(**old).clone() }
-            }
+            Some(old) => TopicRecord { config, version: old.version + 1, ..(**old).clone() },
         };
         self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await?;
         let record = Arc::new(record);

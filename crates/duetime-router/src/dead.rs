@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::store::DeadAction;
-use duetime_core::{MessageId, Shard, StoredMessage, TopicName};
-use duetime_metrics::Event;
+use duetime_core::store::{DeadAction, DeadPage};
+use duetime_core::{MessageId, Shard, StoreError, StoredMessage, TopicName};
 use tokio::time::Instant;
 
-use crate::error::RouteError;
+use crate::error::{RouteError, is_misrouted};
 use crate::router::Router;
 
 /// Dead letters read in one call: their bodies come along.
 const STEP: usize = 64;
+
+/// How often a page is asked for while the routing changes.
+const PAGE_TRIES: u32 = 4;
 
 /// A page ends early when its bodies have so many bytes.
 const PAGE_BYTES_MAX: usize = 4 << 20;
@@ -53,7 +54,22 @@ impl Router {
         Ok(with_dead.filter(|(shard, _)| shard.index >= first).collect())
     }
 
-    /// One page of dead letters, at most `limit`.
+    /// One page of one shard; asked again where the shard or this node was behind with the routing.
+    async fn dead_page(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, RouteError> {
+        for _ in 0..PAGE_TRIES {
+            let record = self.topic(&shard.topic).await?;
+            let present = record.routing.shard(&shard.topic, shard.index);
+            match self.kit.tools.store.dead(&present, from, limit).await {
+                Err(error) if is_misrouted(&error) => {
+                    self.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
+                }
+                answer => return Ok(answer?),
+            }
+        }
+        Err(StoreError::NotReady(shard.to_string()).into())
+    }
+
+    /// One page of dead letters, at most `limit`. While shards change, one may be missed or told twice.
     ///
     /// # Errors
     ///
@@ -75,7 +91,7 @@ impl Router {
                     return Ok(list);
                 }
                 let step = STEP.min(limit - list.messages.len());
-                let page = self.kit.store.dead(&shard, from, step).await?;
+                let page = self.dead_page(&shard, from, step).await?;
                 bytes += page.messages.iter().map(|message| message.payload.len()).sum::<usize>();
                 list.messages.extend(page.messages.into_iter().map(|message| (shard.index, message)));
                 from = page.next;
@@ -98,34 +114,9 @@ impl Router {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, RouteError> {
-        let record = self.topic(topic).await?;
-        let mut by_shard = std::collections::BTreeMap::<Shard, Vec<usize>>::new();
-        for (place, id) in ids.iter().enumerate() {
-            by_shard.entry(record.routing.home(topic, id)).or_default().push(place);
-        }
-        let mut answers = vec![false; ids.len()];
-        for (shard, places) in by_shard {
-            for some in places.chunks(BATCH_ITEMS_MAX) {
-                let batch: Vec<MessageId> = some.iter().map(|place| ids[*place].clone()).collect();
-                let done = self.settle_dead_in(&shard, &batch, action).await?;
-                some.iter().zip(done).for_each(|(place, done)| answers[*place] = done);
-            }
-        }
-        Ok(answers)
-    }
-
-    async fn settle_dead_in(
-        &self,
-        shard: &Shard,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, RouteError> {
-        let done = self.kit.store.settle_dead(shard, self.kit.clock.now(), ids, action).await?;
-        if action == DeadAction::Redrive {
-            let n = done.iter().filter(|done| **done).count();
-            self.kit.meters.topic(&shard.topic).count(Event::Redriven, n as u64);
-        }
-        Ok(done)
+        let items = ids.iter().map(|id| (id.clone(), action)).collect();
+        let answers = self.run(&self.deads, topic, items, |_, (id, _)| (id.clone(), None)).await;
+        answers.into_iter().map(|answer| answer.map(|(_, done)| done)).collect()
     }
 
     /// Redrives or purges everything that is dead when it begins, for at most `budget`.
@@ -151,10 +142,10 @@ impl Router {
                     sweep.more = true;
                     return Ok(sweep);
                 }
-                let page = self.kit.store.dead(&shard, from, STEP.min(left)).await?;
+                let page = self.dead_page(&shard, from, STEP.min(left)).await?;
                 let ids: Vec<MessageId> = page.messages.into_iter().map(|message| message.id).collect();
                 if !ids.is_empty() {
-                    let done = self.settle_dead_in(&shard, &ids, action).await?;
+                    let done = self.settle_dead(topic, &ids, action).await?;
                     sweep.done += done.iter().filter(|done| **done).count() as u64;
                 }
                 left = left.saturating_sub(ids.len());

@@ -25,11 +25,29 @@ impl From<StoreError> for RouteError {
 impl RouteError {
     /// Whether a look at the present topics may mend it.
     pub(crate) fn is_misrouted(&self) -> bool {
-        matches!(self, Self::Store(error) if matches!(
-            **error,
-            StoreError::Stale(_) | StoreError::NotReady(_) | StoreError::UnknownShard(_)
-        ))
+        matches!(self, Self::Store(error) if is_misrouted(error))
     }
+}
+
+impl From<RouteError> for StoreError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::UnknownTopic(topic) => Self::UnknownShard(topic.to_string()),
+            RouteError::Store(error) => Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
+                Self::Stale(routing) => Self::Stale(routing.clone()),
+                Self::NotReady(shard) => Self::NotReady(shard.clone()),
+                Self::UnknownShard(shard) => Self::UnknownShard(shard.clone()),
+                Self::Full(text) => Self::Full(text.clone()),
+                Self::Damaged(text) => Self::Damaged(text.clone()),
+                other => Self::Unavailable { doing: "act on messages", source: other.to_string().into() },
+            }),
+        }
+    }
+}
+
+/// Whether a shard refused the caller's picture of the topics.
+pub(crate) fn is_misrouted(error: &StoreError) -> bool {
+    matches!(error, StoreError::Stale(_) | StoreError::NotReady(_) | StoreError::UnknownShard(_))
 }
 
 /// Why a topic could not be created or changed.
@@ -43,14 +61,6 @@ pub enum CatalogError {
         field: Option<String>,
         /// A sentence for the user.
         detail: String,
-    },
-    /// Another shard count for a topic that has messages in the present ones.
-    #[error(
-        "topic has {present} shards and this version cannot change that; leave `shards` out, or create another topic"
-    )]
-    ShardsFixed {
-        /// How many it has.
-        present: u32,
     },
     /// The store's own answer.
     #[error(transparent)]

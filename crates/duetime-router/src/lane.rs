@@ -1,4 +1,4 @@
-//! One lane per shard and kind of operation: at most one call at a time, and whoever comes while it
+//! One lane per shard, role of the shard and kind of operation: at most one call at a time, and whoever comes while it
 //! is under way shares the next one (group commit, with no delay added).
 //!
 //! Upstream: [`crate::Router`]. Downstream: `Store`, through an [`Op`]. A caller that goes away
@@ -9,8 +9,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
-use duetime_core::{Clock, Shard, Store, StoreError};
+use duetime_core::reshard::AtOld;
+use duetime_core::{Clock, Shard, StoreError};
 use duetime_metrics::Meters;
+use duetime_resize::Tools;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -25,7 +27,7 @@ const LANES_IDLE_MAX: usize = 1024;
 /// What an operation on a shard needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Kit {
-    pub store: Arc<dyn Store>,
+    pub tools: Tools,
     pub clock: Arc<dyn Clock>,
     pub meters: Arc<Meters>,
 }
@@ -40,16 +42,27 @@ pub(crate) trait Op: Send + Sync + 'static {
     /// Bytes it weighs in a batch.
     fn weight(item: &Self::Item) -> usize;
 
-    /// The call itself: one answer for each item, in order.
+    /// The call itself: one answer for each item, in order. At home every answer is
+    /// [`AtOld::There`].
     fn call(
         kit: &Kit,
         shard: &Shard,
+        role: Role,
         items: &[Self::Item],
-    ) -> impl Future<Output = Result<Vec<Self::Answer>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<AtOld<Self::Answer>>, StoreError>> + Send;
+}
+
+/// What a shard is to an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// The id may still live here, and must be looked for here first; it is never made here.
+    Old,
+    /// The id's home.
+    Home,
 }
 
 /// Answers in order, or why not, with the items given back (none, if the lane broke down).
-pub(crate) type JobResult<O> = Result<Vec<<O as Op>::Answer>, (RouteError, Vec<<O as Op>::Item>)>;
+pub(crate) type JobResult<O> = Result<Vec<AtOld<<O as Op>::Answer>>, (RouteError, Vec<<O as Op>::Item>)>;
 
 struct Job<O: Op> {
     items: Vec<O::Item>,
@@ -65,6 +78,7 @@ struct Queue<O: Op> {
 
 struct Lane<O: Op> {
     shard: Shard,
+    role: Role,
     room: Arc<Semaphore>,
     queue: Mutex<Queue<O>>,
 }
@@ -72,7 +86,7 @@ struct Lane<O: Op> {
 /// All lanes of one kind.
 pub(crate) struct Lanes<O: Op> {
     kit: Kit,
-    lanes: RwLock<HashMap<Shard, Arc<Lane<O>>>>,
+    lanes: RwLock<HashMap<(Shard, Role), Arc<Lane<O>>>>,
 }
 
 /// Whether one call takes so many items of so many bytes.
@@ -85,8 +99,8 @@ impl<O: Op> Lanes<O> {
         Self { kit, lanes: RwLock::default() }
     }
 
-    fn lane(&self, shard: &Shard) -> Arc<Lane<O>> {
-        if let Some(lane) = self.lanes.read().get(shard) {
+    fn lane(&self, seat: &(Shard, Role)) -> Arc<Lane<O>> {
+        if let Some(lane) = self.lanes.read().get(seat) {
             return lane.clone();
         }
         let mut lanes = self.lanes.write();
@@ -95,17 +109,18 @@ impl<O: Op> Lanes<O> {
         }
         let fresh = || {
             Arc::new(Lane {
-                shard: shard.clone(),
+                shard: seat.0.clone(),
+                role: seat.1,
                 room: Arc::new(Semaphore::new(LANE_KIB_MAX as usize)),
                 queue: Mutex::new(Queue { jobs: VecDeque::new(), busy: false }),
             })
         };
-        lanes.entry(shard.clone()).or_insert_with(fresh).clone()
+        lanes.entry(seat.clone()).or_insert_with(fresh).clone()
     }
 
-    /// Does `items`, which must fit one call, in `shard`; others may share the call.
-    pub async fn submit(&self, shard: &Shard, items: Vec<O::Item>) -> JobResult<O> {
-        let lane = self.lane(shard);
+    /// Does `items`, which must fit one call, in the shard, in that role; others may share the call.
+    pub async fn submit(&self, seat: &(Shard, Role), items: Vec<O::Item>) -> JobResult<O> {
+        let lane = self.lane(seat);
         let weight: usize = items.iter().map(O::weight).sum();
         assert!(fits(items.len(), weight), "the router cuts batches to size");
         let kib = u32::try_from(weight.max(items.len() * 256) / 1024 + 1).unwrap_or(LANE_KIB_MAX).min(LANE_KIB_MAX);
@@ -150,7 +165,7 @@ async fn drive<O: Op>(kit: Kit, lane: Arc<Lane<O>>) {
         for job in &mut jobs[1..] {
             items.append(&mut job.items);
         }
-        let mut answer = O::call(&kit, &lane.shard, &items).await;
+        let mut answer = O::call(&kit, &lane.shard, lane.role, &items).await;
         if let Ok(answers) = &answer
             && answers.len() != items.len()
         {

@@ -2,7 +2,8 @@
 //!
 //! Upstream: the front door and the command line. Downstream: `Store`. Knows no JSON of the API, no
 //! sink, no claim: claiming is the engine's. [`Catalog`] is this node's picture of the topics,
-//! [`Router`] acts on messages, [`MeteredStore`] times every call on its way down.
+//! [`Router`] acts on messages wherever they are while shards change, [`RoutedStore`] does so for the
+//! engine, [`MeteredStore`] times every call on its way down.
 
 mod catalog;
 mod change;
@@ -11,6 +12,8 @@ mod error;
 mod lane;
 mod metered;
 mod ops;
+mod route;
+mod routed;
 mod router;
 mod survey;
 
@@ -22,5 +25,6 @@ pub use change::TopicChange;
 pub use dead::{DeadCursor, DeadList, DeadSweep};
 pub use error::{CatalogError, RouteError};
 pub use metered::MeteredStore;
+pub use routed::RoutedStore;
 pub use router::{Placed, Router, SettleAnswer, SettleAsk};
 pub use survey::TopicSurvey;

@@ -1,14 +1,18 @@
 //! Times every call to the store and counts the failed ones, on the way down.
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, ScanPage};
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
     Survey, Wakeup,
 };
-use duetime_core::{Clock, HandOver, MessageId, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord};
+use duetime_core::{
+    Clock, HandOver, MessageId, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,
+};
 use duetime_metrics::Meters;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -16,14 +20,14 @@ use tokio::time::Instant;
 /// A store with a stop-watch. Changes nothing else.
 #[derive(Debug)]
 pub struct MeteredStore {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn Reshard>,
     meters: Arc<Meters>,
 }
 
 impl MeteredStore {
     /// Puts the watch on `inner`.
     #[must_use]
-    pub fn new(inner: Arc<dyn Store>, meters: Arc<Meters>) -> Arc<Self> {
+    pub fn new(inner: Arc<dyn Reshard>, meters: Arc<Meters>) -> Arc<Self> {
         Arc::new(Self { inner, meters })
     }
 
@@ -120,5 +124,86 @@ impl Store for MeteredStore {
 
     async fn ready(&self) -> Result<(), StoreError> {
         self.timed("ready", self.inner.ready()).await
+    }
+}
+
+#[async_trait]
+impl Reshard for MeteredStore {
+    async fn fence(
+        &self,
+        topic: &TopicName,
+        index: u32,
+        routing: &Routing,
+        floor: &Floor,
+    ) -> Result<Fenced, StoreError> {
+        self.timed("fence", self.inner.fence(topic, index, routing, floor)).await
+    }
+
+    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+        self.timed("inspect", self.inner.inspect(topic, indexes)).await
+    }
+
+    async fn enqueue_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        self.timed("enqueue_old", self.inner.enqueue_old(shard, now, batch)).await
+    }
+
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        self.timed("edit_old", self.inner.edit_old(shard, now, batch)).await
+    }
+
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+        self.timed("get_old", self.inner.get_old(shard, ids)).await
+    }
+
+    async fn settle_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        self.timed("settle_old", self.inner.settle_old(shard, now, batch)).await
+    }
+
+    async fn settle_dead_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+        self.timed("settle_dead_old", self.inner.settle_dead_old(shard, now, ids, action)).await
+    }
+
+    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
+        self.timed("scan", self.inner.scan(shard, from, limit)).await
+    }
+
+    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+        self.timed("take", self.inner.take(shard, to, ids, nonce)).await
+    }
+
+    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
+        self.timed("outbox", self.inner.outbox(shard)).await
+    }
+
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+        self.timed("put", self.inner.put(shard, batch)).await
+    }
+
+    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        self.timed("memory", self.inner.memory(shard, from)).await
+    }
+
+    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        self.timed("renumber", self.inner.renumber(shard, seen, new)).await
+    }
+
+    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        self.timed("drop_batch", self.inner.drop_batch(shard, nonce)).await
     }
 }

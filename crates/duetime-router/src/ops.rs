@@ -1,13 +1,29 @@
 //! The kinds of operation that go through lanes, and what each counts.
 
-use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement, StoreError};
+use duetime_core::reshard::AtOld;
+use duetime_core::store::{
+    DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement, StoreError,
+};
 use duetime_core::{MessageId, Shard, StoredMessage};
 use duetime_metrics::Event;
 
-use crate::lane::{Kit, Op};
+use crate::lane::{Kit, Op, Role};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
+
+/// At home what there is to say is said.
+fn said<A>(answers: Vec<A>) -> Vec<AtOld<A>> {
+    answers.into_iter().map(AtOld::There).collect()
+}
+
+/// The items that an answer is about, with it.
+fn acted<'a, I, A>(items: &'a [I], answers: &'a [AtOld<A>]) -> impl Iterator<Item = (&'a I, &'a A)> {
+    items.iter().zip(answers).filter_map(|(item, answer)| match answer {
+        AtOld::There(answer) => Some((item, answer)),
+        AtOld::Absent | AtOld::Frozen => None,
+    })
+}
 
 /// Counts what happened to a batch: once a batch, not once an item.
 fn count(kit: &Kit, shard: &Shard, events: impl Iterator<Item = Event>) {
@@ -32,12 +48,15 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, items: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        let answers = kit.store.enqueue(shard, kit.clock.now(), items).await?;
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        let answers = match role {
+            Role::Home => said(kit.tools.store.enqueue(shard, kit.clock.now(), items).await?),
+            Role::Old => kit.tools.store.enqueue_old(shard, kit.clock.now(), items).await?,
+        };
         count(
             kit,
             shard,
-            answers.iter().map(|answer| match answer.outcome {
+            acted(items, &answers).map(|(_, answer)| match answer.outcome {
                 EnqueueOutcome::Scheduled => Event::Scheduled,
                 EnqueueOutcome::Replaced => Event::Replaced,
                 EnqueueOutcome::Duplicate => Event::Duplicate,
@@ -58,9 +77,12 @@ impl Op for EditOp {
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, items: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        let answers = kit.store.edit(shard, kit.clock.now(), items).await?;
-        let happened = items.iter().zip(&answers).filter_map(|(edit, answer)| match (edit, answer) {
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        let answers = match role {
+            Role::Home => said(kit.tools.store.edit(shard, kit.clock.now(), items).await?),
+            Role::Old => kit.tools.store.edit_old(shard, kit.clock.now(), items).await?,
+        };
+        let happened = acted(items, &answers).filter_map(|(edit, answer)| match (edit, answer) {
             // A cancel removes a message in flight too: it will not be tried again.
             (Edit::Cancel(_), Edited::Cancelled | Edited::InFlight) => Some(Event::Cancelled),
             (Edit::Reschedule(..), Edited::Rescheduled(_)) => Some(Event::Rescheduled),
@@ -82,8 +104,24 @@ impl Op for GetOp {
         item.as_str().len() + (64 << 10)
     }
 
-    async fn call(kit: &Kit, shard: &Shard, items: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        kit.store.get(shard, items).await
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[MessageId],
+    ) -> Result<Vec<AtOld<Option<StoredMessage>>>, StoreError> {
+        match role {
+            Role::Home => Ok(said(kit.tools.store.get(shard, items).await?)),
+            Role::Old => {
+                let found = kit.tools.store.get_old(shard, items).await?;
+                let each = found.into_iter().map(|found| match found {
+                    AtOld::There(message) => AtOld::There(Some(message)),
+                    AtOld::Absent => AtOld::Absent,
+                    AtOld::Frozen => AtOld::Frozen,
+                });
+                Ok(each.collect())
+            }
+        }
     }
 }
 
@@ -97,9 +135,9 @@ impl Op for SettleOp {
         item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, items: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let answers = kit.store.settle(shard, kit.clock.now(), items).await?;
-        let happened = items.iter().zip(&answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        let answers = QuietSettleOp::call(kit, shard, role, items).await?;
+        let happened = acted(items, &answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
             (Settlement::Ack, _) => Some(Event::Delivered),
             (Settlement::Nack(_), _) => Some(Event::Retried),
@@ -107,6 +145,53 @@ impl Op for SettleOp {
             (Settlement::Release | Settlement::Extend(..), _) => None,
         });
         count(kit, shard, happened);
+        Ok(answers)
+    }
+}
+
+/// Settles for the engine, which counts by itself.
+pub(crate) struct QuietSettleOp;
+
+impl Op for QuietSettleOp {
+    type Item = Settle;
+    type Answer = Settled;
+
+    fn weight(item: &Settle) -> usize {
+        SettleOp::weight(item)
+    }
+
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        match role {
+            Role::Home => Ok(said(kit.tools.store.settle(shard, kit.clock.now(), items).await?)),
+            Role::Old => kit.tools.store.settle_old(shard, kit.clock.now(), items).await,
+        }
+    }
+}
+
+/// Dead letters: one action for a whole batch.
+pub(crate) struct DeadOp;
+
+impl Op for DeadOp {
+    type Item = (MessageId, DeadAction);
+    type Answer = bool;
+
+    fn weight(item: &Self::Item) -> usize {
+        item.0.as_str().len() + ITEM_BYTES
+    }
+
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Result<Vec<AtOld<bool>>, StoreError> {
+        let mut answers = Vec::with_capacity(items.len());
+        // Requests with different actions may share a lane: runs of one action go together.
+        for run in items.chunk_by(|a, b| a.1 == b.1) {
+            let ids: Vec<MessageId> = run.iter().map(|(id, _)| id.clone()).collect();
+            let (now, action) = (kit.clock.now(), run[0].1);
+            answers.extend(match role {
+                Role::Home => said(kit.tools.store.settle_dead(shard, now, &ids, action).await?),
+                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await?,
+            });
+        }
+        let redriven = acted(items, &answers).filter(|(item, done)| item.1 == DeadAction::Redrive && **done);
+        count(kit, shard, redriven.map(|_| Event::Redriven));
         Ok(answers)
     }
 }

@@ -36,7 +36,7 @@ impl Router {
     async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Survey>, RouteError> {
         let mut counts = Vec::with_capacity(shards.len());
         for some in shards.chunks(SHARDS_PER_CALL) {
-            counts.extend(self.kit.store.survey(some, self.kit.clock.now()).await?);
+            counts.extend(self.kit.tools.store.survey(some, self.kit.clock.now()).await?);
         }
         Ok(counts)
     }
@@ -78,7 +78,7 @@ impl Router {
             Ok(counts) => {
                 let mut counts = counts.into_iter();
                 let survey = |record: Arc<TopicRecord>| {
-                    let shards: Vec<Survey> = counts.by_ref().take(record.routing.shards as usize).collect();
+                    let shards: Vec<Survey> = counts.by_ref().take(record.routing.reach() as usize).collect();
                     TopicSurvey { total: sum(&shards), shards, record }
                 };
                 Ok(records.into_iter().map(survey).collect())
@@ -110,7 +110,7 @@ impl Router {
         let shards: Vec<Shard> = record.routing.all(topic).collect();
         let mut buckets = vec![0; edges.len().saturating_sub(1)];
         for some in shards.chunks(SHARDS_PER_CALL) {
-            let counts = self.kit.store.forecast(some, edges).await?;
+            let counts = self.kit.tools.store.forecast(some, edges).await?;
             buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
         }
         Ok(buckets)

@@ -7,20 +7,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
+use duetime_core::reshard::{Fenced, Floor};
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled,
     Survey, Wakeup,
 };
 use duetime_core::{
-    Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Shard, Store, StoreError, StoredMessage,
-    Timestamp, TopicConfig, TopicName, TopicRecord,
+    Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Reshard, Routing, Shard, ShardCount, Store,
+    StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use duetime_metrics::{Event, Meters};
+use duetime_resize::Tools;
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, broadcast};
 
-use crate::{Catalog, CatalogError, RouteError, Router, SettleAnswer, SettleAsk, TopicChange};
+use crate::{Catalog, RouteError, Router, SettleAnswer, SettleAsk, TopicChange};
 
 /// Notes the size of every enqueue, holds them while told to, and fails as told.
 #[derive(Debug)]
@@ -101,6 +103,13 @@ impl Store for WatchedStore {
     }
 }
 
+#[async_trait]
+impl Reshard for WatchedStore {
+    async fn fence(&self, topic: &TopicName, index: u32, to: &Routing, floor: &Floor) -> Result<Fenced, StoreError> {
+        self.inner.fence(topic, index, to, floor).await
+    }
+}
+
 struct House {
     store: Arc<WatchedStore>,
     catalog: Arc<Catalog>,
@@ -126,7 +135,7 @@ impl House {
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         catalog.put(&topic, &change(&format!("{{\"shards\":{shards}}}"))).await.unwrap();
-        let router = Router::new(store.clone(), catalog.clone(), clock.clone(), meters.clone());
+        let router = Router::new(Tools::new(store.clone()), catalog.clone(), clock.clone(), meters.clone());
         Self { store, catalog, clock, meters, router, topic }
     }
 
@@ -322,8 +331,8 @@ async fn a_topic_in_the_configuration_is_created_once_and_its_shards_stay() {
     watch.mark_unchanged();
     house.catalog.refresh().await.unwrap();
     assert!(!watch.has_changed().unwrap(), "who watches hears of changes only");
-    let refused = house.catalog.put(&house.topic, &change(r#"{"shards":3}"#)).await;
-    assert!(matches!(refused, Err(CatalogError::ShardsFixed { present: 2 })));
+    let wish = house.catalog.put(&house.topic, &change(r#"{"shards":3}"#)).await.unwrap().record;
+    assert_eq!((wish.config.shards, wish.routing.shards), (ShardCount::Fixed(3), 2), "a setting is only a wish");
     house.catalog.set_nodes(5);
     let auto = house.catalog.put(&TopicName::new("auto").unwrap(), &TopicChange::default()).await.unwrap();
     assert_eq!(auto.record.routing.shards, 32);

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::{Clock as _, Member, Store, TopicName};
+use duetime_core::{Clock as _, Fleet, Member, Reshard, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
-use duetime_router::{Catalog, MeteredStore, Router};
+use duetime_resize::{ResizeParts, Resizer, Tools};
+use duetime_router::{Catalog, MeteredStore, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use toml::Value;
 use tracing::info;
@@ -120,13 +122,14 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
-    let (store, link) = stores::open_linked(&config.store, meters.clone()).await?;
-    let store: Arc<dyn Store> = MeteredStore::new(store, meters.clone());
+    let opened = stores::open(&config.store, meters.clone()).await?;
+    let store: Arc<dyn Reshard> = MeteredStore::new(opened.store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone());
     create_topics(config, &catalog).await?;
-    let router = Router::new(store.clone(), catalog.clone(), clock.clone(), meters.clone());
+    let tools = Tools::new(store.clone());
+    let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
     let address = listener.local_addr().context("asking where we listen")?;
     let me = Member {
         id: config.node_id(),
@@ -135,10 +138,10 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
         since_ms: clock.now().as_millis(),
         ..Member::default()
     };
-    let parts = Parts { me, store: store.clone(), link, clock: clock.clone(), meters: meters.clone() };
+    let parts = Parts { me, store: store.clone(), link: opened.link, clock: clock.clone(), meters: meters.clone() };
     let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
-        store: store.clone(),
+        store: RoutedStore::new(router.clone()),
         topics: catalog.watch(),
         owned: ownership.owned(),
         ownership: ownership.clone(),
@@ -148,7 +151,19 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
         config: DispatchConfig::default(),
     });
     let shutdown = CancellationToken::new();
-    follow_topics(config, &catalog, &engine, &shutdown);
+    let resizer = Resizer::new(ResizeParts {
+        tools,
+        authority: opened.authority,
+        topics: catalog.watch(),
+        owned: ownership.owned(),
+        nodes: catalog.nodes(),
+        clock: clock.clone(),
+        meters: meters.clone(),
+        config: config.resize.clone(),
+    });
+    follow_topics(config, &catalog, [engine.stale_topics(), resizer.changed()], &shutdown);
+    tokio::spawn(resizer.clone().run(shutdown.clone()));
+    tokio::spawn(count_nodes(ownership.fleet(), catalog.clone()));
     tokio::spawn(sharing::watch_clock(store.clone(), clock.clone(), ownership.clone(), shutdown.clone()));
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
     info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
@@ -157,6 +172,7 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
         catalog,
         store,
         consumers: engine.consumers(),
+        resizing: Arc::new(resizer),
         clock,
         meters,
         auth: auth.clone(),
@@ -168,6 +184,17 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
     let door = tokio::spawn(duetime_http::serve(listener, parts, shutdown.clone()));
     greeting::print(address, &stores::shown(&config.store), !auth.is_open());
     Ok(Running { engine, ownership, door, shutdown })
+}
+
+/// Tells how many nodes there are, which `"auto"` follows; ends with the ownership.
+async fn count_nodes(mut fleet: watch::Receiver<Arc<Fleet>>, catalog: Arc<Catalog>) {
+    loop {
+        let nodes = u32::try_from(fleet.borrow_and_update().members.len()).unwrap_or(u32::MAX);
+        catalog.set_nodes(nodes.max(1));
+        if fleet.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()> {
@@ -184,19 +211,20 @@ async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Keeps this node's picture of the topics fresh: when a shard says it is old, and where other
-/// nodes may change topics too.
-fn follow_topics(config: &Config, catalog: &Arc<Catalog>, engine: &Engine, shutdown: &CancellationToken) {
+/// Keeps this node's picture of the topics fresh: when one of `told` says that it is old, and where
+/// other nodes may change topics too.
+fn follow_topics(config: &Config, catalog: &Arc<Catalog>, told: [Arc<Notify>; 2], shutdown: &CancellationToken) {
     if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
         tokio::spawn(catalog.clone().run(shutdown.clone()));
     }
-    let (stale, catalog, shutdown) = (engine.stale_topics(), catalog.clone(), shutdown.clone());
+    let ([stale, changed], catalog, shutdown) = (told, catalog.clone(), shutdown.clone());
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
                 () = stale.notified() => {}
+                () = changed.notified() => {}
             }
             if let Err(error) = catalog.refresh().await {
                 tracing::warn!(%error, "topics could not be read again");

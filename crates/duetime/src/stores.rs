@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::Store;
+use duetime_core::{Reshard, RoutingAuthority};
 use duetime_metrics::Meters;
 use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
@@ -50,36 +50,41 @@ pub fn shown(config: &StoreConfig) -> String {
     }
 }
 
+/// An open store.
+#[derive(Debug)]
+pub struct Opened {
+    /// Where messages are.
+    pub store: Arc<dyn Reshard>,
+    /// Who decides on the routing of topics.
+    pub authority: Arc<dyn RoutingAuthority>,
+    /// The link to Redis where the store is one: nodes share its shards through it.
+    pub link: Option<Arc<Link>>,
+}
+
+impl Opened {
+    fn new<S: Reshard + RoutingAuthority>(store: Arc<S>, link: Option<Arc<Link>>) -> Self {
+        Self { authority: store.clone(), store, link }
+    }
+}
+
 /// Opens the store.
 ///
 /// # Errors
 ///
 /// What the store refuses, with the remedy.
-pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(open_linked(config, meters).await?.0)
-}
-
-/// The same, with the link to Redis where the store is one: nodes share its shards through it.
-///
-/// # Errors
-///
-/// As above.
-pub async fn open_linked(
-    config: &StoreConfig,
-    meters: Arc<Meters>,
-) -> anyhow::Result<(Arc<dyn Store>, Option<Arc<Link>>)> {
+pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
     let doing = || format!("opening the store {}", shown(config));
     match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
         StoreUrl::Redis => {
             let redis = config.redis().map_err(|error| anyhow!("store: {error}"))?;
             let store = RedisStore::connect(redis, meters).await.with_context(doing)?;
             let link = store.link();
-            Ok((store, Some(link)))
+            Ok(Opened::new(store, Some(link)))
         }
         StoreUrl::Embedded(folder) => {
             // Opening reads the index of what is there, from the disk.
             let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, meters)).await;
-            Ok((opened.context("opening the store in a thread of its own")?.with_context(doing)?, None))
+            Ok(Opened::new(opened.context("opening the store in a thread of its own")?.with_context(doing)?, None))
         }
     }
 }

@@ -8,6 +8,7 @@ mod messages;
 mod operations;
 mod topics;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +17,11 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, Store, StoreError, Timestamp,
-    TopicName,
+    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, OwnedShards, Reshard,
+    RoutingAuthority, Store, StoreError, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
+use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
 use duetime_router::{Catalog, MeteredStore, Router};
 use duetime_testkit::{ManualClock, MemStore};
 use futures::StreamExt as _;
@@ -114,20 +116,35 @@ impl House {
     }
 
     /// Over a store that may fail.
-    pub async fn over(store: Arc<dyn Store>, auth: Auth) -> Self {
+    pub async fn over<S: Reshard + RoutingAuthority>(store: Arc<S>, auth: Auth) -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
         let meters = Arc::new(Meters::new());
-        let store: Arc<dyn Store> = MeteredStore::new(store, meters.clone());
+        let authority: Arc<dyn RoutingAuthority> = store.clone();
+        let store: Arc<dyn Reshard> = MeteredStore::new(store, meters.clone());
+        let tools = Tools::new(store.clone());
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
-        let router = Router::new(store.clone(), catalog.clone(), clock.clone(), meters.clone());
+        let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
         let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };
         let member = Member { id: "n1".to_owned(), version: "0.1.0".to_owned(), since_ms: NOW_MS, ..Member::default() };
         let fleet = Fleet {
             members: [("n1~1".into(), member)].into(),
             owners: [((TopicName::new("orders").unwrap(), 0), "n1~1".into())].into(),
         };
+        let owned = BTreeSet::from([(TopicName::new("orders").unwrap(), 0)]);
+        let owned = watch::channel(Arc::new(OwnedShards(owned))).1;
+        let resizer = Resizer::new(ResizeParts {
+            tools,
+            authority,
+            topics: catalog.watch(),
+            owned: owned.clone(),
+            nodes: catalog.nodes(),
+            clock: clock.clone(),
+            meters: meters.clone(),
+            config: ResizeConfig::default(),
+        });
         let parts = HttpParts {
             router,
+            resizing: Arc::new(resizer),
             catalog,
             store,
             consumers: Arc::new(consumers),

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::http::header;
+use duetime_core::reshard::{Fenced, Floor};
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
 };
-use duetime_core::{MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{
+    MessageId, Reshard, Routing, RoutingAuthority, RoutingRecord, Shard, Store, StoreError, StoredMessage, Timestamp,
+    TopicName, TopicRecord,
+};
 use duetime_testkit::MemStore;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -95,6 +99,29 @@ impl Store for FailingStore {
     }
 }
 
+#[async_trait]
+impl Reshard for FailingStore {
+    async fn fence(&self, topic: &TopicName, index: u32, to: &Routing, floor: &Floor) -> Result<Fenced, StoreError> {
+        self.inner.fence(topic, index, to, floor).await
+    }
+}
+
+#[async_trait]
+impl RoutingAuthority for FailingStore {
+    async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
+        self.fail(&Shard { topic: topic.clone(), index: 0, epoch: 1 })?;
+        self.inner.routing(topic).await
+    }
+    async fn swap_routing(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        new: &RoutingRecord,
+    ) -> Result<(), StoreError> {
+        self.inner.swap_routing(topic, seen, new).await
+    }
+}
+
 fn away() -> StoreError {
     StoreError::Unavailable { doing: "enqueue", source: "connection refused".into() }
 }
@@ -104,6 +131,18 @@ async fn failing() -> (House, Arc<FailingStore>) {
     let house = House::over(store.clone(), Auth::open()).await;
     house.put("/v1/topics/orders", r#"{"shards":4}"#).await;
     (house, store)
+}
+
+#[tokio::test]
+async fn a_resize_is_refused_while_who_decides_on_it_is_away() {
+    let (house, store) = failing().await;
+    *store.fault.lock() = Box::new(|_| Some(away()));
+    let refused = house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await;
+    assert_eq!(refused.problem(), (503, "authority_unavailable".to_owned()), "{}", refused.text);
+    assert!(refused.text.contains("nothing was begun"));
+    *store.fault.lock() = Box::new(|_| None);
+    let after = house.get("/v1/topics/orders/shards").await.json();
+    assert_eq!((&after["configured"], &after["shard_count"]), (&json!(4), &json!(4)));
 }
 
 #[tokio::test]

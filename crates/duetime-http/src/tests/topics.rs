@@ -57,17 +57,50 @@ async fn settings_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn the_shard_count_stays_until_resizing_is_there() {
+async fn another_shard_count_begins_a_resize_and_the_last_wish_is_kept_while_it_runs() {
     let house = House::with_orders().await;
     assert_eq!(house.put("/v1/topics/orders", r#"{"shards":4}"#).await.status, 200);
+    let same = house.put("/v1/topics/orders/shards", r#"{"shards":4}"#).await;
+    assert_eq!((same.status.as_u16(), same.json().get("resize")), (202, None));
+    for n in 0..40 {
+        house.enqueue(&json!({"id": n.to_string(), "delay": "1h"}).to_string()).await;
+    }
+
+    let begun = house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await;
+    assert_eq!(begun.status, 202);
+    let begun = begun.json();
+    assert_eq!(begun["resize"], json!({"from": 4, "to": 8, "moved": 0, "remaining": 20}));
+    assert_eq!((&begun["configured"], &begun["epoch"]), (&json!(8), &json!(2)));
+    for wish in [16, 2] {
+        let kept = house.put("/v1/topics/orders", &json!({ "shards": wish }).to_string()).await;
+        assert_eq!(kept.status, 200);
+        let shown = house.get("/v1/topics/orders/shards").await.json();
+        assert_eq!((&shown["resize"]["to"], &shown["resize"]["desired"]), (&json!(8), &json!(wish)));
+    }
+    let back = house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await.json();
+    assert_eq!(back["resize"].get("desired"), None);
+    let auto = house.put("/v1/topics/orders/shards", r#"{"shards":"auto"}"#).await.json();
+    assert_eq!((&auto["configured"], &auto["resize"]["desired"]), (&json!("auto"), &json!(4)));
+
+    // Nothing has moved yet, and everything is found.
+    assert_eq!(house.get("/v1/topics/orders/messages/7").await.json()["state"], "scheduled");
+    assert_eq!(house.enqueue(r#"{"id":"7","delay":"1h"}"#).await.status, 409);
+    assert_eq!(house.delete("/v1/topics/orders/messages/7").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_shard_count_that_makes_no_sense_is_refused() {
+    let house = House::with_orders().await;
+    for bad in [r#"{"shards":0}"#, r#"{"shards":4097}"#, r#"{"shards":-1}"#, r#"{"shards":"many"}"#, "{}"] {
+        let refused = house.put("/v1/topics/orders/shards", bad).await;
+        assert_eq!(refused.problem().0, 400, "{bad}");
+        assert!(refused.text.contains("shards must be 1 to 4096"), "{}", refused.text);
+    }
     assert_eq!(
-        house.put("/v1/topics/orders", r#"{"shards":8}"#).await.problem(),
-        (409, "resize_not_available".to_owned())
+        house.put("/v1/topics/nope/shards", r#"{"shards":4}"#).await.problem(),
+        (404, "unknown_topic".to_owned())
     );
-    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":4}"#).await.status, 202);
-    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await.problem().0, 409);
-    assert_eq!(house.put("/v1/topics/orders/shards", r#"{"shards":"many"}"#).await.problem().0, 400);
-    assert!(house.put("/v1/topics/orders/shards", "{}").await.text.contains("shards must be 1 to 4096"));
+    assert_eq!(house.get("/v1/topics/orders/shards").await.json()["epoch"], 1);
 }
 
 #[tokio::test]

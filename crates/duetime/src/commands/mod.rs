@@ -61,7 +61,7 @@ async fn bench(args: duetime_bench::Args) -> anyhow::Result<bool> {
     let open_store: duetime_bench::OpenStore = Box::new(|url, meters| {
         Box::pin(async move {
             let config = StoreConfig { url: duetime_sinks::Secret::new(url), ..StoreConfig::default() };
-            let store: Arc<dyn Store> = stores::open(&config, meters).await?;
+            let store: Arc<dyn Store> = stores::open(&config, meters).await?.store;
             Ok(store)
         })
     });

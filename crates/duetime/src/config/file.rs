@@ -10,7 +10,7 @@ use toml::{Spanned, Table, Value};
 use super::Config;
 use super::read::{self, Fault};
 
-const SECTIONS: [&str; 6] = ["node", "store", "ownership", "auth", "sinks", "topics"];
+const SECTIONS: [&str; 7] = ["node", "store", "ownership", "resize", "auth", "sinks", "topics"];
 
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +190,7 @@ pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<Config, Vec<Com
         node: source.section(&["node"], table.get("node"), &mut complaints),
         store: source.section(&["store"], table.get("store"), &mut complaints),
         ownership: source.section(&["ownership"], table.get("ownership"), &mut complaints),
+        resize: source.section(&["resize"], table.get("resize"), &mut complaints),
         auth: source.section(&["auth"], table.get("auth"), &mut complaints),
         sinks: source.named("sinks", table.get("sinks"), &mut complaints),
         topics: source.named("topics", table.get("topics"), &mut complaints),

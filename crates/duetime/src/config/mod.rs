@@ -13,6 +13,7 @@ use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use duetime_core::{Namespace, TopicConfig};
 use duetime_http::AuthConfig;
 use duetime_ownership::{EtcdConfig, EtcdTls};
+use duetime_resize::ResizeConfig;
 use duetime_sinks::{Secret, SinkConfig};
 use duetime_store_redis::RedisStoreConfig;
 use serde::Deserialize;
@@ -215,6 +216,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// `[ownership]`
     pub ownership: OwnershipConfig,
+    /// `[resize]`
+    pub resize: ResizeConfig,
     /// `[auth]`
     pub auth: AuthConfig,
     /// `[sinks.NAME]`
@@ -253,6 +256,10 @@ impl Config {
             found.push(format!("store.url: {error}"));
         } else if let Err(error) = self.store.redis() {
             found.push(format!("store: {error}"));
+        }
+        if let Err(error) = self.resize.check() {
+            let key = error.split(' ').next().unwrap_or_default();
+            found.push(format!("resize.{key}: {error}"));
         }
         match duetime_http::Auth::load(&self.auth) {
             Err(error) => found.push(error),

@@ -1,0 +1,73 @@
+//! The contract between the front door and whoever changes a topic's number of shards.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::names::TopicName;
+use crate::reshard::RoutingRecord;
+use crate::store::StoreError;
+use crate::topic::ShardCount;
+
+/// How far a change of the number of shards has come. Counted from the shards themselves, so that
+/// every node tells the same; while messages come and go the numbers are estimates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResizeProgress {
+    /// Shards before.
+    pub from: u32,
+    /// Shards after.
+    pub to: u32,
+    /// The next wish, which starts after this change.
+    pub desired: Option<u32>,
+    /// Messages that are in their new home.
+    pub moved: u64,
+    /// Messages that are not.
+    pub remaining: u64,
+    /// Messages moved a second of late; `None`: not known yet.
+    pub per_second: Option<f64>,
+    /// Time until nothing remains, at that rate.
+    pub left: Option<Duration>,
+    /// Why it does not go on at present, as far as this node knows.
+    pub blocked: Option<String>,
+}
+
+/// Why a wish for another number of shards was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResizeError {
+    /// There is no such topic, or it is being deleted.
+    #[error("topic {:?} does not exist or is being deleted", .0.as_str())]
+    UnknownTopic(TopicName),
+    /// Who decides on the topic's routing does not answer; nothing was begun.
+    #[error("who decides on the topic's shards does not answer: {0}")]
+    AuthorityAway(#[source] StoreError),
+    /// The store's own answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Changes numbers of shards while everything goes on.
+#[async_trait]
+pub trait Resizing: Send + Sync + std::fmt::Debug + 'static {
+    /// Whether a wish could be taken now; asked before anything else is changed for it.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError`].
+    async fn check(&self, topic: &TopicName) -> Result<RoutingRecord, ResizeError>;
+
+    /// Begins the change to `shards`, or keeps the wish until the one that runs is done: the last wish
+    /// wins. Answers the record as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError`].
+    async fn ask(&self, topic: &TopicName, shards: ShardCount) -> Result<RoutingRecord, ResizeError>;
+
+    /// How far the topic's change has come; `None`: none is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError`].
+    async fn progress(&self, topic: &TopicName) -> Result<Option<ResizeProgress>, ResizeError>;
+}

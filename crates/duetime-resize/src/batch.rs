@@ -1,0 +1,65 @@
+//! Finishes a batch: put at its destination, seen to be there, dropped at its source.
+//!
+//! Anybody may do it to any batch, any number of times, several at once: the number and the nonce
+//! of a batch tell repetitions from another batch, and a batch is dropped only by its nonce.
+
+use duetime_core::reshard::{Batch, BatchName, Kept, Put};
+use duetime_core::{Routing, StoreError, TopicName};
+
+use crate::steps::{Step, Tools};
+
+/// Rounds of one batch before the caller has to look anew: conflicts and failovers cost one each.
+const ROUNDS_MAX: u32 = 16;
+
+/// Finishes what is in the outbox of shard `from`, if anything is; answers how many messages this
+/// call inserted at their destination.
+///
+/// `held`: what the caller has just seen in that outbox.
+///
+/// # Errors
+///
+/// The store's. [`StoreError::Full`]: the destination has no room; the batch stays frozen.
+pub async fn finish(
+    tools: &Tools,
+    topic: &TopicName,
+    routing: &Routing,
+    from: u32,
+    held: Option<Batch>,
+) -> Result<u64, StoreError> {
+    let source = routing.shard(topic, from);
+    let (mut held, mut fresh) = (held, 0);
+    for _ in 0..ROUNDS_MAX {
+        let batch = match held.take() {
+            Some(batch) => batch,
+            None => match tools.store.outbox(&source).await? {
+                Some(batch) => batch,
+                None => return Ok(fresh),
+            },
+        };
+        let destination = routing.shard(topic, batch.to);
+        match tools.store.put(&destination, &batch).await? {
+            Put::Conflict { last } => {
+                let new = BatchName { number: last.number + 1, nonce: tools.draw.next() };
+                tools.store.renumber(&source, batch.name.nonce, new).await?;
+                tools.steps.reached(Step::Renumbered).await;
+            }
+            Put::Done { fresh: inserted, kept } => {
+                fresh += inserted;
+                tools.steps.reached(Step::Put).await;
+                if kept == Kept::Alone && !tools.grace.is_zero() {
+                    tokio::time::sleep(tools.grace).await;
+                }
+                // Its present primary is asked: a failover may have undone the put.
+                if tools.store.memory(&destination, from).await? != Some(batch.name) {
+                    continue;
+                }
+                tools.steps.reached(Step::Checked).await;
+                tools.store.drop_batch(&source, batch.name.nonce).await?;
+                tools.steps.reached(Step::Dropped).await;
+                return Ok(fresh);
+            }
+        }
+    }
+    let source = format!("shard {source} was given {ROUNDS_MAX} tries").into();
+    Err(StoreError::Unavailable { doing: "finish a batch on its way between shards", source })
+}

@@ -1,0 +1,178 @@
+//! Carries one change from wherever it is to its commit: fence, clear the shards, verify, commit.
+//!
+//! It begins at the fence each time, and each time that is right: every step is idempotent.
+
+use std::time::Duration;
+
+use duetime_core::routing::RoutingState;
+use duetime_core::{Routing, StoreError, TopicName};
+use futures::{StreamExt as _, TryStreamExt as _};
+use tokio::time::Instant;
+use tracing::{debug, error, warn};
+
+use crate::batch::finish;
+use crate::controller::Inner;
+use crate::fence::fence_all;
+use crate::steps::Step;
+
+/// Pause before another try after the first failure; doubles with each, up to the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Pause before shards with messages left in them are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// A shard that another node scans is left to that node's mover for so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Messages about to fall due are left where they are for so long, then they move like all others.
+const LEAVE_FOR: Duration = Duration::from_secs(30);
+
+/// Whether there is more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Went {
+    On,
+    Ended,
+}
+
+impl Inner {
+    /// Works on the topic's change, and on the next wish after it, until neither is left or the
+    /// topic is gone.
+    pub(crate) async fn drive(&self, topic: &TopicName) {
+        let mut failures: u32 = 0;
+        loop {
+            match self.drive_once(topic).await {
+                Ok(Went::Ended) => break,
+                Ok(Went::On) => {
+                    failures = 0;
+                    self.unblocked(topic);
+                }
+                // The topic was deleted meanwhile, or is about to be made.
+                Err(StoreError::UnknownShard(_)) if matches!(self.authority.routing(topic).await, Ok(None)) => break,
+                Err(reason) => {
+                    failures = failures.saturating_add(1);
+                    self.complain(topic, &reason, failures);
+                    self.blocked(topic, why(&reason));
+                    tokio::time::sleep((PAUSE_MIN * 2u32.pow(failures.min(8) - 1)).min(PAUSE_MAX)).await;
+                }
+            }
+        }
+        self.ended(topic);
+    }
+
+    fn complain(&self, topic: &TopicName, reason: &StoreError, failures: u32) {
+        match reason {
+            // Two changes were begun at once: nothing goes on until an operator has looked.
+            StoreError::Damaged(_) => error!(%topic, error = %reason, "change of the shard count is halted"),
+            StoreError::Stale(_) | StoreError::NotReady(_) => debug!(%topic, error = %reason, "looking anew"),
+            _ if failures == 3 => warn!(%topic, error = %reason, "change of the shard count does not go on"),
+            _ => {}
+        }
+    }
+
+    async fn drive_once(&self, topic: &TopicName) -> Result<Went, StoreError> {
+        let Some(record) = self.authority.routing(topic).await? else { return Ok(Went::Ended) };
+        if record.routing.is_moving() {
+            self.carry_on(topic, &record.routing).await?;
+            return Ok(Went::On);
+        }
+        match record.desired {
+            None => Ok(Went::Ended),
+            Some(shards) => match self.wish(topic, shards).await {
+                Ok(_) => Ok(Went::On),
+                Err(duetime_core::ResizeError::UnknownTopic(_)) => Ok(Went::Ended),
+                Err(duetime_core::ResizeError::AuthorityAway(error) | duetime_core::ResizeError::Store(error)) => {
+                    Err(error)
+                }
+                Err(_) => Err(StoreError::Conflict),
+            },
+        }
+    }
+
+    /// One change from the fence to the commit, unless it is the present one no more.
+    async fn carry_on(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
+        self.began(topic, routing);
+        fence_all(&*self.tools.store, topic, routing).await?;
+        self.tools.steps.reached(Step::Fenced).await;
+        // Batches that were frozen under an earlier record may go to what is an old home now: they
+        // arrive before the first look, so that it sees them.
+        self.each(0..routing.previous, |from| async move {
+            let moved = finish(&self.tools, topic, routing, from, None).await?;
+            self.count(topic, moved);
+            Ok(())
+        })
+        .await?;
+        let (mine, others): (Vec<u32>, Vec<u32>) = {
+            let owned = self.owned.borrow();
+            (0..routing.previous).partition(|index| owned.has(topic, *index))
+        };
+        let begun = Instant::now();
+        self.clear_all(topic, routing, &mine, begun).await?;
+        // A shard that was clean once stays so: nothing new is made in it, and what was seen is replicated.
+        let (mut unclean, mut waited) = ([mine.clone(), others].concat(), (usize::MAX, begun));
+        loop {
+            let mut dirty = Vec::new();
+            for index in unclean {
+                if !self.is_clean(topic, routing, index).await? {
+                    dirty.push(index);
+                }
+            }
+            if dirty.is_empty() {
+                break;
+            }
+            if self.authority.routing(topic).await?.is_none_or(|record| record.routing != *routing) {
+                return Ok(());
+            }
+            if waited.0 != dirty.len() {
+                waited = (dirty.len(), Instant::now());
+            }
+            let impatient = waited.1.elapsed() >= PATIENCE;
+            let due = |index: &&u32| impatient || mine.contains(index);
+            let due: Vec<u32> = dirty.iter().filter(due).copied().collect();
+            self.clear_all(topic, routing, &due, begun).await?;
+            unclean = dirty;
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.tools.steps.reached(Step::Verified).await;
+        if self.commit(topic, routing).await? {
+            let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
+            if let Err(error) = fence_all(&*self.tools.store, topic, &stable).await {
+                debug!(%topic, %error, "not every shard was told that the change is done, and need not be");
+            }
+        }
+        Ok(())
+    }
+
+    async fn clear_all(
+        &self,
+        topic: &TopicName,
+        routing: &Routing,
+        shards: &[u32],
+        begun: Instant,
+    ) -> Result<(), StoreError> {
+        let leave = if begun.elapsed() < LEAVE_FOR { self.config.leave_due_within } else { Duration::ZERO };
+        self.each(shards.iter().copied(), |from| async move {
+            self.clear(topic, routing, from, leave).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn each<F: Future<Output = Result<(), StoreError>>>(
+        &self,
+        shards: impl IntoIterator<Item = u32>,
+        act: impl Fn(u32) -> F,
+    ) -> Result<(), StoreError> {
+        let at_once = self.config.shards_at_once.max(1);
+        futures::stream::iter(shards).map(act).buffer_unordered(at_once).try_for_each(|()| async { Ok(()) }).await
+    }
+}
+
+/// The reason as the operator reads it.
+fn why(error: &StoreError) -> String {
+    match error {
+        StoreError::Full(text) => format!("a shard that messages move to is full: {text}"),
+        StoreError::Damaged(text) => format!("halted: {text}; see docs/RESIZE.md"),
+        other => other.to_string(),
+    }
+}

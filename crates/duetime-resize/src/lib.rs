@@ -1,0 +1,35 @@
+//! Changes a topic's number of shards while everything goes on.
+//!
+//! Upstream: the program, and the router, which finishes a batch that is in its way. Downstream: the
+//! store contract ([`duetime_core::Reshard`], [`duetime_core::RoutingAuthority`]) and nothing else.
+//! Nothing here has state that matters: any node may run any of it at any time, several at once are
+//! safe, and who is killed is replaced by whoever looks next. `docs/RESIZE.md` tells the steps.
+//!
+//! ```text
+//! wish ──▶ controller ── begin ─▶ fence all ─▶ mover, shard by shard ─▶ verifier ─▶ commit
+//!                                               │ take put check drop      │ misplaced
+//!                                               ◀──────────────────────────┘
+//! scrubber: for ever, slowly: what a failover brought back where it does not belong
+//! ```
+
+mod auto;
+mod batch;
+mod config;
+mod controller;
+mod drive;
+mod fence;
+mod mover;
+mod progress;
+mod scrubber;
+mod steps;
+mod throttle;
+mod verifier;
+
+#[cfg(test)]
+mod tests;
+
+pub use batch::finish;
+pub use config::ResizeConfig;
+pub use controller::{ResizeParts, Resizer};
+pub use fence::fence_all;
+pub use steps::{Draw, NoSteps, Step, Steps, Tools};

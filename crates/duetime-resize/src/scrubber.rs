@@ -1,0 +1,85 @@
+//! Looks through every shard for ever, slowly, for what a failover brought back where it does not
+//! belong, and moves it home.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::reshard::Floor;
+use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::{StoreError, TopicName, TopicRecord};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use crate::controller::Inner;
+
+/// Ids looked at in one page.
+const PAGE: usize = 100;
+
+/// Pause after each shard, and the least pause between two rounds.
+const SHARD_PAUSE: Duration = Duration::from_millis(100);
+const ROUND_PAUSE: Duration = Duration::from_secs(10);
+
+impl Inner {
+    /// Scrubs until `shutdown`.
+    pub(crate) async fn scrub(self: Arc<Self>, shutdown: CancellationToken) {
+        if self.config.scrub_per_second == 0 {
+            return;
+        }
+        let rounds = async {
+            loop {
+                tokio::time::sleep(ROUND_PAUSE).await;
+                let topics = self.topics.borrow().clone();
+                for record in topics.values() {
+                    self.scrub_topic(record).await;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = rounds => {}
+        }
+    }
+
+    /// One round over the shards this node scans, and over the retired ones, which nobody scans.
+    pub(crate) async fn scrub_topic(&self, record: &TopicRecord) {
+        let owned = self.owned.borrow().clone();
+        let retired = record.routing.shards..record.widest();
+        let mine = (0..record.routing.shards).filter(|index| owned.has(&record.name, *index));
+        for index in mine.chain(retired) {
+            match self.scrub_shard(&record.name, index).await {
+                Ok(0) => {}
+                Ok(moved) => info!(topic = %record.name, index, moved, "messages were brought back to their homes"),
+                Err(error) => debug!(topic = %record.name, index, %error, "shard could not be scrubbed this time"),
+            }
+            tokio::time::sleep(SHARD_PAUSE).await;
+        }
+    }
+
+    async fn scrub_shard(&self, topic: &TopicName, index: u32) -> Result<u64, StoreError> {
+        let Some(record) = self.authority.routing(topic).await? else { return Ok(0) };
+        let routing = record.routing;
+        if routing.is_moving() {
+            return Ok(0);
+        }
+        // A retired shard may never have heard of this record.
+        self.tools.store.fence(topic, index, &routing, &Floor::default()).await?;
+        let (shard, seed) = (routing.shard(topic, index), topic_seed(topic));
+        let per_page = Duration::from_secs_f64(PAGE as f64 / f64::from(self.config.scrub_per_second));
+        let mut cursor = None;
+        let mut dirty = self.tools.store.outbox(&shard).await?.is_some();
+        while !dirty {
+            let page = self.tools.store.scan(&shard, cursor.as_ref(), PAGE).await?;
+            dirty = page.found.iter().any(|scanned| shard_of(&scanned.id, seed, routing.shards) != index);
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+            tokio::time::sleep(per_page).await;
+        }
+        if !dirty {
+            return Ok(0);
+        }
+        Ok(self.clear(topic, &routing, index, self.config.leave_due_within).await?.moved)
+    }
+}

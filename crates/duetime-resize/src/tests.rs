@@ -1,0 +1,317 @@
+//! The whole crate on the reference store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::limits::SHARDS_MAX;
+use duetime_core::reshard::Floor;
+use duetime_core::store::{Enqueue, Store as _};
+use duetime_core::{
+    Clock, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, Reshard as _, ResizeError, Resizing as _, Routing,
+    RoutingRecord, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, Topics,
+};
+use duetime_metrics::{Event, Meters};
+use duetime_testkit::{MemStore, TokioClock};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{ResizeConfig, ResizeParts, Resizer, Step, Steps, Tools};
+
+const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
+
+/// Stops the mover for ever at the nth step of a kind, as if its node had died there.
+#[derive(Debug)]
+struct DiesAt(Mutex<Option<(Step, u32)>>);
+
+#[async_trait]
+impl Steps for DiesAt {
+    async fn reached(&self, step: Step) {
+        let dies = {
+            let mut at = self.0.lock();
+            match at.as_mut() {
+                Some((kind, left)) if *kind == step && *left == 0 => true,
+                Some((kind, left)) if *kind == step => {
+                    *left -= 1;
+                    false
+                }
+                _ => false,
+            }
+        };
+        if dies {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+struct World {
+    store: Arc<MemStore>,
+    clock: Arc<TokioClock>,
+    topic: TopicName,
+    topics: watch::Sender<Arc<Topics>>,
+    owned: watch::Sender<Arc<OwnedShards>>,
+    meters: Arc<Meters>,
+}
+
+impl World {
+    async fn with(shards: u32, messages: usize) -> Self {
+        let (store, clock) = (MemStore::new(), TokioClock::at(START));
+        let topic = TopicName::new("orders").unwrap();
+        let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
+        let record = TopicRecord::new(topic.clone(), config, 1, "first".to_owned(), START);
+        store.put_topic(&record, None).await.unwrap();
+        let owned = (0..SHARDS_MAX).map(|index| (topic.clone(), index)).collect();
+        let world = Self {
+            store,
+            clock,
+            topic,
+            topics: watch::Sender::default(),
+            owned: watch::Sender::new(Arc::new(OwnedShards(owned))),
+            meters: Arc::new(Meters::new()),
+        };
+        for n in 0..messages {
+            world.enqueue(&n.to_string(), Duration::from_secs(3600)).await;
+        }
+        world.look().await;
+        world
+    }
+
+    async fn record(&self) -> TopicRecord {
+        self.store.topics().await.unwrap().remove(0)
+    }
+
+    async fn look(&self) {
+        let record = self.record().await;
+        self.topics.send_replace(Arc::new([(self.topic.clone(), Arc::new(record))].into()));
+    }
+
+    async fn enqueue(&self, id: &str, delay: Duration) {
+        let id = MessageId::new(id).unwrap();
+        let record = self.record().await;
+        let item = Enqueue {
+            id: id.clone(),
+            due: Due::In(delay),
+            headers: Headers::default(),
+            payload: id.as_str().to_owned().into(),
+            on_conflict: OnConflict::Reject,
+            nonce: Nonce(1),
+        };
+        self.store.enqueue(&record.routing.home(&self.topic, &id), self.clock.now(), &[item]).await.unwrap();
+    }
+
+    /// As the front door does it: the setting, then the wish.
+    async fn wish(&self, resizer: &Resizer, shards: u32) -> Result<RoutingRecord, ResizeError> {
+        let mut record = self.record().await;
+        record.config.shards = ShardCount::Fixed(shards);
+        record.version += 1;
+        self.store.put_topic(&record, Some(record.version - 1)).await.unwrap();
+        resizer.ask(&self.topic, ShardCount::Fixed(shards)).await
+    }
+
+    fn resizer(&self, config: ResizeConfig) -> Resizer {
+        self.resizer_with(config, Tools::new(self.store.clone()))
+    }
+
+    fn resizer_with(&self, config: ResizeConfig, tools: Tools) -> Resizer {
+        Resizer::new(ResizeParts {
+            tools,
+            authority: self.store.clone(),
+            topics: self.topics.subscribe(),
+            owned: self.owned.subscribe(),
+            nodes: watch::channel(1).1,
+            clock: self.clock.clone(),
+            meters: self.meters.clone(),
+            config,
+        })
+    }
+
+    /// Runs a resizer until nothing moves and nothing is wished.
+    async fn settle(&self, resizer: &Resizer) -> Routing {
+        let shutdown = CancellationToken::new();
+        let run = tokio::spawn(resizer.clone().run(shutdown.clone()));
+        let record = tokio::time::timeout(Duration::from_secs(600), async {
+            loop {
+                self.look().await;
+                let record = self.record().await;
+                if !record.routing.is_moving() && record.desired.is_none() {
+                    return record;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let record = record.await.expect("it ends");
+        shutdown.cancel();
+        run.await.unwrap();
+        record.routing
+    }
+
+    /// Sees that every id is in its home, once, and nothing is on its way.
+    async fn check(&self, messages: usize) {
+        let record = self.record().await;
+        let mut seen = 0;
+        for (index, inspected) in (0..).zip(self.store.inspect(&self.topic, 0..record.widest() + 8).await.unwrap()) {
+            let Some(inspected) = inspected else { continue };
+            assert_eq!(inspected.outbox, None);
+            let shard = inspected.routing.shard(&self.topic, index);
+            let page = self.store.scan(&shard, None, usize::MAX / 2).await.unwrap();
+            seen += page.found.len();
+            for scanned in page.found {
+                assert_eq!(record.routing.home(&self.topic, &scanned.id).index, index, "{}", scanned.id);
+            }
+        }
+        assert_eq!(seen, messages);
+    }
+}
+
+fn all_steps() -> impl Iterator<Item = Step> {
+    Step::ALL.into_iter().map(|(step, _)| step).filter(|step| *step != Step::Renumbered)
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_grow_and_shrink_and_every_message_comes_home() {
+    let world = World::with(8, 1_500).await;
+    let resizer = world.resizer(ResizeConfig::default());
+    for (n, shards) in [32, 8, 31, 1, 16].into_iter().enumerate() {
+        world.wish(&resizer, shards).await.unwrap();
+        let routing = world.settle(&resizer).await;
+        assert_eq!((routing.shards, routing.epoch), (shards, n as u64 + 2));
+        world.check(1_500).await;
+    }
+    assert!(world.meters.topic(&world.topic).counted(Event::Moved) > 4_000);
+    assert_eq!(resizer.progress(&world.topic).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mover_that_dies_at_any_step_is_replaced_by_another() {
+    for step in all_steps() {
+        for nth in [0, 1] {
+            let world = World::with(4, 600).await;
+            let steps = Arc::new(DiesAt(Mutex::new(Some((step, nth)))));
+            let mut tools = Tools::new(world.store.clone());
+            tools.steps = steps.clone();
+            let first = world.resizer_with(ResizeConfig::default(), tools);
+            let shutdown = CancellationToken::new();
+            let run = tokio::spawn(first.clone().run(shutdown.clone()));
+            let ask = world.wish(&first, 9);
+            let _ = tokio::time::timeout(Duration::from_secs(1), ask).await;
+            world.look().await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            run.abort();
+            let second = world.resizer(ResizeConfig::default());
+            world.wish(&second, 9).await.unwrap();
+            assert_eq!(world.settle(&second).await.shards, 9, "{step:?}");
+            world.check(600).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_movers_at_once_do_no_harm() {
+    let world = World::with(8, 1_000).await;
+    let movers: Vec<Resizer> = (0..4).map(|_| world.resizer(ResizeConfig::default())).collect();
+    world.wish(&movers[0], 3).await.unwrap();
+    world.look().await;
+    let settle = movers.iter().map(|mover| world.settle(mover));
+    for routing in futures::future::join_all(settle).await {
+        assert_eq!((routing.shards, routing.epoch), (3, 2));
+    }
+    world.check(1_000).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_wish_wins_and_one_change_runs_at_a_time() {
+    let world = World::with(2, 100).await;
+    let resizer = world.resizer(ResizeConfig::default());
+    let asks = (1..=10).map(|n| world.wish(&resizer, n * 3));
+    for asked in futures::future::join_all(asks).await {
+        asked.unwrap();
+    }
+    let present = resizer.check(&world.topic).await.unwrap();
+    assert_eq!((present.routing.shards, present.desired), (3, Some(30)));
+    let progress = resizer.progress(&world.topic).await.unwrap().unwrap();
+    assert_eq!((progress.from, progress.to, progress.desired), (2, 3, Some(30)));
+    let routing = world.settle(&resizer).await;
+    assert_eq!((routing.shards, routing.previous, routing.epoch), (30, 3, 3));
+    world.check(100).await;
+    let nobody = TopicName::new("nobody").unwrap();
+    let refused = resizer.ask(&nobody, ShardCount::Fixed(2)).await;
+    assert!(matches!(refused, Err(ResizeError::UnknownTopic(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_new_epoch_is_above_every_epoch_that_a_shard_has_heard_of() {
+    let world = World::with(2, 10).await;
+    // As a fence left it whose change the authority has forgotten at a failover.
+    let lost = Routing { epoch: 9, rid: "lost".to_owned(), ..world.record().await.routing };
+    world.store.fence(&world.topic, 1, &lost, &Floor::default()).await.unwrap();
+    let resizer = world.resizer(ResizeConfig::default());
+    world.wish(&resizer, 4).await.unwrap();
+    assert_eq!(world.settle(&resizer).await.epoch, 10);
+    world.check(10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_about_to_fall_due_are_left_where_they_are_but_not_for_ever() {
+    let world = World::with(1, 0).await;
+    for n in 0..50 {
+        world.enqueue(&format!("soon-{n}"), Duration::from_secs(2)).await;
+        world.enqueue(&format!("late-{n}"), Duration::from_secs(60)).await;
+    }
+    let resizer = world.resizer(ResizeConfig::default());
+    world.wish(&resizer, 2).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let shutdown = CancellationToken::new();
+    world.look().await;
+    tokio::spawn(resizer.clone().run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let record = world.record().await;
+    let page = world.store.scan(&record.routing.shard(&world.topic, 1), None, 1_000).await.unwrap();
+    assert!(page.found.iter().all(|scanned| scanned.id.as_str().starts_with("late")) && page.found.len() > 10);
+    world.settle(&world.resizer(ResizeConfig::default())).await;
+    assert!(begun.elapsed() > Duration::from_secs(4), "nobody delivers here: they were left until they were late");
+    world.check(100).await;
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_setting_whose_wish_was_lost_is_carried_out_all_the_same() {
+    let world = World::with(2, 30).await;
+    let mut record = world.record().await;
+    record.config.shards = ShardCount::Fixed(5);
+    record.version += 1;
+    world.store.put_topic(&record, Some(1)).await.unwrap();
+    let resizer = world.resizer(ResizeConfig::default());
+    world.look().await;
+    let shutdown = CancellationToken::new();
+    tokio::spawn(resizer.clone().run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.settle(&resizer).await.shards, 5);
+    world.check(30).await;
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_scrubber_brings_home_what_a_failover_brought_back() {
+    let world = World::with(4, 0).await;
+    let routing = world.record().await.routing;
+    for index in 0..4 {
+        let item = Enqueue {
+            id: MessageId::new(&format!("lost-{index}")).unwrap(),
+            due: Due::In(Duration::from_secs(3600)),
+            headers: Headers::default(),
+            payload: "x".into(),
+            on_conflict: OnConflict::Reject,
+            nonce: Nonce(1),
+        };
+        let home = routing.home(&world.topic, &item.id).index;
+        let wrong = routing.shard(&world.topic, (home + 1) % 4);
+        world.store.enqueue(&wrong, world.clock.now(), &[item]).await.unwrap();
+    }
+    let shutdown = CancellationToken::new();
+    world.look().await;
+    tokio::spawn(world.resizer(ResizeConfig::default()).run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    world.check(4).await;
+    shutdown.cancel();
+}

@@ -1,0 +1,322 @@
+//! Where an id is looked for, in which order, and what is done when a shard refuses the caller.
+//!
+//! At rest an id has one home. While ids move it is looked for at its old home first, and what is
+//! absent there is final: then its new home decides, and messages are made only there. A claim may
+//! also have been made in a shard that is neither (found by the scrubber, or before a change): then
+//! that one comes first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use duetime_core::reshard::{AtOld, Floor};
+use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::{MessageId, Routing, Shard, StoreError, TopicName, TopicRecord};
+use duetime_metrics::Event;
+use duetime_resize::{fence_all, finish};
+use futures::StreamExt as _;
+
+use crate::error::RouteError;
+use crate::lane::{Lanes, Op, Role, fits};
+use crate::router::Router;
+
+/// Shards one request works on at once.
+const SHARDS_AT_ONCE: usize = 64;
+
+/// How often items are sent again because the shard or this node was behind with the routing, or
+/// because they were on their way between shards.
+const REROUTES_MAX: u32 = 12;
+
+/// Wait before such a repetition, from the second in a row on; doubles with each up to the longest.
+const REROUTE_WAIT: Duration = Duration::from_millis(10);
+const REROUTE_WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// The places of one id, first to last. The last is its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stops([u32; 3], usize);
+
+impl Stops {
+    fn of(record: &TopicRecord, seed: u32, id: &MessageId, claimed: Option<u32>) -> Self {
+        let routing = &record.routing;
+        let home = shard_of(id, seed, routing.shards);
+        let old = if routing.is_moving() { shard_of(id, seed, routing.previous) } else { home };
+        let mut stops = Self([0; 3], 0);
+        if let Some(claimed) = claimed.filter(|claimed| ![old, home].contains(claimed) && *claimed < record.widest()) {
+            stops.push(claimed);
+        }
+        if old != home {
+            stops.push(old);
+        }
+        stops.push(home);
+        stops
+    }
+
+    fn push(&mut self, index: u32) {
+        self.0[self.1] = index;
+        self.1 += 1;
+    }
+
+    fn at(&self, stop: usize) -> (u32, Role) {
+        let role = if stop + 1 == self.1 { Role::Home } else { Role::Old };
+        (self.0[stop], role)
+    }
+}
+
+/// An item on its way: its place in the request, and at which of its stops it is.
+struct Pending<I> {
+    place: usize,
+    stop: usize,
+    item: I,
+}
+
+pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
+
+/// What came of one shard's items.
+struct Worked<O: Op> {
+    seat: (Shard, Role),
+    /// With their places and stops.
+    done: Vec<(usize, usize, O::Answer)>,
+    /// To go on at the next stop.
+    absent: Vec<Pending<O::Item>>,
+    /// To be sent again: on their way between shards, or behind those that are.
+    frozen: Vec<Pending<O::Item>>,
+    error: Option<RouteError>,
+    /// Not done because of the error; places without an item had theirs lost.
+    left: Vec<Pending<O::Item>>,
+    lost: Vec<usize>,
+}
+
+/// Does a group in calls of the right size, one after the other, up to the first that fails or
+/// meets a frozen id: what comes behind it must not overtake it.
+async fn work<O: Op>(lanes: &Lanes<O>, seat: (Shard, Role), group: Vec<Pending<O::Item>>) -> Worked<O>
+where
+    O::Item: Clone,
+{
+    let mut worked = Worked {
+        seat,
+        done: Vec::new(),
+        absent: Vec::new(),
+        frozen: Vec::new(),
+        error: None,
+        left: Vec::new(),
+        lost: Vec::new(),
+    };
+    let mut group = group.into_iter().peekable();
+    while group.peek().is_some() {
+        let (mut batch, mut weight) = (Vec::new(), 0);
+        while let Some(next) = group.next_if(|next| fits(batch.len() + 1, weight + O::weight(&next.item))) {
+            weight += O::weight(&next.item);
+            batch.push(next);
+        }
+        // At home all answers are final; at an old home the items may have to go on.
+        let keep = worked.seat.1 == Role::Old;
+        let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.stop)).collect();
+        let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
+        let items = batch.into_iter().map(|next| next.item).collect();
+        match lanes.submit(&worked.seat, items).await {
+            Ok(answers) => {
+                let mut kept = kept.into_iter();
+                for ((place, stop), answer) in seats.into_iter().zip(answers) {
+                    let item = kept.next();
+                    match (answer, item) {
+                        (AtOld::There(answer), _) => worked.done.push((place, stop, answer)),
+                        (AtOld::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
+                        (AtOld::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
+                        (_, None) => unreachable!("at home every answer is final"),
+                    }
+                }
+                if !worked.frozen.is_empty() {
+                    worked.frozen.extend(group.by_ref());
+                }
+            }
+            Err((reason, given_back)) => {
+                let mut given_back = given_back.into_iter();
+                for (place, stop) in seats {
+                    match given_back.next() {
+                        Some(item) => worked.left.push(Pending { place, stop, item }),
+                        None => worked.lost.push(place),
+                    }
+                }
+                worked.left.extend(group.by_ref());
+                worked.error = Some(reason);
+            }
+        }
+    }
+    worked
+}
+
+impl Router {
+    /// Sends every item to the places where it may be, and again where the routing was behind.
+    /// Each answer comes with the shard that gave it. `of`: an item's id, and where it was claimed.
+    pub(crate) async fn run<O: Op>(
+        &self,
+        lanes: &Lanes<O>,
+        topic: &TopicName,
+        items: Vec<O::Item>,
+        of: impl Fn(usize, &O::Item) -> (MessageId, Option<u32>),
+    ) -> Answers<(u32, O::Answer)>
+    where
+        O::Item: Clone,
+    {
+        let seed = topic_seed(topic);
+        let mut answers: Vec<Option<Result<(u32, O::Answer), RouteError>>> = items.iter().map(|_| None).collect();
+        let mut pending: Vec<Pending<O::Item>> =
+            items.into_iter().enumerate().map(|(place, item)| Pending { place, stop: 0, item }).collect();
+        let (mut reroutes, mut seen) = (0, None);
+        while !pending.is_empty() {
+            let record = match self.topic(topic).await {
+                Ok(record) => record,
+                Err(error) => {
+                    pending.drain(..).for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                    break;
+                }
+            };
+            // After a change of the record every place is looked at anew, from the first.
+            if seen.replace(record.routing.clone()).is_some_and(|seen| seen != record.routing) {
+                pending.iter_mut().for_each(|next| next.stop = 0);
+            }
+            let mut groups: BTreeMap<(u32, Role), Vec<Pending<O::Item>>> = BTreeMap::new();
+            for next in pending.drain(..) {
+                let (id, claimed) = of(next.place, &next.item);
+                let seat = Stops::of(&record, seed, &id, claimed).at(next.stop);
+                groups.entry(seat).or_default().push(next);
+            }
+            let works = groups
+                .into_iter()
+                .map(|((index, role), group)| work(lanes, (record.routing.shard(topic, index), role), group));
+            let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
+            let (mut troubles, mut frozen_in) = (Vec::new(), BTreeSet::new());
+            let mut again: Vec<Pending<O::Item>> = Vec::new();
+            while let Some(worked) = works.next().await {
+                let index = worked.seat.0.index;
+                for (place, _, answer) in worked.done {
+                    answers[place] = Some(Ok((index, answer)));
+                }
+                pending.extend(worked.absent);
+                if !worked.frozen.is_empty() {
+                    frozen_in.insert(index);
+                    again.extend(worked.frozen);
+                }
+                let Some(error) = worked.error else { continue };
+                worked.lost.iter().for_each(|place| answers[*place] = Some(Err(error.clone())));
+                if error.is_misrouted() && reroutes < REROUTES_MAX {
+                    again.extend(worked.left);
+                    troubles.push((index, error));
+                } else {
+                    worked.left.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                }
+            }
+            drop(works);
+            if !again.is_empty() {
+                let helped = self.mend(topic, &record, troubles, &frozen_in).await;
+                reroutes += 1;
+                if let Some(error) = helped.err().filter(|error| !error.is_misrouted() || reroutes > REROUTES_MAX) {
+                    again.drain(..).for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                } else if reroutes > REROUTES_MAX {
+                    let error = RouteError::from(StoreError::NotReady(format!("of topic {topic}")));
+                    again.drain(..).for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                }
+                if reroutes > 1 && !again.is_empty() {
+                    tokio::time::sleep((REROUTE_WAIT * 2u32.pow(reroutes.min(8) - 2)).min(REROUTE_WAIT_MAX)).await;
+                }
+                pending.extend(again);
+            }
+            pending.sort_unstable_by_key(|next| next.place);
+        }
+        answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
+    }
+
+    /// Does what makes another try worth it: learns the present record, tells a shard of it that has
+    /// not heard, finishes what is on its way.
+    async fn mend(
+        &self,
+        topic: &TopicName,
+        record: &TopicRecord,
+        troubles: Vec<(u32, RouteError)>,
+        frozen_in: &BTreeSet<u32>,
+    ) -> Result<(), RouteError> {
+        for (index, error) in troubles {
+            if let RouteError::Store(error) = error {
+                self.catch_up(topic, &record.routing, index, &error).await?;
+            }
+        }
+        for index in frozen_in {
+            let moved = finish(&self.kit.tools, topic, &record.routing, *index, None).await;
+            let moved = match moved {
+                Ok(moved) => moved,
+                Err(error) => {
+                    self.catch_up(topic, &record.routing, *index, &error).await?;
+                    return Err(error.into());
+                }
+            };
+            self.kit.meters.topic(topic).count(Event::Moved, moved);
+        }
+        Ok(())
+    }
+
+    /// Shard `index` refused a caller with `routing`: whoever is behind catches up.
+    pub(crate) async fn catch_up(
+        &self,
+        topic: &TopicName,
+        routing: &Routing,
+        index: u32,
+        error: &StoreError,
+    ) -> Result<(), StoreError> {
+        match error {
+            StoreError::Stale(present) if self.catalog.learn(topic, present) => Ok(()),
+            StoreError::Stale(_) | StoreError::UnknownShard(_) => self.catalog.refresh().await,
+            StoreError::NotReady(_) => {
+                // One at a time: the others find it done.
+                let mut fenced = self.fencing.lock().await;
+                let seen = (topic.clone(), routing.clone(), index);
+                if fenced.as_ref().is_some_and(|(last, at)| *last == seen && at.elapsed() < REROUTE_WAIT_MAX) {
+                    return Ok(());
+                }
+                // The topic may be another of the same name by now, and its shards at its first record.
+                self.catalog.refresh().await?;
+                if self.catalog.get(topic).is_none_or(|present| present.routing != *routing) {
+                    return Ok(());
+                }
+                let store = &*self.kit.tools.store;
+                if index < routing.shards.max(routing.previous) {
+                    fence_all(store, topic, routing).await?;
+                } else {
+                    store.fence(topic, index, routing, &Floor::default()).await?;
+                }
+                *fenced = Some((seen, tokio::time::Instant::now()));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::routing::RoutingState;
+    use duetime_core::{Timestamp, TopicConfig};
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
+        let topic = TopicName::new("t").unwrap();
+        let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, String::new(), Timestamp::ZERO);
+        record.routing = Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving };
+        let seed = topic_seed(&topic);
+        let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
+        let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
+        let stays = ids().find(|id| shard_of(id, seed, 8) == 1).unwrap();
+        let stops = |record: &TopicRecord, id, claimed| {
+            let stops = Stops::of(record, seed, id, claimed);
+            (0..stops.1).map(|stop| stops.at(stop)).collect::<Vec<_>>()
+        };
+        assert_eq!(stops(&record, &moves, None), [(1, Role::Old), (5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, Some(5)), [(1, Role::Old), (5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, Some(3)), [(3, Role::Old), (1, Role::Old), (5, Role::Home)]);
+        assert_eq!(stops(&record, &stays, Some(1)), [(1, Role::Home)]);
+        record.routing.state = RoutingState::Stable;
+        assert_eq!(stops(&record, &moves, None), [(5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Old), (5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
+    }
+}

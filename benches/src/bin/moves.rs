@@ -1,9 +1,10 @@
-//! What a resize costs the Redis server: microseconds of its scripts for each message moved.
+//! What a resize costs the Redis server: microseconds of its processor for each message moved.
 //!
 //! `cargo run -p duetime-benches --bin moves [-- MESSAGES [BATCH]]`
 //!
 //! A private server, a topic that grows from 8 to 16 shards; each step is done at all sources before
-//! the next, and the server is asked in between what its scripts took.
+//! the next, and the server is asked in between what it used. Its slow log tells how long each script
+//! held it up.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,56 +25,68 @@ const FROM: u32 = 8;
 const TO: u32 = 16;
 const ENQUEUED_AT_ONCE: usize = 64;
 const PAGE: usize = 256;
-/// Calls above it are told one by one by the server.
-const SLOW_MICROS: u64 = 50;
+/// How often the cost of asking is measured.
+const CALIBRATIONS: usize = 50;
 /// Ids of one call at the old home.
 const OLD: usize = 25;
 
-/// What the server's scripts took for one kind of step.
+/// What the server used for one kind of step.
 #[derive(Default)]
 struct Cost {
-    calls: u64,
     items: u64,
-    micros: u64,
-    /// Of each call above the slow log's threshold.
-    each_micros: Vec<u64>,
+    cpu_micros: f64,
+    /// Of each script.
+    script_micros: Vec<u64>,
 }
 
 struct Costs {
     server: RedisServer,
     kinds: Vec<(&'static str, Cost)>,
+    /// What asking costs by itself.
+    asking_micros: f64,
 }
 
 impl Costs {
-    fn micros(&self) -> (u64, u64) {
-        let stats = self.server.cli(&["INFO", "commandstats"]);
-        let scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
-        let field = |line: &str, name: &str| {
-            let at = line.split([':', ',']).find_map(|part| part.strip_prefix(name)).unwrap_or("0");
-            at.parse::<u64>().unwrap_or(0)
-        };
-        scripts.fold((0, 0), |(calls, micros), line| (calls + field(line, "calls="), micros + field(line, "usec=")))
+    async fn new(server: RedisServer) -> Self {
+        let mut costs = Self { server, kinds: Vec::new(), asking_micros: 0.0 };
+        for _ in 0..CALIBRATIONS {
+            costs.of("nothing", async { 1 }).await;
+        }
+        costs.asking_micros = costs.kinds.pop().map_or(0.0, |(_, cost)| cost.cpu_micros / CALIBRATIONS as f64);
+        costs
     }
 
-    /// Runs one kind of step and books what the server says it took, for the items it answers.
+    /// Processor time of the server's main thread so far.
+    fn cpu_micros(&self) -> f64 {
+        let info = self.server.cli(&["INFO", "cpu"]);
+        let used = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        let main = ["used_cpu_user_main_thread:", "used_cpu_sys_main_thread:"].map(used);
+        1e6 * main.into_iter().map(|used| used.expect("redis 7 tells it")).sum::<f64>()
+    }
+
+    /// Runs one kind of step and books what the server used, for the items it answers.
     async fn of(&mut self, kind: &'static str, step: impl Future<Output = u64>) {
         self.server.cli(&["SLOWLOG", "RESET"]);
-        let before = self.micros();
+        let before = self.cpu_micros();
         let items = step.await;
-        let after = self.micros();
-        // Every entry has its duration in a line of its own, after its time.
-        let slow = self.server.cli(&["--no-raw", "SLOWLOG", "GET", "-1"]);
-        let durations = slow.lines().filter_map(|line| line.trim().strip_prefix("3) (integer) "));
-        let durations: Vec<u64> = durations.filter_map(|text| text.parse().ok()).collect();
+        let used = self.cpu_micros() - before - self.asking_micros;
+        let log = self.server.cli(&["--no-raw", "SLOWLOG", "GET", "-1"]);
         let at = self.kinds.iter().position(|(name, _)| *name == kind).unwrap_or_else(|| {
             self.kinds.push((kind, Cost::default()));
             self.kinds.len() - 1
         });
         let cost = &mut self.kinds[at].1;
-        cost.calls += after.0 - before.0;
         cost.items += items;
-        cost.micros += after.1 - before.1;
-        cost.each_micros.extend(durations);
+        cost.cpu_micros += used;
+        // An entry's third line is how long it took, its fourth begins with the command.
+        let mut took = 0;
+        for line in log.lines().map(str::trim) {
+            if let Some(micros) = line.strip_prefix("3) (integer) ") {
+                took = micros.parse().unwrap_or(0);
+            } else if line.starts_with("4) ") && line.ends_with("\"EVALSHA\"") {
+                cost.script_micros.push(took);
+            }
+        }
     }
 }
 
@@ -109,12 +122,12 @@ async fn main() {
     let batch: usize = args.next().map_or(256, |text| text.parse().expect("messages a batch"));
     let server = RedisServer::start().await;
     server.cli(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
-    server.cli(&["CONFIG", "SET", "slowlog-log-slower-than", &SLOW_MICROS.to_string()]);
+    server.cli(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.expect("the server answers");
     let version = server.cli(&["INFO", "server"]);
     let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();
-    let mut costs = Costs { server, kinds: Vec::new() };
+    let mut costs = Costs::new(server).await;
 
     let topic = TopicName::new("moves").expect("a valid name");
     let config = TopicConfig { shards: ShardCount::Fixed(FROM), ..TopicConfig::default() };
@@ -231,15 +244,13 @@ async fn main() {
     }
     println!("Redis {version}, {messages} messages of 20-character ids and 100 bytes, {FROM} to {TO} shards");
     println!("in batches of {batch}\n");
-    println!("| step | calls | items | µs an item | µs a call | 95 of 100 calls below, µs |");
-    println!("|---|---|---|---|---|---|");
+    println!("| step | scripts | items | CPU of Redis, µs an item | one script, half of them below, µs |");
+    println!("|---|---|---|---|---|");
     for (kind, cost) in &mut costs.kinds {
-        cost.each_micros.sort_unstable();
-        // Calls under the threshold are not in the log, and are below it.
-        let above = (cost.calls as usize) / 20;
-        let most = cost.each_micros.iter().rev().nth(above).copied().unwrap_or(SLOW_MICROS);
-        let each = cost.micros as f64 / cost.items.max(1) as f64;
-        let call = cost.micros as f64 / cost.calls.max(1) as f64;
-        println!("| {kind} | {} | {} | {each:.2} | {call:.1} | {most} |", cost.calls, cost.items);
+        cost.script_micros.sort_unstable();
+        let scripts = cost.script_micros.len();
+        let half = cost.script_micros.get(scripts / 2).copied().unwrap_or(0);
+        let each = cost.cpu_micros / cost.items.max(1) as f64;
+        println!("| {kind} | {scripts} | {} | {each:.2} | {half} |", cost.items);
     }
 }

@@ -222,6 +222,21 @@ impl House {
         late.max().unwrap_or(0)
     }
 
+    /// Waits until everything has arrived that is due before `due_ms`.
+    pub async fn arrived(&self, due_ms: i64, within: Duration) {
+        let missing = || {
+            let arrivals = self.arrivals.lock();
+            let due = arrivals.due_at.iter().filter(|(_, due)| **due < due_ms);
+            due.filter(|(id, _)| !arrivals.handed.contains_key(*id)).count()
+        };
+        let all = async {
+            while missing() > 0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        assert!(tokio::time::timeout(within, all).await.is_ok(), "{} are missing", missing());
+    }
+
     /// Waits until everything is delivered, and judges.
     pub async fn finish(mut self, at: usize) -> (Verdict, Self) {
         self.producing.store(false, Ordering::Relaxed);

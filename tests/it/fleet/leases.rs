@@ -32,12 +32,14 @@ async fn a_node_that_dies_while_etcd_is_stalled_leaves_its_shards_to_whoever_see
     house.is_up(0, false);
     house.nodes[0].kill();
     house.produce();
-    tokio::time::sleep(LEASE * 4).await;
+    tokio::time::sleep(LEASE * 2).await;
+    // What was the dead node's arrives while etcd still says nothing.
+    house.arrived(now_ms(), Duration::from_secs(20)).await;
     house.etcd.as_ref().unwrap().resume();
     house.shared_by(1, &[1, 2], Duration::from_secs(15)).await;
     let house = house.finish_without_a_duplicate(1).await;
     let late = house.latest_ms(0, i64::MAX);
-    assert!(late < 15_000, "{late} ms late");
+    assert!(late < 24_000, "{late} ms late");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,6 +15,7 @@ mod properties;
 mod redis_faults;
 mod redis_store;
 mod reshard_store;
+mod resize;
 mod shutdown;
 mod sink_nats;
 mod sink_rabbitmq;

@@ -326,6 +326,18 @@ pub struct Resize {
     pub moved: u64,
     /// Messages still to be moved.
     pub remaining: u64,
+    /// The next wish, which starts after this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired: Option<u32>,
+    /// Messages moved a second of late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<f64>,
+    /// Seconds until nothing remains, at that rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<f64>,
+    /// Why it does not go on at present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
 }
 
 /// The shards of a topic.

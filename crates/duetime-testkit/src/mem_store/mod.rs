@@ -37,6 +37,8 @@ pub struct MemStore {
 struct Inside {
     topics: BTreeMap<TopicName, TopicRecord>,
     shards: BTreeMap<(TopicName, u32), ShardState>,
+    /// What the replica of a shard has, where there is one.
+    replicas: BTreeMap<(TopicName, u32), ShardState>,
 }
 
 impl MemStore {
@@ -56,6 +58,24 @@ impl MemStore {
     pub fn lose_body(&self, shard: &Shard, id: &MessageId) {
         if let Some(state) = self.inside.lock().shards.get_mut(&(shard.topic.clone(), shard.index)) {
             state.bodies.remove(id);
+        }
+    }
+
+    /// Brings the replica of a shard up to date, making one where there was none.
+    pub fn replicate(&self, topic: &TopicName, index: u32) {
+        let mut inside = self.inside.lock();
+        let seat = (topic.clone(), index);
+        if let Some(state) = inside.shards.get(&seat).cloned() {
+            inside.replicas.insert(seat, state);
+        }
+    }
+
+    /// Puts the replica of a shard, where there is one, in its place: what it had not heard of is lost.
+    pub fn fail_over(&self, topic: &TopicName, index: u32) {
+        let mut inside = self.inside.lock();
+        let seat = (topic.clone(), index);
+        if let Some(state) = inside.replicas.get(&seat).cloned() {
+            inside.shards.insert(seat, state);
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Answered {
 }
 
 /// One shard.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ShardState {
     pub routing: Routing,
     pub high_water: Timestamp,

@@ -1,7 +1,12 @@
 //! `duetime shards get|set`
 
-use anyhow::bail;
+use std::time::Duration;
+
+use anyhow::Context as _;
 use clap::Subcommand;
+use duetime_client::{Client, Resize, Shards};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 
 use super::{client, output};
 use crate::cli::Connection;
@@ -16,7 +21,10 @@ pub enum ShardsCommand {
         #[command(flatten)]
         connection: Connection,
     },
-    /// Changes how many shards a topic has. Not in this version.
+    /// Changes how many shards a topic has while everything goes on, and shows how far it is.
+    ///
+    /// The change goes on by itself: Ctrl-C or --detach only stops watching. The same command again
+    /// watches on.
     Set {
         /// The topic.
         topic: String,
@@ -30,15 +38,81 @@ pub enum ShardsCommand {
     },
 }
 
+/// How often the progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// Runs one.
 pub async fn run(command: ShardsCommand) -> anyhow::Result<bool> {
     match command {
         ShardsCommand::Get { topic, connection } => get(&topic, &connection).await,
-        ShardsCommand::Set { topic, .. } => bail!(
-            "this version cannot change how many shards topic {topic:?} has; create another topic with \
-             `duetime topic create NAME --shards N`"
-        ),
+        ShardsCommand::Set { topic, shards, detach, connection } => set(&topic, &shards, detach, &connection).await,
     }
+}
+
+async fn set(topic: &str, wish: &str, detach: bool, connection: &Connection) -> anyhow::Result<bool> {
+    let client = client(connection)?;
+    let shards = match wish {
+        "auto" => Value::from("auto"),
+        number => Value::from(number.parse::<u32>().context("shards are a number, 1 to 4096, or auto")?),
+    };
+    let mut now = client.set_shards(topic, &shards).await?;
+    if !detach {
+        now = watch(topic, &client, now).await?;
+    }
+    if connection.json {
+        output::json(&now)?;
+    } else if let Some(resize) = &now.resize {
+        output::line(&format!(
+            "topic {topic} goes from {} to {} shards; watch it with `duetime shards set {topic} {wish}`",
+            resize.from, resize.to
+        ))?;
+    } else {
+        output::line(&format!("topic {topic} has {} shards", now.shard_count))?;
+    }
+    Ok(true)
+}
+
+/// Shows the change under way, and those that are wished after it, until none is left.
+async fn watch(topic: &str, client: &Client, mut now: Shards) -> anyhow::Result<Shards> {
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} moved {msg}")?);
+    while let Some(resize) = &now.resize {
+        bar.set_prefix(format!("{} → {}", resize.from, resize.to));
+        bar.set_length(resize.moved + resize.remaining);
+        bar.set_position(resize.moved);
+        bar.set_message(words(resize));
+        tokio::time::sleep(LOOK_EVERY).await;
+        match client.shards(topic).await {
+            Ok(shards) => now = shards,
+            // The node may be restarting: the change does not depend on it.
+            Err(error) if error.problem().is_none_or(|problem| problem.status >= 500) => {
+                bar.set_message(format!("({error})"));
+            }
+            Err(error) => {
+                bar.finish_and_clear();
+                return Err(error.into());
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(now)
+}
+
+fn words(resize: &Resize) -> String {
+    let mut words = Vec::new();
+    if let Some(rate) = resize.per_second {
+        words.push(format!("at {rate:.0} a second"));
+    }
+    if let Some(seconds) = resize.seconds_left {
+        words.push(format!("{seconds:.0} s left"));
+    }
+    if let Some(desired) = resize.desired {
+        words.push(format!("then to {desired}"));
+    }
+    if let Some(reason) = &resize.blocked {
+        words.push(format!("waiting: {reason}"));
+    }
+    words.join(", ")
 }
 
 async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {

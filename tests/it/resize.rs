@@ -1,0 +1,105 @@
+//! The shard count changes under load, on real stores, with nodes killed meanwhile: nothing is lost,
+//! doubled or misplaced.
+
+mod load;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{Reshard, Store, TopicName};
+use duetime_metrics::Meters;
+use duetime_store_embedded::EmbeddedStore;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::history::FaultKind;
+use duetime_testkit::servers::{Node, RedisServer};
+use load::Load;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+const CONFIG: &str = "[node]\nshutdown_grace = \"3s\"\n[resize]\nleave_due_within = \"100ms\"\n\
+    [topics.orders]\nshards = 8\nvisibility_timeout = \"5s\"\nretry = { max_attempts = 50, initial = \"100ms\" }\n";
+/// Longest wait for one change of the shard count.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Messages that stay for the whole test and move each time.
+const KEPT: usize = 400;
+
+/// Sees that each message that was kept is in its home, once, and that nothing else is anywhere.
+async fn check_homes(store: Arc<dyn Reshard>) {
+    let topic = TopicName::new("orders").unwrap();
+    let record = Store::topics(&*store).await.unwrap().into_iter().find(|record| record.name == topic).unwrap();
+    assert!(!record.routing.is_moving());
+    let mut seen = 0;
+    for (index, inspected) in (0..).zip(store.inspect(&topic, 0..record.widest()).await.unwrap()) {
+        let Some(inspected) = inspected else { continue };
+        assert_eq!(inspected.outbox, None, "shard {index}");
+        let shard = inspected.routing.shard(&topic, index);
+        let mut cursor = None;
+        loop {
+            let page = store.scan(&shard, cursor.as_ref(), 1_000).await.unwrap();
+            for found in page.found {
+                assert_eq!(record.routing.home(&topic, &found.id).index, index, "{} is not at home", found.id);
+                assert!(found.id.as_str().starts_with("kept-"), "{} is left", found.id);
+                seen += 1;
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    assert_eq!(seen, KEPT);
+}
+
+/// 8 → 32 → 8 → 31 → 1 → 16 under load; `killed`: the node, and its mover with it, in the middle of each.
+async fn resized(node: &mut Node, killed: bool) {
+    let load = Load::start(node.url(), KEPT).await;
+    for shards in [32, 8, 31, 1, 16] {
+        load.resize(shards).await;
+        if killed {
+            // Another place of the protocol each time.
+            tokio::time::sleep(Duration::from_millis(3 * u64::from(shards))).await;
+            load.history.fault_begins(FaultKind::NodeKilled);
+            node.kill();
+            node.start_again().await;
+            load.history.fault_ends(FaultKind::NodeKilled);
+        }
+        load.until_resized(shards, PATIENCE).await;
+    }
+    load.end().await;
+    assert!(node.sigterm(Duration::from_secs(10)).await.success());
+}
+
+async fn on_redis(killed: bool) {
+    let redis = RedisServer::start().await;
+    let mut node = Node::start(PROGRAM, &redis.url(), CONFIG).await;
+    resized(&mut node, killed).await;
+    let config = RedisStoreConfig { url: redis.url(), ..RedisStoreConfig::default() };
+    check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()).await;
+}
+
+async fn on_embedded(killed: bool) {
+    let mut node = Node::start_embedded(PROGRAM, CONFIG).await;
+    resized(&mut node, killed).await;
+    let folder = node.folder().join("data");
+    let open = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, Arc::new(Meters::new())));
+    check_homes(open.await.unwrap().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shard_count_changes_under_load_on_redis() {
+    on_redis(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shard_count_changes_under_load_on_the_embedded_store() {
+    on_embedded(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_killed_in_the_middle_of_each_change_goes_on_with_it_on_redis() {
+    on_redis(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_killed_in_the_middle_of_each_change_goes_on_with_it_on_the_embedded_store() {
+    on_embedded(true).await;
+}

@@ -12,6 +12,7 @@ mod metrics;
 mod openapi;
 mod ownership;
 mod properties;
+mod redis_cluster;
 mod redis_faults;
 mod redis_store;
 mod reshard_store;

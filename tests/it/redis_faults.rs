@@ -200,12 +200,3 @@ async fn an_old_server_and_one_with_another_clock_are_refused_with_the_remedy() 
     let text = refused("7.0.15", now().as_millis() + 60_000).await;
     assert!(text.contains("set both by NTP"), "{text}");
 }
-
-#[tokio::test]
-async fn topologies_that_are_not_built_yet_are_refused_clearly() {
-    for url in ["redis-cluster://127.0.0.1:1,127.0.0.1:2", "redis-sentinel://127.0.0.1:1/main"] {
-        let config = RedisStoreConfig { url: url.to_owned(), ..RedisStoreConfig::default() };
-        let error = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap_err();
-        assert!(error.to_string().contains("not supported yet"), "{error}");
-    }
-}

@@ -26,10 +26,15 @@ pub enum LinkError {
 }
 
 /// What the link does about a failed call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Failure {
     /// Send it again after a pause, on a fresh connection if `reconnect`.
     Transient { reconnect: bool, text: String },
+    /// The slot has another master.
+    Moved { slot: u16, to: String },
+    /// The key, or a part of the keys, may be on another node already; that one alone may be asked,
+    /// and only this once.
+    Ask { to: String },
     /// The server has lost its scripts.
     NoScript,
     /// Repeating it changes nothing.
@@ -40,16 +45,43 @@ impl From<Failure> for LinkError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Transient { text, .. } => Self::Unavailable(text),
+            Failure::Moved { slot, to } => Self::Unavailable(format!("slot {slot} has moved to {to}")),
+            Failure::Ask { to } => Self::Unavailable(format!("a slot is moving to {to}")),
             Failure::NoScript => Self::Unavailable("redis has lost its scripts".to_owned()),
             Failure::Final(error) => error,
         }
     }
 }
 
+impl Failure {
+    /// An answer nobody should give; what is behind the address may be something else by now.
+    pub(crate) fn odd(what: &str) -> Self {
+        Self::Transient { reconnect: false, text: format!("redis answered oddly: {what}") }
+    }
+
+    /// For a caller that only tells it.
+    pub(crate) fn into_redis(self) -> RedisError {
+        RedisError::from((ErrorKind::Io, "no server", format!("{self:?}")))
+    }
+}
+
+/// Slot and address of a redirection.
+fn redirection(detail: &str) -> Option<(u16, String)> {
+    let (slot, to) = detail.trim().split_once(' ')?;
+    Some((slot.parse().ok()?, to.trim().to_owned()))
+}
+
 fn judge(code: &str, detail: &str) -> Failure {
     let text = || format!("{code} {detail}");
     match code {
         "NOSCRIPT" => Failure::NoScript,
+        "MOVED" | "ASK" => match redirection(detail) {
+            // A node that does not know its own host says only the port.
+            Some((_, to)) if to.starts_with(':') => Failure::Transient { reconnect: false, text: text() },
+            Some((slot, to)) if code == "MOVED" => Failure::Moved { slot, to },
+            Some((_, to)) => Failure::Ask { to },
+            None => Failure::odd("a redirection without an address"),
+        },
         "OOM" => Failure::Final(LinkError::Full(format!(
             "redis is at its memory limit ({detail}); let messages drain, or raise it: \
              redis-cli CONFIG SET maxmemory <bytes>"

@@ -3,13 +3,21 @@
 //! Upstream: the `redis` crate, which is seen nowhere else but where replies are read.
 //! Downstream: store-redis and ownership. Knows nothing of messages.
 
+mod cluster;
+mod confirmed;
 mod connection;
 mod error;
 mod link;
+mod node;
+mod patience;
+mod pipeline;
 mod pubsub;
 mod replicated;
+mod reply;
 mod script;
+mod sentinel;
 mod setup;
+mod topology;
 mod url;
 
 pub use error::LinkError;

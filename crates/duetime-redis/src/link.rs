@@ -4,26 +4,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
-use redis::{Client, Cmd, Pipeline, TlsCertificates, Value};
-use tokio::time::Instant;
-use tracing::debug;
+use redis::{Arg, Client, Cmd, ConnectionInfo, TlsCertificates, Value};
 
-use crate::connection::Slot;
 use crate::error::{Failure, LinkError};
-use crate::replicated::Waits;
+use crate::node::Node;
+use crate::patience::{Lesson, Patience};
 use crate::script::Script;
+use crate::topology::Topology;
 use crate::url::RedisUrl;
-
-/// First pause before a call is sent again; each is twice the one before, half of it drawn.
-const BACKOFF_FIRST: Duration = Duration::from_millis(10);
-/// Longest pause.
-const BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// How often one call loads its script before it takes the server for one without memory.
-const LOADS_MAX: u8 = 3;
 
 /// Certificates for `rediss://`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
@@ -44,7 +36,7 @@ pub struct LinkConfig {
     pub url: RedisUrl,
     /// Certificates.
     pub tls: TlsConfig,
-    /// Multiplexed connections; calls are spread over them. More than a few gain nothing: Redis
+    /// Multiplexed connections to each master; calls are spread over them. More than a few gain nothing: Redis
     /// runs scripts one at a time.
     pub connections: usize,
     /// Longest wait for a connection.
@@ -72,13 +64,10 @@ impl LinkConfig {
 
 /// See the module. Cheap to share.
 pub struct Link {
-    slots: Vec<Slot>,
-    waits: Waits,
-    client: Client,
+    topology: Topology,
     config: LinkConfig,
-    /// The server is older than 7.0.
+    /// A server is older than 7.0.
     legacy: AtomicBool,
-    turn: AtomicUsize,
 }
 
 impl std::fmt::Debug for Link {
@@ -91,15 +80,8 @@ fn read(file: &std::path::Path) -> Result<Vec<u8>, LinkError> {
     std::fs::read(file).map_err(|error| LinkError::Setup(format!("cannot read {}: {error}", file.display())))
 }
 
-fn client(config: &LinkConfig) -> Result<Client, LinkError> {
-    let info = match &config.url {
-        RedisUrl::Standalone(info) => info.as_ref().clone(),
-        RedisUrl::Sentinel { .. } | RedisUrl::Cluster { .. } => {
-            return Err(LinkError::Setup(
-                "Redis Sentinel and Redis Cluster are not supported yet; give a redis:// or rediss:// URL".to_owned(),
-            ));
-        }
-    };
+/// A client for one address, with the certificates of the configuration.
+pub(crate) fn client(info: ConnectionInfo, config: &LinkConfig) -> Result<Client, LinkError> {
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let client_tls = match (&config.tls.cert_file, &config.tls.key_file) {
         (Some(cert), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
@@ -109,7 +91,7 @@ fn client(config: &LinkConfig) -> Result<Client, LinkError> {
     let root_cert = config.tls.ca_file.as_deref().map(read).transpose()?;
     let made = if client_tls.is_some() || root_cert.is_some() {
         if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            return Err(LinkError::Setup("tls is set but the URL is redis://; write rediss://".to_owned()));
+            return Err(LinkError::Setup("tls is set but the URL is without; write rediss://host:port".to_owned()));
         }
         Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
     } else {
@@ -125,12 +107,7 @@ impl Link {
     ///
     /// [`LinkError::Setup`]: the topology, a certificate file or the address cannot be used.
     pub fn new(config: LinkConfig) -> Result<Arc<Self>, LinkError> {
-        let client = client(&config)?;
-        let slots = (0..config.connections.max(1))
-            .map(|_| Slot::new(client.clone(), config.connect_timeout, config.response_timeout))
-            .collect();
-        let waits = Waits::new(&client, &config);
-        Ok(Arc::new(Self { slots, waits, client, config, legacy: AtomicBool::new(false), turn: AtomicUsize::new(0) }))
+        Ok(Arc::new(Self { topology: Topology::new(&config)?, config, legacy: AtomicBool::new(false) }))
     }
 
     /// Where the link leads, without credentials.
@@ -139,8 +116,8 @@ impl Link {
         self.config.url.to_string()
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     pub(crate) fn set_legacy(&self, legacy: bool) {
@@ -153,14 +130,6 @@ impl Link {
         self.legacy.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn waits(&self) -> &Waits {
-        &self.waits
-    }
-
-    fn slot(&self) -> &Slot {
-        &self.slots[self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
-    }
-
     /// Runs a script. `fill` adds the keys' number, keys and arguments; it is called again for each
     /// repetition, with `true` once an earlier sending may have taken effect.
     ///
@@ -171,35 +140,59 @@ impl Link {
     where
         F: Fn(&mut Cmd, bool) + Send + Sync,
     {
+        let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());
-        let (mut unsure, mut load) = (false, false);
         loop {
-            let failure = match self.script_once(script, &fill, unsure, load).await {
+            let failure = match self.script_once(script, &fill, &mut lesson).await {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            load |= matches!(failure, Failure::NoScript);
-            unsure |= matches!(failure, Failure::Transient { reconnect: true, .. });
-            patience.after(failure).await?;
+            lesson.learn(&failure);
+            self.after(&mut patience, failure).await?;
         }
     }
 
-    async fn script_once<F>(&self, script: &Script, fill: &F, unsure: bool, load: bool) -> Result<Value, Failure>
+    async fn script_once<F>(&self, script: &Script, fill: &F, lesson: &mut Lesson) -> Result<Value, Failure>
     where
         F: Fn(&mut Cmd, bool) + Send + Sync,
     {
-        let slot = self.slot();
-        let (generation, mut connection) = slot.get().await?;
+        let (node, cmd, asking) = self.prepared(script, fill, lesson).await?;
+        node.send(&cmd, asking).await
+    }
+
+    /// The call of a script, and where to send it; the script is loaded there if it has to be.
+    pub(crate) async fn prepared<F>(
+        &self,
+        script: &Script,
+        fill: &F,
+        lesson: &mut Lesson,
+    ) -> Result<(Arc<Node>, Cmd, bool), Failure>
+    where
+        F: Fn(&mut Cmd, bool) + Send + Sync,
+    {
         let legacy = self.is_legacy();
-        if load {
-            let mut loading = redis::cmd("SCRIPT");
-            loading.arg("LOAD").arg(script.code(legacy));
-            settle(slot, generation, connection.send_packed_command(&loading).await)?;
-        }
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(script.sha(legacy));
-        fill(&mut cmd, unsure);
-        settle(slot, generation, connection.send_packed_command(&cmd).await)
+        fill(&mut cmd, lesson.unsure);
+        let (node, asking) = self.route(lesson.ask.take(), cmd.args_iter().nth(SCRIPT_KEY_AT)).await?;
+        if lesson.load {
+            let mut loading = redis::cmd("SCRIPT");
+            loading.arg("LOAD").arg(script.code(legacy));
+            node.send(&loading, false).await?;
+        }
+        Ok((node, cmd, asking))
+    }
+
+    /// The server of a key, or the one that a redirection for this once named.
+    pub(crate) async fn route(
+        &self,
+        ask: Option<String>,
+        key: Option<Arg<&[u8]>>,
+    ) -> Result<(Arc<Node>, bool), Failure> {
+        Ok(match ask {
+            Some(to) => (self.topology.node_at(&to)?, true),
+            None => (self.topology.node(key.and_then(bytes_of)).await?, false),
+        })
     }
 
     /// Runs one plain command that may be repeated.
@@ -208,137 +201,85 @@ impl Link {
     ///
     /// See [`LinkError`].
     pub async fn command(&self, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
+        let mut lesson = Lesson::default();
         let mut patience = self.patience(name);
         loop {
-            match self.command_once(cmd).await {
+            let failure = match self.route(lesson.ask.take(), cmd.args_iter().nth(1)).await {
+                Ok((node, asking)) => match node.send(cmd, asking).await {
+                    Ok(value) => return Ok(value),
+                    Err(failure) => failure,
+                },
+                Err(failure) => failure,
+            };
+            lesson.learn(&failure);
+            self.after(&mut patience, failure).await?;
+        }
+    }
+
+    /// Answers as soon as one server that takes writes does.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`]: none of them answers.
+    pub async fn alive(&self) -> Result<(), LinkError> {
+        let masters = self.masters().await?;
+        let ping = redis::cmd("PING");
+        let asked = masters.iter().map(|node| Box::pin(self.command_on(node, "ping", &ping)));
+        futures::future::select_ok(asked).await.map(drop)
+    }
+
+    /// The same on one server, whatever keys are where.
+    pub(crate) async fn command_on(&self, node: &Node, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
+        let mut patience = self.patience(name);
+        loop {
+            match node.send(cmd, false).await {
                 Ok(value) => return Ok(value),
-                Err(failure) => patience.after(failure).await?,
+                Err(failure) => self.after(&mut patience, failure).await?,
             }
         }
     }
 
-    async fn command_once(&self, cmd: &Cmd) -> Result<Value, Failure> {
-        let slot = self.slot();
-        let (generation, mut connection) = slot.get().await?;
-        settle(slot, generation, connection.send_packed_command(cmd).await)
-    }
-
-    /// Runs plain commands that may be repeated, in one round trip. Any error fails them all.
-    ///
-    /// # Errors
-    ///
-    /// See [`LinkError`].
-    pub async fn pipeline(&self, name: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, LinkError> {
-        if pipeline.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut patience = self.patience(name);
+    /// Every server that takes writes, once it is known who they are.
+    pub(crate) async fn masters(&self) -> Result<Vec<Arc<Node>>, LinkError> {
+        let mut patience = self.patience("masters");
         loop {
-            match self.pipeline_once(pipeline).await {
-                Ok(values) => return Ok(values),
-                Err(failure) => patience.after(failure).await?,
+            match self.topology.masters().await {
+                Ok(masters) => return Ok(masters),
+                Err(failure) => self.after(&mut patience, failure).await?,
             }
         }
     }
 
-    async fn pipeline_once(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let slot = self.slot();
-        let (generation, mut connection) = slot.get().await?;
-        let sent = connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
-        let Value::Array(values) = settle(slot, generation, sent.map(Value::Array))? else {
-            unreachable!("wrapped above")
-        };
-        for value in &values {
-            if let Some(error) = server_error(value) {
-                return Err(judged(slot, generation, Failure::from(error)));
+    /// Learns from a failure where the call is better sent, and waits if that helps.
+    pub(crate) async fn after(&self, patience: &mut Patience, failure: Failure) -> Result<(), LinkError> {
+        match &failure {
+            Failure::Moved { slot, to } => {
+                if let Err(Failure::Final(error)) = self.topology.moved(*slot, to) {
+                    return Err(error);
+                }
+                self.topology.doubt().await;
             }
+            Failure::Transient { .. } => self.topology.doubt().await,
+            _ => {}
         }
-        Ok(values)
-    }
-
-    /// Runs plain commands in one round trip, each with its own answer. They are sent once: for those
-    /// that must not be repeated.
-    ///
-    /// # Errors
-    ///
-    /// [`LinkError::Unavailable`]: nothing is known of any of them.
-    pub async fn each_once(&self, pipeline: &Pipeline) -> Result<Vec<Result<Value, LinkError>>, LinkError> {
-        if pipeline.is_empty() {
-            return Ok(Vec::new());
-        }
-        let slot = self.slot();
-        let (generation, mut connection) = slot.get().await.map_err(LinkError::from)?;
-        let sent = connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
-        let values = match settle(slot, generation, sent.map(Value::Array)) {
-            Ok(Value::Array(values)) => values,
-            Ok(_) => unreachable!("wrapped above"),
-            Err(failure) => return Err(failure.into()),
-        };
-        let own = |value: Value| match server_error(&value) {
-            Some(error) => Err(judged(slot, generation, Failure::from(error)).into()),
-            None => Ok(value),
-        };
-        Ok(values.into_iter().map(own).collect())
+        patience.after(failure).await
     }
 
     pub(crate) fn patience(&self, call: &'static str) -> Patience {
-        Patience { call, give_up: Instant::now() + self.config.retry_for, pause: BACKOFF_FIRST, loads: 0 }
+        self.patience_of(call, self.config.retry_for)
+    }
+
+    pub(crate) fn patience_of(&self, call: &'static str, longest: Duration) -> Patience {
+        Patience::new(call, longest.min(self.config.retry_for))
     }
 }
 
-/// What is left of a call's time, and how long to wait before the next sending.
-pub(crate) struct Patience {
-    call: &'static str,
-    give_up: Instant,
-    pause: Duration,
-    loads: u8,
-}
+/// Where the first key of an EVALSHA is: after its name, the script's and the number of keys.
+const SCRIPT_KEY_AT: usize = 3;
 
-impl Patience {
-    /// Waits if sending again can help; else says why not.
-    pub(crate) async fn after(&mut self, failure: Failure) -> Result<(), LinkError> {
-        let text = match failure {
-            Failure::Final(error) => return Err(error),
-            Failure::NoScript if self.loads < LOADS_MAX => {
-                self.loads += 1;
-                return Ok(());
-            }
-            Failure::NoScript => "redis forgets its scripts as fast as they are loaded".to_owned(),
-            Failure::Transient { text, .. } => text,
-        };
-        let wait = self.pause.mul_f64(rand::random_range(0.5..1.0));
-        if Instant::now() + wait >= self.give_up {
-            return Err(LinkError::Unavailable(text));
-        }
-        debug!(call = self.call, reason = %text, "redis cannot answer, trying again");
-        tokio::time::sleep(wait).await;
-        self.pause = (self.pause * 2).min(BACKOFF_MAX);
-        Ok(())
-    }
-}
-
-pub(crate) fn server_error(value: &Value) -> Option<&redis::ServerError> {
-    match value {
-        Value::ServerError(error) => Some(error),
+fn bytes_of(arg: Arg<&[u8]>) -> Option<&[u8]> {
+    match arg {
+        Arg::Simple(bytes) => Some(bytes),
         _ => None,
     }
-}
-
-/// Judges one answer, and ends the connection where that is called for.
-fn settle(slot: &Slot, generation: u64, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
-    let failure = match answer {
-        Ok(value) => match server_error(&value) {
-            None => return Ok(value),
-            Some(error) => Failure::from(error),
-        },
-        Err(error) => Failure::from(error),
-    };
-    Err(judged(slot, generation, failure))
-}
-
-pub(crate) fn judged(slot: &Slot, generation: u64, failure: Failure) -> Failure {
-    if let Failure::Transient { reconnect: true, .. } = failure {
-        slot.broken(generation);
-    }
-    failure
 }

@@ -37,16 +37,17 @@ impl Drop for Subscription {
 }
 
 impl Link {
-    /// Subscribes to `channel` on a connection of its own.
+    /// Subscribes to `channel` on a connection of its own; any master has every message.
     #[must_use]
     pub fn subscribe(self: &Arc<Self>, channel: String) -> Subscription {
         let (sender, messages) = mpsc::channel(WAITING_MAX);
-        let client = self.client().clone();
+        let link = Arc::clone(self);
         let task = tokio::spawn(async move {
             let mut told = false;
             loop {
                 let listening = async {
-                    let mut pubsub = client.get_async_pubsub().await?;
+                    let node = link.topology().node(None).await.map_err(|failure| failure.into_redis())?;
+                    let mut pubsub = node.client.get_async_pubsub().await?;
                     pubsub.subscribe(&channel).await?;
                     let mut stream = pubsub.on_message();
                     while let Some(message) = stream.next().await {

@@ -11,13 +11,18 @@ use redis::{Client, Cmd, Pipeline, Value};
 
 use crate::connection::Slot;
 use crate::error::{Failure, LinkError};
-use crate::link::{Link, LinkConfig, judged, server_error};
+use crate::link::{Link, LinkConfig};
+use crate::node::{end_if_broken, judged};
+use crate::patience::Lesson;
 use crate::script::Script;
 
 /// Connections to a server on which calls wait for replicas.
 const CONNECTIONS: usize = 4;
 /// Longest wait for replicas within one sending; above the usual silence of one that is well.
 const WAIT_FOR: Duration = Duration::from_secs(1);
+
+/// Whether there are replicas was not asked yet.
+const UNKNOWN: u32 = u32::MAX;
 
 /// Who stands behind an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +37,7 @@ pub struct Backing {
 pub(crate) struct Waits {
     slots: Vec<Slot>,
     turn: AtomicUsize,
-    /// 1 if replicas were connected when the server was last asked.
+    /// 1 if replicas were connected when the server was last asked; [`UNKNOWN`] before that.
     least: AtomicU32,
 }
 
@@ -40,7 +45,7 @@ impl Waits {
     pub(crate) fn new(client: &Client, config: &LinkConfig) -> Self {
         let slot = || Slot::new(client.clone(), config.connect_timeout, config.response_timeout);
         let slots = (0..CONNECTIONS).map(|_| slot()).collect();
-        Self { slots, turn: AtomicUsize::new(0), least: AtomicU32::new(0) }
+        Self { slots, turn: AtomicUsize::new(0), least: AtomicU32::new(UNKNOWN) }
     }
 
     fn slot(&self) -> &Slot {
@@ -48,23 +53,34 @@ impl Waits {
     }
 
     /// Sends a script once, with what has to be known of its answer.
-    async fn send(&self, script: &Cmd) -> Result<(Value, Backing), Failure> {
-        let least = self.least.load(Ordering::Relaxed);
-        let mut all = Pipeline::with_capacity(3);
+    async fn send(&self, script: &Cmd, asking: bool) -> Result<(Value, Backing), Failure> {
+        let slot = self.slot();
+        let (generation, mut connection) = slot.get().await?;
+        let mut least = self.least.load(Ordering::Relaxed);
+        if least == UNKNOWN {
+            let mut info = redis::cmd("INFO");
+            info.arg("replication");
+            let told = connection.send_packed_command(&info).await.map_err(Failure::from).and_then(judged);
+            let told = told.map_err(|failure| end_if_broken(slot, generation, failure))?;
+            least = read(&told).map_or(0, |(online, _)| online.min(1));
+        }
+        let mut all = Pipeline::with_capacity(4);
+        if asking {
+            all.cmd("ASKING");
+        }
         all.add_command(script.clone());
         // Zero replicas are there at once.
         let wait_ms = u64::try_from(WAIT_FOR.as_millis()).expect("a second");
         all.cmd("WAIT").arg(least).arg(if least == 0 { 1 } else { wait_ms });
         all.cmd("INFO").arg("replication");
-        let slot = self.slot();
-        let (generation, mut connection) = slot.get().await?;
-        let values = match connection.send_packed_commands(&all, 0, all.len()).await {
+        let mut values = match connection.send_packed_commands(&all, usize::from(asking), 3).await {
             Ok(values) => values,
-            Err(error) => return Err(judged(slot, generation, Failure::from(error))),
+            Err(error) => return Err(end_if_broken(slot, generation, Failure::from(error))),
         };
-        if let Some(error) = values.iter().find_map(server_error) {
-            return Err(judged(slot, generation, Failure::from(error)));
-        }
+        values = values
+            .into_iter()
+            .map(|value| judged(value).map_err(|failure| end_if_broken(slot, generation, failure)))
+            .collect::<Result<_, _>>()?;
         let odd = || Failure::Transient { reconnect: true, text: "redis answered oddly to WAIT".to_owned() };
         let [value, Value::Int(have), info] = <[Value; 3]>::try_from(values).map_err(|_| odd())? else {
             return Err(odd());
@@ -104,21 +120,21 @@ impl Link {
     where
         F: Fn(&mut Cmd, bool) + Send + Sync,
     {
+        let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());
-        let (mut unsure, mut load) = (false, false);
         loop {
-            let legacy = self.is_legacy();
-            let mut cmd = redis::cmd(if load { "EVAL" } else { "EVALSHA" });
-            cmd.arg(if load { script.code(legacy) } else { script.sha(legacy) });
-            fill(&mut cmd, unsure);
-            let failure = match self.waits().send(&cmd).await {
+            let sent = match self.prepared(script, &fill, &mut lesson).await {
+                Ok((node, cmd, asking)) => node.waits.send(&cmd, asking).await,
+                Err(failure) => Err(failure),
+            };
+            let failure = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            load |= matches!(failure, Failure::NoScript);
+            lesson.learn(&failure);
             // It may have run and only not be replicated.
-            unsure |= matches!(failure, Failure::Transient { .. });
-            patience.after(failure).await?;
+            lesson.unsure |= matches!(failure, Failure::Transient { .. });
+            self.after(&mut patience, failure).await?;
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Looks at the server before it is trusted; each refusal says how to mend it.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use redis::Value;
 use tracing::warn;
 
 use crate::error::LinkError;
 use crate::link::Link;
+use crate::node::Node;
 
 /// What the server must be like.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +26,8 @@ pub struct ServerFacts {
     pub policy: String,
 }
 
+/// Longest wait for one master to tell its time.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
 /// Oldest server that has every command the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
 
@@ -42,14 +46,22 @@ fn text(value: &Value) -> String {
 }
 
 impl Link {
-    /// Asks the server what it is and refuses what cannot work.
+    /// Asks every master what it is and refuses what cannot work; the facts are the last one's.
     ///
     /// # Errors
     ///
     /// [`LinkError::Setup`] with the remedy; [`LinkError::Unavailable`] when nobody answers.
     pub async fn check(&self, checks: Checks) -> Result<ServerFacts, LinkError> {
         let mut facts = ServerFacts::default();
-        match self.command("info", &redis::cmd("INFO")).await {
+        for node in self.masters().await? {
+            facts = self.check_node(&node, checks).await?;
+        }
+        Ok(facts)
+    }
+
+    async fn check_node(&self, node: &Node, checks: Checks) -> Result<ServerFacts, LinkError> {
+        let mut facts = ServerFacts::default();
+        match self.command_on(node, "info", &redis::cmd("INFO")).await {
             Ok(info) => {
                 let info = text(&info);
                 let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
@@ -77,33 +89,48 @@ impl Link {
         Ok(facts)
     }
 
-    /// Refuses a server whose clock is more than `most_ms` away from what `own_ms` tells.
+    /// Refuses masters of which one's clock is more than `most_ms` away from what `own_ms` tells.
     ///
     /// # Errors
     ///
     /// [`LinkError::Setup`] with the remedy; [`LinkError::Unavailable`] when nobody answers.
     pub async fn check_clock(&self, own_ms: impl Fn() -> i64, most_ms: i64) -> Result<(), LinkError> {
-        let apart = self.apart(own_ms).await?;
-        if apart.abs() > most_ms {
-            return Err(LinkError::Setup(format!(
-                "this machine's clock and redis's differ by {apart} ms, more than {most_ms}; set both by NTP \
-                 (timedatectl set-ntp true)"
-            )));
+        for node in self.masters().await? {
+            let before = own_ms();
+            let theirs = read_clock(&self.command_on(&node, "time", &redis::cmd("TIME")).await?)?;
+            let apart = apart(before, theirs, own_ms());
+            if apart.abs() > most_ms {
+                return Err(LinkError::Setup(format!(
+                    "this machine's clock and that of redis at {} differ by {apart} ms, more than {most_ms}; set both \
+                     by NTP (timedatectl set-ntp true)",
+                    node.name
+                )));
+            }
         }
         Ok(())
     }
 
-    /// By how many milliseconds the server's clock is ahead of what `own_ms` tells.
+    /// By how many milliseconds the servers' clocks are ahead of what `own_ms` tells: all of them by
+    /// at least so much, so that one wrong clock among many masters is not taken for our own.
     ///
     /// # Errors
     ///
-    /// See [`LinkError`].
+    /// See [`LinkError`]: none of them answers.
     pub async fn apart(&self, own_ms: impl Fn() -> i64) -> Result<i64, LinkError> {
-        let before = own_ms();
-        let theirs = self.clock().await?;
-        let after = own_ms();
-        // The answer was made somewhere between the two looks at our own clock.
-        Ok(if theirs < before { theirs - before } else { (theirs - after).max(0) })
+        let (masters, cmd) = (self.masters().await?, redis::cmd("TIME"));
+        let asked = masters.iter().map(|node| async {
+            let before = own_ms();
+            let answer = tokio::time::timeout(TELL_WITHIN, node.send(&cmd, false)).await;
+            let silent = |_| LinkError::Unavailable(format!("{} does not tell its time", node.name));
+            Ok(apart(before, read_clock(&answer.map_err(silent)??)?, own_ms()))
+        });
+        let told = futures::future::join_all(asked).await;
+        let least = told.iter().filter_map(|told| told.as_ref().ok().copied()).min_by_key(|ms| ms.abs());
+        match (least, told.into_iter().next()) {
+            (Some(least), _) => Ok(least),
+            (None, Some(told)) => told,
+            (None, None) => Err(LinkError::Unavailable("no master is known".to_owned())),
+        }
     }
 
     fn check_version(&self, version: &str) -> Result<(), LinkError> {
@@ -116,8 +143,9 @@ impl Link {
                 "redis {version} is too old; duetime needs 6.2 or later, upgrade the server"
             )));
         }
-        self.set_legacy(found.0 < 7);
-        if self.is_legacy() {
+        if found.0 < 7 {
+            // One old master is enough: what it takes, newer ones take too.
+            self.set_legacy(true);
             warn!(version, "redis before 7.0 refuses claims too when its memory is full; 7.0 does not");
         }
         Ok(())
@@ -129,11 +157,19 @@ impl Link {
     ///
     /// See [`LinkError`].
     pub async fn clock(&self) -> Result<i64, LinkError> {
-        let value = self.command("time", &redis::cmd("TIME")).await?;
-        let Value::Array(parts) = &value else { return Err(LinkError::Unavailable("TIME answered oddly".to_owned())) };
-        let part = |at: usize| parts.get(at).map(text).and_then(|t| t.parse::<i64>().ok()).unwrap_or(0);
-        Ok(part(0) * 1000 + part(1) / 1000)
+        read_clock(&self.command("time", &redis::cmd("TIME")).await?)
     }
+}
+
+/// How far ahead a clock is that was read between two looks at our own.
+fn apart(before: i64, theirs: i64, after: i64) -> i64 {
+    if theirs < before { theirs - before } else { (theirs - after).max(0) }
+}
+
+fn read_clock(value: &Value) -> Result<i64, LinkError> {
+    let Value::Array(parts) = value else { return Err(LinkError::Unavailable("TIME answered oddly".to_owned())) };
+    let part = |at: usize| parts.get(at).map(text).and_then(|t| t.parse::<i64>().ok()).unwrap_or(0);
+    Ok(part(0) * 1000 + part(1) / 1000)
 }
 
 #[cfg(test)]

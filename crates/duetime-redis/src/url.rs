@@ -11,17 +11,21 @@ use crate::error::LinkError;
 pub enum RedisUrl {
     /// `redis://[user:password@]host[:port][/db]`, or `rediss://` over TLS.
     Standalone(Box<ConnectionInfo>),
-    /// `redis-sentinel://h:p,h:p,…/MASTER`.
+    /// `redis-sentinel://[user:password@]h:p,h:p,…/MASTER`; user and password are those of the servers.
     Sentinel {
         /// Addresses of the sentinels.
         sentinels: Vec<String>,
         /// The name they know the primary by.
         master: String,
+        /// User and password, with the first address.
+        base: Box<ConnectionInfo>,
     },
-    /// `redis-cluster://h:p,h:p,…`.
+    /// `redis-cluster://[user:password@]h:p,h:p,…`.
     Cluster {
         /// Addresses to start from.
         nodes: Vec<String>,
+        /// User and password, with the first address.
+        base: Box<ConnectionInfo>,
     },
 }
 
@@ -42,6 +46,13 @@ impl RedisUrl {
                 Ok(all)
             }
         };
+        let base = |list: &str| {
+            let first = list.split(',').next().unwrap_or_default();
+            let info = format!("redis://{first}").into_connection_info().map_err(|_| {
+                setup(&format!("cannot be read; write {scheme}://user:password@h:p,h:p, special characters as %XX"))
+            });
+            info.map(Box::new)
+        };
         match scheme {
             "redis" | "rediss" => {
                 text.into_connection_info().map(|info| Self::Standalone(Box::new(info))).map_err(|_| {
@@ -50,10 +61,16 @@ impl RedisUrl {
             }
             "redis-sentinel" => {
                 let (list, master) =
-                    rest.split_once('/').ok_or_else(|| setup("write redis-sentinel://h:p,h:p/MASTER"))?;
-                Ok(Self::Sentinel { sentinels: hosts(list)?, master: master.to_owned() })
+                    rest.rsplit_once('/').ok_or_else(|| setup("write redis-sentinel://h:p,h:p/MASTER"))?;
+                if master.is_empty() {
+                    return Err(setup("the name of the master is missing; write redis-sentinel://h:p,h:p/MASTER"));
+                }
+                Ok(Self::Sentinel { sentinels: hosts(list)?, master: master.to_owned(), base: base(list)? })
             }
-            "redis-cluster" => Ok(Self::Cluster { nodes: hosts(rest.trim_end_matches('/'))? }),
+            "redis-cluster" => {
+                let list = rest.trim_end_matches('/');
+                Ok(Self::Cluster { nodes: hosts(list)?, base: base(list)? })
+            }
             other => Err(setup(&format!("{other:?} is unknown; use redis, rediss, redis-sentinel or redis-cluster"))),
         }
     }
@@ -63,8 +80,8 @@ impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Standalone(info) => write!(f, "redis at {}", info.addr()),
-            Self::Sentinel { sentinels, master } => write!(f, "redis {master:?} by {}", sentinels.join(",")),
-            Self::Cluster { nodes } => write!(f, "redis cluster at {}", nodes.join(",")),
+            Self::Sentinel { sentinels, master, .. } => write!(f, "redis {master:?} by {}", sentinels.join(",")),
+            Self::Cluster { nodes, .. } => write!(f, "redis cluster at {}", nodes.join(",")),
         }
     }
 }
@@ -94,11 +111,11 @@ mod tests {
     fn every_topology_has_its_url() {
         assert!(matches!(
             RedisUrl::parse("redis-sentinel://a:1,b:2/main").unwrap(),
-            RedisUrl::Sentinel { sentinels, master } if sentinels == ["a:1", "b:2"] && master == "main"
+            RedisUrl::Sentinel { sentinels, master, .. } if sentinels == ["a:1", "b:2"] && master == "main"
         ));
         assert!(matches!(
             RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
-            RedisUrl::Cluster { nodes } if nodes.len() == 2
+            RedisUrl::Cluster { nodes, .. } if nodes.len() == 2
         ));
     }
 }

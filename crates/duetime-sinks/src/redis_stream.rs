@@ -128,14 +128,7 @@ impl RedisStreamTarget {
                 Err(reason) => Some(Verdict::Rejected { reason }),
             });
         }
-        let mut answers = match self.link.each_once(&pipeline).await {
-            Ok(answers) => answers.into_iter(),
-            Err(error) => {
-                let reason = self.explain(&error).0;
-                let all = Verdict::Unavailable { reason, after: None };
-                return verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(|| all.clone())).collect();
-            }
-        };
+        let mut answers = self.link.each_once(&pipeline).await.into_iter();
         let of_answer = |answer: Result<redis::Value, LinkError>| match answer {
             Ok(_) => Verdict::Accepted,
             Err(error) => match self.explain(&error) {

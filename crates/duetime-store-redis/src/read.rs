@@ -6,6 +6,7 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
 use duetime_core::store::{DeadPage, StoreError, Survey};
 use duetime_core::{MessageId, Nonce, Score, Shard, Timestamp};
+use duetime_redis::LinkError;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
@@ -127,18 +128,36 @@ impl RedisStore {
         self.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
     }
 
+    /// Shards whose master is silent count as due while others answer.
     pub(crate) async fn read_heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let mut heads = Vec::with_capacity(shards.len());
+        let (mut answered, mut failed) = (false, None);
         for part in shards.chunks(PIPELINE_MAX) {
             let mut pipeline = Pipeline::with_capacity(part.len());
             for shard in part {
                 pipeline.cmd("ZRANGE").arg(self.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
             }
-            for first in self.read("look at the heads", &pipeline).await? {
-                heads.push(head(first)?);
+            let mut silent = None;
+            for first in self.link.look("look at the heads", &pipeline).await {
+                match first {
+                    Ok(first) => {
+                        answered = true;
+                        heads.push(head(first)?);
+                    }
+                    // Its claim finds out what is wrong, and delays nobody else.
+                    Err(LinkError::Unavailable(text)) => {
+                        silent = Some(text);
+                        heads.push(Some(Timestamp::ZERO));
+                    }
+                    Err(error) => return Err(store_error("look at the heads", None, error)),
+                }
             }
+            failed = silent.or(failed);
         }
-        Ok(heads)
+        match failed {
+            Some(text) if !answered => Err(store_error("look at the heads", None, LinkError::Unavailable(text))),
+            _ => Ok(heads),
+        }
     }
 
     pub(crate) async fn count_shards(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {

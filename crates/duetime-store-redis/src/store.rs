@@ -223,10 +223,9 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        let ping = redis::cmd("PING");
         let doing = "see whether redis answers";
-        match tokio::time::timeout(READY_WITHIN, self.link.command("ping", &ping)).await {
-            Ok(answer) => answer.map(drop).map_err(|error| store_error(doing, None, error)),
+        match tokio::time::timeout(READY_WITHIN, self.link.alive()).await {
+            Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),
             Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
         }
     }

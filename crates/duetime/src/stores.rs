@@ -17,7 +17,7 @@ use crate::config::StoreConfig;
 pub enum StoreUrl {
     /// One folder on this machine.
     Embedded(PathBuf),
-    /// One Redis server.
+    /// One Redis server, the one that sentinels name, or a cluster.
     Redis,
 }
 
@@ -32,10 +32,11 @@ impl StoreUrl {
         match scheme {
             "embedded" if !rest.is_empty() => Ok(Self::Embedded(PathBuf::from(rest))),
             "redis" | "rediss" if rest.starts_with("//") => Ok(Self::Redis),
-            "redis-cluster" | "redis-sentinel" => {
-                Err(format!("{scheme}:// is not in this version; use redis://, rediss:// or embedded:PATH"))
-            }
-            _ => Err("write embedded:PATH, redis://HOST:PORT/DB or rediss://HOST:PORT/DB".to_owned()),
+            "redis-cluster" | "redis-sentinel" if rest.starts_with("//") => Ok(Self::Redis),
+            _ => Err(
+                "write embedded:PATH, redis://HOST:PORT/DB, rediss://HOST:PORT/DB, redis-cluster://HOST:PORT,HOST:PORT or \
+                 redis-sentinel://HOST:PORT,HOST:PORT/MASTER"
+                .to_owned()),
         }
     }
 }

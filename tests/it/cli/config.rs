@@ -70,8 +70,8 @@ fn the_example_and_a_good_file_are_accepted() {
 #[test]
 fn what_is_not_in_this_version_is_said_clearly() {
     for (text, says) in [
-        ("[store]\nurl = \"redis-cluster://a:1,b:2\"", "redis-cluster:// is not in this version"),
-        ("[store]\nurl = \"redis-sentinel://a:1/m\"", "redis-sentinel:// is not in this version"),
+        ("[store]\nurl = \"redis-cluster://a:1,,b:2\"", "a host is missing; write host:port,host:port"),
+        ("[store]\nurl = \"redis-sentinel://a:1\"", "write redis-sentinel://h:p,h:p/MASTER"),
         ("[store]\nurl = \"mysql://x\"", "embedded:PATH"),
         ("[store]\ndurability = \"replicas:1\"", "not in this version"),
         ("[ownership]\nmode = \"etcd\"", "\"etcd\" shares shards among nodes, and an embedded store has one"),

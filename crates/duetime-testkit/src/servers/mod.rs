@@ -1,5 +1,6 @@
 //! Real servers for tests: on free loopback ports, in private folders, gone with the test.
 
+mod cluster;
 mod etcd;
 mod nats;
 mod node;
@@ -7,7 +8,9 @@ mod process;
 mod proxy;
 mod rabbitmq;
 mod redis;
+mod sentinel;
 
+pub use cluster::RedisCluster;
 pub use etcd::EtcdServers;
 pub use nats::NatsServer;
 pub use node::Node;
@@ -15,3 +18,4 @@ pub use process::free_port;
 pub use proxy::Proxy;
 pub use rabbitmq::RabbitMqServer;
 pub use redis::{RedisOptions, RedisServer};
+pub use sentinel::Sentinel;

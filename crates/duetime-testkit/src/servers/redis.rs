@@ -13,6 +13,10 @@ use super::process::{Process, free_port, read, until};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What the server's log says when it serves.
 const SERVES: &str = "Ready to accept connections";
+/// What a sentinel's log says when it watches.
+const WATCHES: &str = "+monitor master";
+/// Names another server program than `redis-server`, to run the tests on another version.
+const PROGRAM_VARIABLE: &str = "DUETIME_TEST_REDIS_SERVER";
 
 /// How the server is set up.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +33,8 @@ pub struct RedisOptions {
     pub user: Option<(String, String)>,
     /// Port of the server to replicate.
     pub replica_of: Option<u16>,
+    /// It is no server but a sentinel; `lines` say what it watches.
+    pub sentinel: bool,
     /// More lines of `redis.conf`.
     pub lines: Vec<String>,
 }
@@ -85,12 +91,10 @@ impl RedisServer {
 
     fn write_config(&self) {
         let folder = self.folder.path().display();
-        let mut lines = vec![
-            "bind 127.0.0.1".to_owned(),
-            format!("dir {folder}"),
-            format!("logfile {folder}/log"),
-            "save \"\"".to_owned(),
-        ];
+        let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {folder}"), format!("logfile {folder}/log")];
+        if !self.options.sentinel {
+            lines.push("save \"\"".to_owned());
+        }
         let port = self.port;
         if self.options.tls {
             lines.push(format!("port 0\ntls-port {port}\ntls-auth-clients no"));
@@ -129,12 +133,18 @@ impl RedisServer {
     /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs");
-        let mut command = Command::new("redis-server");
-        command.arg(self.path("redis.conf")).stdout(Stdio::null()).stderr(Stdio::null());
+        let program = std::env::var_os(PROGRAM_VARIABLE).unwrap_or_else(|| "redis-server".into());
+        let mut command = Command::new(program);
+        command
+            .arg(self.path("redis.conf"))
+            .args(self.options.sentinel.then_some("--sentinel"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut process = Process::start(&mut command);
         self.starts += 1;
         let (log, starts) = (self.path("log"), self.starts);
-        let serves = || process.exited().is_some() || read(&log).matches(SERVES).count() >= starts;
+        let sign = if self.options.sentinel { WATCHES } else { SERVES };
+        let serves = || process.exited().is_some() || read(&log).matches(sign).count() >= starts;
         until(PATIENCE, || format!("redis-server does not serve:\n{}", read(&log)), serves).await;
         assert!(process.exited().is_none(), "redis-server ended:\n{}", read(&log));
         self.process = Some(process);
@@ -167,6 +177,12 @@ impl RedisServer {
     /// Ends the stall.
     pub fn resume(&self) {
         self.running().signal(Signal::SIGCONT);
+    }
+
+    /// Whether it was not stopped.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.process.is_some()
     }
 
     fn running(&self) -> &Process {

@@ -55,7 +55,8 @@ impl Default for NodeConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreConfig {
-    /// `embedded:PATH`, `redis://[user:password@]host[:port][/db]` or `rediss://…` over TLS; or
+    /// `embedded:PATH`, `redis://[user:password@]host[:port][/db]`, `rediss://…` over TLS,
+    /// `redis-cluster://h:p,h:p,…` or `redis-sentinel://h:p,…/MASTER`; or
     /// `{ file = "PATH" }` that holds it. Default `embedded:./duetime-data`.
     pub url: Secret,
     /// What all keys begin with. Default `duetime`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, Enqueue, Settled, Settlement};
-use duetime_core::{DeliveryMode, Due, LeaseClass, MessageState, Receipt, StoreError};
+use duetime_core::{DeliveryMode, Due, LeaseClass, MessageState, Receipt, StoreError, Timestamp};
 
 use super::StoreFactory;
 use super::world::{ATTEMPTS, LONG, World, ids, message};
@@ -68,14 +68,15 @@ pub async fn the_oldest_is_claimed_first(factory: &dyn StoreFactory) {
 
 pub async fn no_more_than_asked_is_claimed_and_the_rest_is_counted(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
-    let oldest_left = world.moment(-96);
+    let start = world.moment(-100).as_millis();
+    let due_at = |n: i64| Timestamp::from_millis(start + 3 * n);
     for n in 0..5 {
-        world.put(&format!("m{n}"), Due::At(if n == 2 { oldest_left } else { world.moment(-100 + 3 * n) })).await;
+        world.put(&format!("m{n}"), Due::At(due_at(n))).await;
     }
     world.put("later", world.ago(-60_000)).await;
     let claim = world.claim(2).await;
     assert_eq!(ids(&claim), ["m0", "m1"]);
-    assert_eq!((claim.due_left, claim.next_due), (3, Some(oldest_left)));
+    assert_eq!((claim.due_left, claim.next_due), (3, Some(due_at(2))));
     let claim = world.claim(10).await;
     assert_eq!((claim.messages.len(), claim.due_left), (3, 0));
 }

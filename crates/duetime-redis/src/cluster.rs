@@ -1,0 +1,221 @@
+//! Which master has which slot of a Redis Cluster: asked, remembered, corrected by what masters say.
+//!
+//! A master that says MOVED is believed for that slot at once, and the whole map is asked for again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::slots::{SLOTS, crc16};
+use parking_lot::RwLock;
+use redis::{Cmd, ConnectionInfo, Value};
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use crate::error::{Failure, LinkError};
+use crate::link::{LinkConfig, client};
+use crate::node::Node;
+use crate::reply::word;
+
+/// The map is not asked for more often than this.
+const REFRESH_EVERY: Duration = Duration::from_millis(200);
+/// Longest wait for one node to tell the map; the next is asked then.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
+
+/// The slot of a key: that of its hash tag, where it has one.
+pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        rest.iter().position(|byte| *byte == b'}').filter(|close| *close > 0).map(|close| &rest[..close])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS
+}
+
+#[derive(Default)]
+struct Map {
+    /// Every node ever told of, by `host:port`.
+    nodes: HashMap<String, Arc<Node>>,
+    /// `host:port` of the master of each slot; empty before the first answer.
+    owners: Vec<Option<Arc<Node>>>,
+    /// In the order of the map, each once.
+    masters: Vec<Arc<Node>>,
+}
+
+/// See the module.
+pub(crate) struct Cluster {
+    base: ConnectionInfo,
+    seeds: Vec<String>,
+    config: LinkConfig,
+    map: RwLock<Map>,
+    /// When the map was asked for last; held while it is.
+    refreshed: tokio::sync::Mutex<Option<Instant>>,
+}
+
+/// A range of slots, and where its master is.
+type Range = (u16, u16, String);
+
+impl Cluster {
+    pub(crate) fn new(base: ConnectionInfo, seeds: Vec<String>, config: LinkConfig) -> Result<Self, LinkError> {
+        let cluster = Self { base, seeds, config, map: RwLock::default(), refreshed: tokio::sync::Mutex::default() };
+        for seed in &cluster.seeds {
+            cluster.node_at(seed).map_err(|_| LinkError::Setup(format!("store URL: {seed:?} is not host:port")))?;
+        }
+        Ok(cluster)
+    }
+
+    /// The node of an address; made if it is new.
+    pub(crate) fn node_at(&self, name: &str) -> Result<Arc<Node>, Failure> {
+        if let Some(node) = self.map.read().nodes.get(name) {
+            return Ok(node.clone());
+        }
+        let (host, port) = name.rsplit_once(':').ok_or_else(|| Failure::odd("an address without a port"))?;
+        let port = port.parse().map_err(|_| Failure::odd("a port that is no number"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let info = self.base.clone().set_addr(redis::ConnectionAddr::Tcp(host.to_owned(), port));
+        let made = client(info, &self.config).map_err(Failure::Final)?;
+        let node = Arc::new(Node::new(name.to_owned(), made, &self.config));
+        Ok(self.map.write().nodes.entry(name.to_owned()).or_insert(node).clone())
+    }
+
+    /// The master of a slot; any master for a command without a key.
+    pub(crate) async fn node(&self, slot: Option<u16>) -> Result<Arc<Node>, Failure> {
+        let known = |map: &Map| match slot {
+            Some(slot) => map.owners.get(usize::from(slot)).cloned().flatten(),
+            None if map.masters.is_empty() => None,
+            None => Some(map.masters[rand::random_range(0..map.masters.len())].clone()),
+        };
+        if let Some(node) = known(&self.map.read()) {
+            return Ok(node);
+        }
+        self.refresh(true).await;
+        known(&self.map.read()).ok_or_else(|| Failure::Transient {
+            reconnect: false,
+            text: match slot {
+                Some(slot) => format!("no master is known for slot {slot} of {}", self.config.url),
+                None => format!("no node of {} tells who its masters are", self.config.url),
+            },
+        })
+    }
+
+    /// Every master at present.
+    pub(crate) async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        self.node(None).await?;
+        Ok(self.map.read().masters.clone())
+    }
+
+    /// What a master said about a slot that is no longer its own.
+    pub(crate) fn moved(&self, slot: u16, name: &str) -> Result<(), Failure> {
+        let node = self.node_at(name)?;
+        if let Some(owner) = self.map.write().owners.get_mut(usize::from(slot)) {
+            *owner = Some(node);
+        }
+        Ok(())
+    }
+
+    /// Asks for the map again, unless that was done a moment ago or, without `wait`, is being done.
+    pub(crate) async fn refresh(&self, wait: bool) {
+        let mut refreshed = match self.refreshed.try_lock() {
+            Ok(guard) => guard,
+            Err(_) if !wait => return,
+            Err(_) => self.refreshed.lock().await,
+        };
+        if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
+            return;
+        }
+        let mut candidates: Vec<Arc<Node>> = {
+            let map = self.map.read();
+            let others = map.nodes.values().filter(|node| !map.masters.iter().any(|master| master.name == node.name));
+            map.masters.iter().chain(others).cloned().collect()
+        };
+        if !candidates.is_empty() {
+            // Not always the same first: it may be one that is cut off and tells an old map.
+            let first = rand::random_range(0..candidates.len());
+            candidates.rotate_left(first);
+        }
+        for node in candidates {
+            match tokio::time::timeout(TELL_WITHIN, self.told_by(&node)).await {
+                Ok(Ok(ranges)) => {
+                    self.take(ranges);
+                    break;
+                }
+                Ok(Err(failure)) => debug!(node = node.name, ?failure, "does not tell the cluster's slots"),
+                Err(_) => debug!(node = node.name, "does not tell the cluster's slots in time"),
+            }
+        }
+        *refreshed = Some(Instant::now());
+    }
+
+    async fn told_by(&self, node: &Node) -> Result<Vec<Range>, Failure> {
+        let mut cmd = Cmd::new();
+        cmd.arg("CLUSTER").arg("SLOTS");
+        let ranges = read_slots(&node.send(&cmd, false).await?, &node.name)
+            .ok_or_else(|| Failure::odd("CLUSTER SLOTS answered oddly"))?;
+        if ranges.is_empty() { Err(Failure::odd("a node that knows of no slots")) } else { Ok(ranges) }
+    }
+
+    fn take(&self, ranges: Vec<Range>) {
+        let mut owners = vec![None; usize::from(SLOTS)];
+        let mut masters: Vec<Arc<Node>> = Vec::new();
+        for (first, last, name) in ranges {
+            let Ok(node) = self.node_at(&name) else { continue };
+            owners[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
+            if !masters.iter().any(|master| master.name == name) {
+                masters.push(node);
+            }
+        }
+        let mut map = self.map.write();
+        if map.masters.len() != masters.len() {
+            info!(masters = masters.len(), "redis cluster: slots known");
+        }
+        // A node that left is forgotten with its connections; the seeds stay.
+        let stays = |name: &String| masters.iter().any(|master| master.name == *name) || self.seeds.contains(name);
+        map.nodes.retain(|name, _| stays(name));
+        map.owners = owners;
+        map.masters = masters;
+    }
+}
+
+/// Reads CLUSTER SLOTS as `teller` answered it; a node that does not know its own host leaves it out.
+fn read_slots(value: &Value, teller: &str) -> Option<Vec<Range>> {
+    let Value::Array(rows) = value else { return None };
+    rows.iter()
+        .map(|row| {
+            let Value::Array(row) = row else { return None };
+            let (Value::Int(first), Value::Int(last), Value::Array(master)) = (row.first()?, row.get(1)?, row.get(2)?)
+            else {
+                return None;
+            };
+            let host = word(master.first()?).filter(|host| !host.is_empty() && host != "?");
+            let host = host.or_else(|| Some(teller.rsplit_once(':')?.0.to_owned()))?;
+            let Value::Int(port) = master.get(1)? else { return None };
+            let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+            (first <= last && last < SLOTS).then(|| (first, last, format!("{host}:{port}")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_falls_on_the_slot_of_its_tag() {
+        assert_eq!(slot_of_key(b"123456789"), 0x31c3);
+        assert_eq!(slot_of_key(b"x{123456789}y}"), 0x31c3);
+        // The first brace counts, and nothing in it is no tag.
+        assert_eq!(slot_of_key(b"{}{123456789}"), crc16(b"{}{123456789}") % SLOTS);
+        assert_eq!(slot_of_key(b"{{a}b}"), crc16(b"{a") % SLOTS);
+    }
+
+    #[test]
+    fn a_map_is_read_and_a_node_without_a_name_is_the_one_that_was_asked() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let row = |first, last, host, port| {
+            Value::Array(vec![Value::Int(first), Value::Int(last), Value::Array(vec![host, Value::Int(port)])])
+        };
+        let map = Value::Array(vec![row(0, 8000, bulk("a"), 1), row(8001, 16_383, Value::Nil, 2)]);
+        assert_eq!(read_slots(&map, "b:9").unwrap(), [(0, 8000, "a:1".to_owned()), (8001, 16_383, "b:2".to_owned())]);
+        assert_eq!(read_slots(&Value::Array(vec![row(0, 16_384, bulk("a"), 1)]), "b:9"), None);
+        assert_eq!(read_slots(&Value::Nil, "b:9"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! Plain commands for many keys: grouped by master, all masters at once, each answer by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use redis::{Cmd, Pipeline, Value};
+
+use crate::error::{Failure, LinkError};
+use crate::link::Link;
+use crate::node::Node;
+use crate::patience::{Patience, REDIRECTS_MAX};
+
+/// How long a look at many shards waits for a master that does not answer, before it answers for
+/// the others.
+const LOOK_FOR: Duration = Duration::from_secs(1);
+
+/// One command on its way to its answer.
+struct Item<'a> {
+    at: usize,
+    cmd: &'a Cmd,
+    /// A node that is still taking the slot over.
+    ask: Option<String>,
+}
+
+fn items(pipeline: &Pipeline) -> Vec<Item<'_>> {
+    pipeline.cmd_iter().enumerate().map(|(at, cmd)| Item { at, cmd, ask: None }).collect()
+}
+
+fn all_answered(answers: Vec<Option<Result<Value, LinkError>>>) -> Vec<Result<Value, LinkError>> {
+    answers.into_iter().map(|answer| answer.expect("every command was answered or given up")).collect()
+}
+
+impl Link {
+    /// Runs plain commands that may be repeated, in one round trip to each master. Any error that
+    /// lasts fails them all.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub async fn pipeline(&self, name: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, LinkError> {
+        self.each(self.patience(name), None, pipeline).await.into_iter().collect()
+    }
+
+    /// The same for a look that must not wait long: an answer or an error for each command.
+    pub async fn look(&self, name: &'static str, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
+        self.each(self.patience_of(name, LOOK_FOR), Some(LOOK_FOR), pipeline).await
+    }
+
+    /// Runs plain commands in one round trip to each master, each with its own answer. None is sent
+    /// again once it may have been carried out: for those that must not be repeated.
+    pub async fn each_once(&self, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
+        let mut answers: Vec<Option<Result<Value, LinkError>>> = Vec::new();
+        answers.resize_with(pipeline.len(), || None);
+        let mut items = items(pipeline);
+        for round in 0..=REDIRECTS_MAX {
+            let mut again = Vec::new();
+            for (item, answer) in self.round(items, None).await {
+                match answer {
+                    // Turned away before anything was done.
+                    Err(Failure::Ask { to }) if round < REDIRECTS_MAX => again.push(Item { ask: Some(to), ..item }),
+                    Err(Failure::Moved { slot, to })
+                        if round < REDIRECTS_MAX && self.topology().moved(slot, &to).is_ok() =>
+                    {
+                        again.push(Item { ask: None, ..item });
+                    }
+                    Err(failure) => {
+                        if let Failure::Transient { .. } = failure {
+                            self.topology().doubt().await;
+                        }
+                        answers[item.at] = Some(Err(failure.into()));
+                    }
+                    Ok(value) => answers[item.at] = Some(Ok(value)),
+                }
+            }
+            if again.is_empty() {
+                break;
+            }
+            items = again;
+        }
+        all_answered(answers)
+    }
+
+    async fn each(
+        &self,
+        mut patience: Patience,
+        longest: Option<Duration>,
+        pipeline: &Pipeline,
+    ) -> Vec<Result<Value, LinkError>> {
+        let mut answers: Vec<Option<Result<Value, LinkError>>> = Vec::new();
+        answers.resize_with(pipeline.len(), || None);
+        let mut items = items(pipeline);
+        while !items.is_empty() {
+            let mut again = Vec::new();
+            let mut worst: Option<Failure> = None;
+            for (item, answer) in self.round(items, longest).await {
+                let failure = match answer {
+                    Ok(value) => {
+                        answers[item.at] = Some(Ok(value));
+                        continue;
+                    }
+                    Err(Failure::Final(error)) => {
+                        answers[item.at] = Some(Err(error));
+                        continue;
+                    }
+                    Err(failure) => failure,
+                };
+                let ask = if let Failure::Ask { to } = &failure { Some(to.clone()) } else { None };
+                again.push(Item { ask, ..item });
+                // A pause, if any of them needs one.
+                if !matches!(worst, Some(Failure::Transient { .. })) {
+                    worst = Some(failure);
+                }
+            }
+            items = again;
+            if let Some(failure) = worst
+                && let Err(error) = self.after(&mut patience, failure).await
+            {
+                for item in items.drain(..) {
+                    answers[item.at] = Some(Err(error.clone()));
+                }
+            }
+        }
+        all_answered(answers)
+    }
+
+    /// Sends every item once; a master that is silent for the longest wait has failed.
+    async fn round<'a>(
+        &self,
+        items: Vec<Item<'a>>,
+        longest: Option<Duration>,
+    ) -> Vec<(Item<'a>, Result<Value, Failure>)> {
+        let mut groups = Vec::<(Arc<Node>, Vec<Item<'a>>)>::new();
+        let mut done = Vec::with_capacity(items.len());
+        for item in items {
+            match self.route(item.ask.clone(), item.cmd.args_iter().nth(1)).await {
+                Ok((node, _)) => match groups.iter_mut().find(|(known, _)| known.name == node.name) {
+                    Some((_, group)) => group.push(item),
+                    None => groups.push((node, vec![item])),
+                },
+                Err(failure) => done.push((item, Err(failure))),
+            }
+        }
+        let sent = groups.into_iter().map(|(node, group)| async move {
+            let mut pipeline = Pipeline::with_capacity(group.len());
+            for item in &group {
+                if item.ask.is_some() {
+                    pipeline.cmd("ASKING");
+                }
+                pipeline.add_command(item.cmd.clone());
+            }
+            let sending = node.send_all(&pipeline);
+            let answers = match longest {
+                Some(longest) => tokio::time::timeout(longest, sending).await.unwrap_or_else(|_| {
+                    Err(Failure::Transient { reconnect: false, text: format!("no answer from {} in time", node.name) })
+                }),
+                None => sending.await,
+            };
+            let mut answers = match answers {
+                Ok(answers) => answers.into_iter(),
+                Err(failure) => {
+                    return group.into_iter().map(|item| (item, Err(failure.clone()))).collect::<Vec<_>>();
+                }
+            };
+            let mut pairs = Vec::with_capacity(group.len());
+            for item in group {
+                if item.ask.is_some() {
+                    answers.next();
+                }
+                let answer = answers.next().unwrap_or_else(|| Err(Failure::odd("an answer is missing")));
+                pairs.push((item, answer));
+            }
+            pairs
+        });
+        for pairs in join_all(sent).await {
+            done.extend(pairs);
+        }
+        done
+    }
+}

@@ -1,0 +1,88 @@
+//! Where calls go: to the one server, to the one the sentinels name, or to the master of a slot.
+
+use std::sync::Arc;
+
+use crate::cluster::{Cluster, slot_of_key};
+use crate::error::{Failure, LinkError};
+use crate::link::{LinkConfig, client};
+use crate::node::Node;
+use crate::sentinel::Sentinels;
+use crate::url::RedisUrl;
+
+/// See the module.
+pub(crate) enum Topology {
+    /// One server.
+    Standalone(Arc<Node>),
+    /// One server at a time; sentinels say which.
+    Sentinel(Box<Sentinels>),
+    /// Many masters.
+    Cluster(Box<Cluster>),
+}
+
+impl Topology {
+    pub(crate) fn new(config: &LinkConfig) -> Result<Self, LinkError> {
+        match &config.url {
+            RedisUrl::Standalone(info) => {
+                let made = client(info.as_ref().clone(), config)?;
+                Ok(Self::Standalone(Arc::new(Node::new(info.addr().to_string(), made, config))))
+            }
+            RedisUrl::Cluster { nodes, base } => {
+                Ok(Self::Cluster(Box::new(Cluster::new(base.as_ref().clone(), nodes.clone(), config.clone())?)))
+            }
+            RedisUrl::Sentinel { sentinels, master, base } => {
+                let made = Sentinels::new(base.as_ref().clone(), sentinels, master.clone(), config.clone())?;
+                Ok(Self::Sentinel(Box::new(made)))
+            }
+        }
+    }
+
+    /// The server of a key; any for a command without one.
+    pub(crate) async fn node(&self, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
+        match self {
+            Self::Standalone(node) => Ok(node.clone()),
+            Self::Sentinel(sentinels) => sentinels.node().await,
+            Self::Cluster(cluster) => cluster.node(key.map(slot_of_key)).await,
+        }
+    }
+
+    /// The server of an address.
+    pub(crate) fn node_at(&self, name: &str) -> Result<Arc<Node>, Failure> {
+        match self {
+            Self::Cluster(cluster) => cluster.node_at(name),
+            Self::Standalone(_) | Self::Sentinel(_) => Err(not_of_a_cluster()),
+        }
+    }
+
+    /// Every server that takes writes.
+    pub(crate) async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        match self {
+            Self::Standalone(node) => Ok(vec![node.clone()]),
+            Self::Sentinel(sentinels) => Ok(vec![sentinels.node().await?]),
+            Self::Cluster(cluster) => cluster.masters().await,
+        }
+    }
+
+    /// Believes a master about a slot.
+    pub(crate) fn moved(&self, slot: u16, to: &str) -> Result<(), Failure> {
+        match self {
+            Self::Cluster(cluster) => cluster.moved(slot, to),
+            Self::Standalone(_) | Self::Sentinel(_) => Err(not_of_a_cluster()),
+        }
+    }
+
+    /// Looks again who is where, as something did not answer as it should.
+    pub(crate) async fn doubt(&self) {
+        match self {
+            Self::Standalone(_) => {}
+            // What is wrong with the sentinels is said when the next call needs them.
+            Self::Sentinel(sentinels) => drop(sentinels.refresh(false).await),
+            Self::Cluster(cluster) => cluster.refresh(false).await,
+        }
+    }
+}
+
+fn not_of_a_cluster() -> Failure {
+    Failure::Final(LinkError::Setup(
+        "redis is a node of a cluster; write redis-cluster:// in the store's URL".to_owned(),
+    ))
+}

@@ -1,0 +1,106 @@
+//! A real primary with its replica, and the sentinels that watch them.
+
+use std::time::Duration;
+
+use super::process::until;
+use super::redis::{RedisOptions, RedisServer};
+
+/// Longest wait for the sentinels to know each other and the replica, or to fail over.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the sentinels call the primary.
+const MASTER: &str = "main";
+/// After this silence a server counts as dead.
+const DOWN_AFTER_MS: u32 = 1000;
+/// A failover that takes longer is begun again.
+const FAILOVER_TIMEOUT_MS: u32 = 5000;
+
+/// See the module. Ends when dropped.
+#[derive(Debug)]
+pub struct Sentinel {
+    /// The first is the primary until a failover.
+    pub servers: Vec<RedisServer>,
+    /// They decide by majority.
+    pub sentinels: Vec<RedisServer>,
+}
+
+impl Sentinel {
+    /// Starts a primary, a replica and `sentinels` sentinels, and waits until all know each other.
+    ///
+    /// # Panics
+    ///
+    /// When one of them does not serve.
+    pub async fn start(sentinels: usize) -> Self {
+        let append_only = RedisOptions {
+            append_only: true,
+            lines: vec!["repl-diskless-sync-delay 0".to_owned()],
+            ..RedisOptions::default()
+        };
+        let primary = RedisServer::start_with(append_only.clone()).await;
+        let replica = RedisServer::start_with(RedisOptions { replica_of: Some(primary.port()), ..append_only }).await;
+        // A sentinel asks for replicas when it starts, and then rarely.
+        let follows = || replica.cli(&["INFO", "replication"]).contains("master_link_status:up");
+        until(PATIENCE, || "the replica does not follow".to_owned(), follows).await;
+        let quorum = sentinels / 2 + 1;
+        let options = RedisOptions {
+            sentinel: true,
+            lines: vec![
+                format!("sentinel monitor {MASTER} 127.0.0.1 {} {quorum}", primary.port()),
+                format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}"),
+                format!("sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MS}"),
+            ],
+            ..RedisOptions::default()
+        };
+        let mut watching = Vec::with_capacity(sentinels);
+        for _ in 0..sentinels {
+            watching.push(RedisServer::start_with(options.clone()).await);
+        }
+        let all = Self { servers: vec![primary, replica], sentinels: watching };
+        let known = |sentinel: &RedisServer| {
+            let told = sentinel.cli(&["INFO", "sentinel"]);
+            told.contains("slaves=1") && told.contains(&format!("sentinels={sentinels}"))
+        };
+        let state = || "the sentinels do not find each other".to_owned();
+        until(PATIENCE, state, || all.sentinels.iter().all(known)).await;
+        all
+    }
+
+    /// As a store's URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let all: Vec<String> = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+        format!("redis-sentinel://{}/{MASTER}", all.join(","))
+    }
+
+    /// Index of the server that the first sentinel calls the primary.
+    ///
+    /// # Panics
+    ///
+    /// When it names one that was not started here.
+    #[must_use]
+    pub fn primary(&self) -> usize {
+        let told = self.sentinels[0].cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
+        let port = told.lines().nth(1).and_then(|port| port.parse().ok());
+        self.servers.iter().position(|server| Some(server.port()) == port).expect("one of our servers")
+    }
+
+    /// Has the sentinels make the replica the primary, and waits until it is.
+    ///
+    /// # Panics
+    ///
+    /// When that takes too long.
+    pub async fn fail_over(&self) {
+        self.sentinels[0].cli(&["SENTINEL", "FAILOVER", MASTER]);
+        self.promoted(1 - self.primary()).await;
+    }
+
+    /// Waits until this server is the primary, for itself and for the first sentinel.
+    ///
+    /// # Panics
+    ///
+    /// When that takes too long.
+    pub async fn promoted(&self, server: usize) {
+        let state = || "the replica is not promoted".to_owned();
+        let done = || self.primary() == server && self.servers[server].cli(&["ROLE"]).starts_with("master");
+        until(PATIENCE, state, done).await;
+    }
+}

@@ -1,0 +1,64 @@
+//! The store contract on a Redis Cluster and behind Sentinel, and what their faults do to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use duetime_core::{Namespace, Store};
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::conformance::reshard::{self, ReshardFactory, Resizable};
+use duetime_testkit::conformance::store::{self, StoreFactory};
+use duetime_testkit::servers::{RedisCluster, Sentinel};
+
+/// Stores on one installation, each with a namespace of its own.
+struct Spaces {
+    url: String,
+    given: AtomicUsize,
+}
+
+impl Spaces {
+    fn new(url: String) -> Self {
+        Self { url, given: AtomicUsize::new(0) }
+    }
+
+    async fn next(&self) -> Arc<RedisStore> {
+        let space = format!("n{}", self.given.fetch_add(1, Ordering::Relaxed));
+        let config = RedisStoreConfig {
+            url: self.url.clone(),
+            namespace: Namespace::new(&space).unwrap(),
+            ..RedisStoreConfig::default()
+        };
+        RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
+    }
+}
+
+#[async_trait]
+impl StoreFactory for Spaces {
+    async fn store(&self) -> Arc<dyn Store> {
+        self.next().await
+    }
+}
+
+#[async_trait]
+impl ReshardFactory for Spaces {
+    async fn store(&self) -> Arc<dyn Resizable> {
+        self.next().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_contract_holds_on_a_cluster_of_three_masters_with_replicas() {
+    let cluster = RedisCluster::start(3, 1).await;
+    let spaces = Spaces::new(cluster.url());
+    store::run_all(&spaces).await;
+    reshard::run_all(&spaces).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_contract_holds_behind_sentinel() {
+    let servers = Sentinel::start(1).await;
+    let spaces = Spaces::new(servers.url());
+    store::run_all(&spaces).await;
+    reshard::run_all(&spaces).await;
+}

@@ -1,10 +1,13 @@
 //! The store contract on a Redis Cluster and behind Sentinel, and what their faults do to it.
 
+mod faults;
+mod load;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use duetime_core::{Namespace, Store};
+use duetime_core::{Namespace, Store, TopicName, slots};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::conformance::reshard::{self, ReshardFactory, Resizable};
@@ -53,6 +56,13 @@ async fn the_whole_contract_holds_on_a_cluster_of_three_masters_with_replicas() 
     let spaces = Spaces::new(cluster.url());
     store::run_all(&spaces).await;
     reshard::run_all(&spaces).await;
+    // The tags put shards where the servers look for them.
+    let topic = TopicName::new("orders").unwrap();
+    for index in 0..32 {
+        let slot = slots::slot_of(&topic, index);
+        let key = format!("duetime:{{{}}}:{topic}:{index}:body", slots::tag_of(slot));
+        assert_eq!(cluster.nodes[0].cli(&["CLUSTER", "KEYSLOT", &key]), slot.to_string());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -126,6 +126,9 @@ pub struct Placed {
     pub due_at: Option<i64>,
     /// Its home.
     pub shard: u32,
+    /// Replicas of Redis that have it, where `store.durability` waits for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
 }
 
 /// What became of one cancel, reschedule or settlement.

@@ -65,6 +65,49 @@ mod tests {
         }
     }
 
+    /// First slots of `masters` masters, as `redis-cli --cluster create` gives them out.
+    fn firsts(masters: usize) -> Vec<u16> {
+        let each = f64::from(SLOTS) / masters as f64;
+        (0..masters).map(|master| (each * master as f64).round() as u16).collect()
+    }
+
+    /// Shards on each master.
+    fn loads(firsts: &[u16], slots: impl Iterator<Item = u16>) -> Vec<u32> {
+        let mut loads = vec![0; firsts.len()];
+        for slot in slots {
+            loads[firsts.partition_point(|first| *first <= slot) - 1] += 1;
+        }
+        loads
+    }
+
+    #[test]
+    fn no_master_is_empty_or_carries_much_more_than_its_part() {
+        for masters in [3usize, 5, 8, 16] {
+            let firsts = firsts(masters);
+            for name in (0..200).map(|n| format!("topic-{n}")) {
+                let topic = TopicName::new(&name).unwrap();
+                let of = |shards: usize| {
+                    loads(&firsts, (0..u32::try_from(shards).unwrap()).map(|index| slot_of(&topic, index)))
+                };
+                assert!(of(2 * masters).iter().all(|load| *load > 0), "{name} leaves one of {masters} empty");
+                for (shards, most) in [(4 * masters, 1.25), (256, 1.05)] {
+                    let heaviest = f64::from(*of(shards).iter().max().unwrap());
+                    let mean = shards as f64 / masters as f64;
+                    assert!(heaviest <= most * mean, "{name}: {heaviest} of {shards} on one of {masters}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn topics_of_one_shard_spread_too() {
+        for masters in [3usize, 5, 8, 16] {
+            let slots = (0..1000 * masters).map(|n| slot_of(&TopicName::new(&format!("topic-{n}")).unwrap(), 0));
+            let loads = loads(&firsts(masters), slots);
+            assert!(loads.iter().all(|load| (850..1150).contains(load)), "{loads:?}");
+        }
+    }
+
     #[test]
     fn every_prefix_of_shards_is_spread_evenly() {
         let topic = TopicName::new("orders").unwrap();

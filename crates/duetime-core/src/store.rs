@@ -47,6 +47,8 @@ pub struct Enqueued {
     /// The due time the message has; of a duplicate, the one that is there keeps
     /// (zero where the store does not know it without cost).
     pub due_at: Timestamp,
+    /// Replicas that have it, up to as many as the store waits for; `None`: it waits for none.
+    pub replicas: Option<u32>,
 }
 
 /// See [`Enqueued`].

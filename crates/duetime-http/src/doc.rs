@@ -86,6 +86,9 @@ pub(crate) struct PlacedView {
     #[schema(nullable = false)]
     due_at: Option<i64>,
     shard: u32,
+    /// Replicas of Redis that have it, where `store.durability` waits for them.
+    #[schema(nullable = false)]
+    replicas: Option<u32>,
 }
 
 /// One of many answers: an outcome or an error.

@@ -134,5 +134,9 @@ pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
     if placed.due_at.as_millis() != 0 || placed.outcome != EnqueueOutcome::Duplicate {
         write!(out, ",\"due_at\":{}", placed.due_at.as_millis()).expect(INFALLIBLE);
     }
-    write!(out, ",\"shard\":{}}}", placed.shard).expect(INFALLIBLE);
+    write!(out, ",\"shard\":{}", placed.shard).expect(INFALLIBLE);
+    if let Some(replicas) = placed.replicas {
+        write!(out, ",\"replicas\":{replicas}").expect(INFALLIBLE);
+    }
+    out.push(b'}');
 }

@@ -31,6 +31,8 @@ pub struct Placed {
     pub due_at: Timestamp,
     /// The message's home.
     pub shard: u32,
+    /// As [`duetime_core::store::Enqueued::replicas`].
+    pub replicas: Option<u32>,
 }
 
 /// How a consumer settles what it claimed.
@@ -107,7 +109,14 @@ impl Router {
         let of = |_, item: &Enqueue| (item.id.clone(), None);
         let answers = self.run(&self.enqueues, topic, items, of).await.into_iter();
         answers
-            .map(|answer| answer.map(|(shard, done)| Placed { outcome: done.outcome, due_at: done.due_at, shard }))
+            .map(|answer| {
+                answer.map(|(shard, done)| Placed {
+                    outcome: done.outcome,
+                    due_at: done.due_at,
+                    shard,
+                    replicas: done.replicas,
+                })
+            })
             .collect()
     }
 

@@ -56,7 +56,7 @@ pub fn enqueue(
         let added = insert.execute(params![state.key, item.id.as_str(), score.raw(), item.body])?;
         answers.push(if added == 1 {
             state.added(score);
-            Enqueued { outcome: EnqueueOutcome::Scheduled, due_at }
+            Enqueued { outcome: EnqueueOutcome::Scheduled, due_at, replicas: None }
         } else {
             meet(conn, state, item, due_at, score)?
         });
@@ -80,10 +80,10 @@ fn meet(
     let there_due = there.map_or(Timestamp::ZERO, |(due_at, _)| due_at);
     // The first answer was lost; acting again would end claims of this very message.
     if there.is_some_and(|(_, nonce)| nonce == item.nonce.0) {
-        return Ok(Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due });
+        return Ok(Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due, replicas: None });
     }
     if item.on_conflict == OnConflict::Reject {
-        return Ok(Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due });
+        return Ok(Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due, replicas: None });
     }
     match was {
         Some(was) => state.removed(Score::from_raw(was)),
@@ -92,7 +92,7 @@ fn meet(
     let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
     conn.prepare_cached(sql)?.execute(params![key, score.raw(), item.body])?;
     state.added(score);
-    Ok(Enqueued { outcome: EnqueueOutcome::Replaced, due_at })
+    Ok(Enqueued { outcome: EnqueueOutcome::Replaced, due_at, replicas: None })
 }
 
 /// Takes a dead letter out of the list of the dead; its row stays.

@@ -6,6 +6,39 @@ use duetime_core::Namespace;
 use duetime_redis::{LinkConfig, LinkError, RedisUrl, TlsConfig};
 use serde::Deserialize;
 
+/// How many replicas have a change when it is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Durability {
+    /// None are waited for.
+    #[default]
+    Memory,
+    /// So many are waited for, a moment long; an enqueue's answer says how many it were.
+    Replicas(u8),
+}
+
+impl Durability {
+    pub(crate) fn replicas(self) -> u8 {
+        match self {
+            Self::Memory => 0,
+            Self::Replicas(count) => count,
+        }
+    }
+}
+
+impl TryFrom<String> for Durability {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let count = text.strip_prefix("replicas:").and_then(|count| count.parse().ok());
+        match count.filter(|count| (1..=REPLICAS_MAX).contains(count)) {
+            Some(count) => Ok(Self::Replicas(count)),
+            None if text == "memory" => Ok(Self::Memory),
+            None => Err(format!("durability: {text:?} is not known; write \"memory\" or \"replicas:1\"")),
+        }
+    }
+}
+
 /// The `[store]` section, as far as it concerns Redis.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -16,6 +49,9 @@ pub struct RedisStoreConfig {
     pub namespace: Namespace,
     /// Certificates for `rediss://`. Default: the public authorities.
     pub tls: TlsConfig,
+    /// What an acknowledged enqueue, cancel or reschedule survives: `memory` (default), what the
+    /// server's persistence keeps, or `replicas:N`, a failover to one of N replicas that have it.
+    pub durability: Durability,
     /// Connections calls are spread over, 1 to 64. Default 3; more than a few gain nothing.
     pub connections: usize,
     /// Longest wait for a connection. Default `2s`.
@@ -36,6 +72,7 @@ impl Default for RedisStoreConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
             namespace: Namespace::default(),
             tls: TlsConfig::default(),
+            durability: Durability::Memory,
             connections: 3,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(5),
@@ -44,6 +81,8 @@ impl Default for RedisStoreConfig {
     }
 }
 
+/// Most replicas that are waited for.
+const REPLICAS_MAX: u8 = 16;
 /// Most connections one node may hold.
 const CONNECTIONS_MAX: usize = 64;
 

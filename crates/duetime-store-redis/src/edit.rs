@@ -48,13 +48,13 @@ impl RedisStore {
                 cmd.arg(id_of(edit));
             }
         };
-        let reply = self.on_shard("cancel messages", &self.scripts.cancel, shard, fill).await?;
+        let (reply, _) = self.on_shard_confirmed("cancel messages", &self.scripts.cancel, shard, fill).await?;
         read_cancelled(part.len(), reply, answers)
     }
 
     async fn reschedule(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
         let fill = |cmd: &mut Cmd, _: bool| self.name_moments(cmd, shard, part);
-        let reply = self.on_shard("reschedule messages", &self.scripts.reschedule, shard, fill).await?;
+        let (reply, _) = self.on_shard_confirmed("reschedule messages", &self.scripts.reschedule, shard, fill).await?;
         read_rescheduled(reply, answers)
     }
 

@@ -69,8 +69,9 @@ impl RedisStore {
         for part in batch.chunks(BATCH_ITEMS_MAX) {
             let all = Summary::of(part);
             let fill = |cmd: &mut Cmd, _: bool| self.name_batch(cmd, shard, part, &all);
-            let reply = self.on_shard("enqueue messages", &self.scripts.enqueue, shard, fill).await?;
-            read(part.iter(), reply, &mut answers)?;
+            let (reply, replicas) =
+                self.on_shard_confirmed("enqueue messages", &self.scripts.enqueue, shard, fill).await?;
+            read(part.iter(), reply, replicas, &mut answers)?;
         }
         Ok(answers)
     }
@@ -107,6 +108,7 @@ impl RedisStore {
 pub(crate) fn read<'a>(
     part: impl ExactSizeIterator<Item = &'a Enqueue>,
     reply: Value,
+    replicas: Option<u32>,
     answers: &mut Vec<Enqueued>,
 ) -> Result<(), StoreError> {
     if let Value::Int(now) = reply {
@@ -117,6 +119,7 @@ pub(crate) fn read<'a>(
                 Due::At(at) => at,
                 Due::In(delay) => now.plus(Duration::from_millis(millis(delay).unsigned_abs())),
             },
+            replicas,
         }));
         return Ok(());
     }
@@ -132,7 +135,7 @@ pub(crate) fn read<'a>(
             2 => EnqueueOutcome::Duplicate,
             other => return Err(odd(&format!("outcome {other}"))),
         };
-        answers.push(Enqueued { outcome, due_at: Timestamp::from_millis(int(due)?) });
+        answers.push(Enqueued { outcome, due_at: Timestamp::from_millis(int(due)?), replicas });
     }
     Ok(())
 }

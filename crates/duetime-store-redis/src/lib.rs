@@ -19,5 +19,5 @@ mod settle;
 mod store;
 mod topics;
 
-pub use config::RedisStoreConfig;
+pub use config::{Durability, RedisStoreConfig};
 pub use store::RedisStore;

@@ -74,7 +74,8 @@ impl RedisStore {
                 part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(item, _)| item).collect();
             let mut answers = Vec::with_capacity(there.len());
             if !there.is_empty() {
-                enqueue::read(there.into_iter(), reply, &mut answers)?;
+                // A replica has it if there is one; how many is not counted here.
+                enqueue::read(there.into_iter(), reply, None, &mut answers)?;
             }
             all.extend(place(&found, answers)?);
         }

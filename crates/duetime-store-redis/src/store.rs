@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::config::RedisStoreConfig;
+use crate::config::{Durability, RedisStoreConfig};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::scripts::Scripts;
@@ -29,12 +29,19 @@ const WAKEUPS_MAX: usize = 1024;
 /// Longest wait for the answer that the server is there.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
+/// A write to the meta of a shard that changes nothing, for WAIT to wait for. It makes no meta.
+const MARK: &str = "return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
+/// The same where a full server can be told to take it.
+const MARK_ALLOW_OOM: &str = "#!lua flags=allow-oom
+return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
+
 /// `Store` on Redis. See the crate.
 #[derive(Debug)]
 pub struct RedisStore {
     pub(crate) link: Arc<Link>,
     pub(crate) keys: Keys,
     pub(crate) scripts: Scripts,
+    durability: Durability,
     meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
@@ -79,7 +86,15 @@ impl RedisStore {
                 }
             }
         });
-        Ok(Arc::new(Self { link, keys, scripts: Scripts::new(), meters, wakeups, listener }))
+        Ok(Arc::new(Self {
+            link,
+            keys,
+            scripts: Scripts::new(),
+            durability: config.durability,
+            meters,
+            wakeups,
+            listener,
+        }))
     }
 
     /// The link to Redis, for what shares the shards through it.
@@ -105,6 +120,32 @@ impl RedisStore {
             fill(cmd, unsure);
         });
         run.await.map_err(|error| store_error(doing, Some(shard), error))
+    }
+
+    /// The same, and waits for as many replicas as configured; answers how many have it.
+    pub(crate) async fn on_shard_confirmed<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        fill: F,
+    ) -> Result<(Value, Option<u32>), StoreError>
+    where
+        F: Fn(&mut Cmd, bool) + Send + Sync,
+    {
+        let replicas = self.durability.replicas();
+        if replicas == 0 {
+            return Ok((self.on_shard(doing, script, shard, fill).await?, None));
+        }
+        let mut mark = redis::cmd("EVAL");
+        mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
+        let run = self.link.confirmed(script, replicas, &mark, |cmd, unsure| {
+            self.keys.fill(cmd, shard);
+            cmd.arg(shard.epoch);
+            fill(cmd, unsure);
+        });
+        let (value, reached) = run.await.map_err(|error| store_error(doing, Some(shard), error))?;
+        Ok((value, Some(reached)))
     }
 
     /// Runs a script of the resize, on all keys of `shard`; its answer is replicated.

@@ -73,7 +73,8 @@ fn what_is_not_in_this_version_is_said_clearly() {
         ("[store]\nurl = \"redis-cluster://a:1,,b:2\"", "a host is missing; write host:port,host:port"),
         ("[store]\nurl = \"redis-sentinel://a:1\"", "write redis-sentinel://h:p,h:p/MASTER"),
         ("[store]\nurl = \"mysql://x\"", "embedded:PATH"),
-        ("[store]\ndurability = \"replicas:1\"", "not in this version"),
+        ("[store]\ndurability = \"replicas:1\"", "store.durability: \"replicas:1\" is for Redis"),
+        ("[store]\nurl = \"redis://a\"\ndurability = \"replicas:0\"", "write \"memory\" or \"replicas:1\""),
         ("[ownership]\nmode = \"etcd\"", "\"etcd\" shares shards among nodes, and an embedded store has one"),
         (
             "[store]\nurl = \"redis://a\"\n[ownership]\nmode = \"etcd\"",

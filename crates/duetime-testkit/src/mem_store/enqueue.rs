@@ -21,10 +21,10 @@ impl ShardState {
             let there_due = there.map_or(Timestamp::ZERO, |(_, due_at)| due_at);
             // The first answer was lost; acting again would end claims of this very message.
             if there.is_some_and(|(nonce, _)| nonce == item.nonce) {
-                return Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due };
+                return Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due, replicas: None };
             }
             if item.on_conflict == OnConflict::Reject {
-                return Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due };
+                return Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due, replicas: None };
             }
         }
         let due_at = moment_of(item.due, now);
@@ -33,7 +33,7 @@ impl ShardState {
         let body = Body { due_at, nonce: item.nonce, headers: item.headers.clone(), payload: item.payload.clone() };
         self.bodies.insert(item.id.clone(), body);
         let outcome = if lives { EnqueueOutcome::Replaced } else { EnqueueOutcome::Scheduled };
-        Enqueued { outcome, due_at }
+        Enqueued { outcome, due_at, replicas: None }
     }
 
     pub(super) fn edit(&mut self, own: Timestamp, edit: &Edit) -> Edited {

@@ -107,4 +107,99 @@ impl RedisCluster {
     pub fn id(&self, node: usize) -> String {
         self.nodes[node].cli(&["CLUSTER", "MYID"])
     }
+
+    /// The lines of CLUSTER NODES, as a node that runs tells them.
+    fn lines(&self) -> Vec<String> {
+        let teller = self.nodes.iter().find(|node| node.runs()).expect("a node runs");
+        teller.cli(&["CLUSTER", "NODES"]).lines().map(str::to_owned).collect()
+    }
+
+    /// Index of the node of a line of CLUSTER NODES.
+    fn of_line(&self, line: &str) -> Option<usize> {
+        let port: u16 = line.split(' ').nth(1)?.split('@').next()?.rsplit(':').next()?.parse().ok()?;
+        self.nodes.iter().position(|node| node.port() == port)
+    }
+
+    /// The master of a slot.
+    ///
+    /// # Panics
+    ///
+    /// When it has none.
+    #[must_use]
+    pub fn owner(&self, slot: u16) -> usize {
+        let has = |range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
+        };
+        let lines = self.lines();
+        let line = lines.iter().find(|line| !line.contains("fail") && line.split(' ').skip(8).any(has));
+        line.and_then(|line| self.of_line(line)).expect("a master has the slot")
+    }
+
+    /// A replica of a master.
+    ///
+    /// # Panics
+    ///
+    /// When it has none.
+    #[must_use]
+    pub fn replica_of(&self, master: usize) -> usize {
+        let (id, lines) = (self.id(master), self.lines());
+        let line = lines.iter().find(|line| line.split(' ').nth(3) == Some(id.as_str()));
+        line.and_then(|line| self.of_line(line)).expect("a replica of the master")
+    }
+
+    /// Has a replica of this master take over in good order.
+    pub async fn fail_over(&self, master: usize) {
+        let replica = self.replica_of(master);
+        self.nodes[replica].cli(&["CLUSTER", "FAILOVER"]);
+        self.promoted(replica).await;
+    }
+
+    /// Waits until this replica is a master and every running node says that all slots are served.
+    ///
+    /// # Panics
+    ///
+    /// When that takes too long.
+    pub async fn promoted(&self, replica: usize) {
+        until(PATIENCE, || "the replica is not promoted".to_owned(), || self.is_master(replica)).await;
+        self.settled().await;
+    }
+
+    /// Begins to move a slot from one master to another.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let (slot, from_id, to_id) = (slot.to_string(), self.id(from), self.id(to));
+        self.nodes[to].cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
+        self.nodes[from].cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
+    }
+
+    /// Moves at most so many keys of a slot that is being moved.
+    ///
+    /// # Panics
+    ///
+    /// When that fails.
+    pub fn move_keys(&self, slot: u16, from: usize, to: usize, most: usize) {
+        let keys = self.nodes[from].cli(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &most.to_string()]);
+        let port = self.nodes[to].port().to_string();
+        for key in keys.lines().filter(|key| !key.is_empty()) {
+            let done = self.nodes[from].cli(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+            assert!(done == "OK" || done == "NOKEY", "MIGRATE: {done}");
+        }
+    }
+
+    /// Gives a slot whose keys were moved to its new master for good.
+    pub fn end_move(&self, slot: u16, to: usize) {
+        let (slot, id) = (slot.to_string(), self.id(to));
+        // The new one first, so that no moment is without a master.
+        let others = self.masters().into_iter().filter(|master| *master != to);
+        for master in [to].into_iter().chain(others) {
+            self.nodes[master].cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+        }
+    }
+
+    /// Moves a slot with all its keys.
+    pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.begin_move(slot, from, to);
+        self.move_keys(slot, from, to, 1000);
+        self.end_move(slot, to);
+    }
 }

@@ -63,7 +63,8 @@ pub struct StoreConfig {
     pub namespace: Namespace,
     /// Certificates for `rediss://`: `ca_file`, `cert_file`, `key_file`. Default: the public authorities.
     pub tls: toml::Table,
-    /// What an acknowledged enqueue survives. Default `memory`: on Redis, what its persistence keeps.
+    /// What an acknowledged enqueue, cancel or reschedule survives. Default `memory`: on Redis, what
+    /// its persistence keeps. `replicas:N`: a failover too, once N replicas have it.
     pub durability: String,
     /// Connections to Redis that calls are spread over, 1 to 64. Default 3.
     pub connections: Option<usize>,
@@ -101,6 +102,7 @@ impl StoreConfig {
         table.insert("url".to_owned(), self.url.expose().into());
         table.insert("namespace".to_owned(), self.namespace.as_str().into());
         table.insert("tls".to_owned(), self.tls.clone().into());
+        table.insert("durability".to_owned(), self.durability.clone().into());
         let numbers = [("connections", self.connections.map(|n| toml::Value::from(n as i64)))];
         let spans = [
             ("connect_timeout", self.connect_timeout.clone()),
@@ -245,12 +247,12 @@ impl Config {
         {
             found.push(error);
         }
-        match self.store.durability.as_str() {
-            "memory" => {}
-            text if text.strip_prefix("replicas:").is_some_and(|n| n.parse::<u8>().is_ok()) => {
-                found.push(format!("store.durability: {text:?} is not in this version; use \"memory\""));
-            }
-            text => found.push(format!("store.durability: {text:?} is not known; write \"memory\"")),
+        if embedded && self.store.durability != "memory" {
+            found.push(format!(
+                "store.durability: {:?} is for Redis; an embedded store has everything on its disk before it answers, \
+                 write \"memory\"",
+                self.store.durability
+            ));
         }
         let store = StoreUrl::parse(self.store.url.expose());
         if let Err(error) = &store {

@@ -1,0 +1,154 @@
+//! Slots move, scripts are forgotten, masters pause, fail over and are killed: nothing is lost.
+
+use std::time::Duration;
+
+use duetime_core::store::{ClaimRequest, EnqueueOutcome, Store};
+use duetime_core::{DeliveryMode, LeaseClass, RetryPolicy, TopicName, slots};
+use duetime_metrics::Meters;
+use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
+use duetime_testkit::servers::{RedisCluster, Sentinel};
+use std::sync::Arc;
+
+use super::load::{Load, SHARDS, TOPIC, message, now, record};
+
+/// How long a slot is left half moved. Below the time for which a call is repeated.
+const HELD: Duration = Duration::from_secs(4);
+/// How late messages of masters that are well may be while another is dead.
+const UNDISTURBED: Duration = Duration::from_millis(1500);
+
+async fn connect(url: String, durability: Durability) -> Arc<RedisStore> {
+    let config = RedisStoreConfig { url, durability, ..RedisStoreConfig::default() };
+    RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
+}
+
+async fn pause(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+fn slot(topic: &str, index: u32) -> u16 {
+    slots::slot_of(&TopicName::new(topic).unwrap(), index)
+}
+
+/// Another master than `from`.
+fn other(cluster: &RedisCluster, from: usize) -> usize {
+    cluster.masters().into_iter().find(|master| *master != from).expect("three masters")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_masters_pause() {
+    let cluster = RedisCluster::start(3, 1).await;
+    let store = connect(cluster.url(), Durability::Memory).await;
+    let load = Load::start(store.clone()).await;
+    for _ in 0..5 {
+        for node in &cluster.nodes {
+            node.cli(&["SCRIPT", "FLUSH"]);
+        }
+        pause(50).await;
+    }
+    for master in cluster.masters() {
+        cluster.nodes[master].cli(&["CLIENT", "PAUSE", "1500", "ALL"]);
+    }
+    pause(1600).await;
+    // Every shard's slot goes to another master and some come back.
+    for index in 0..SHARDS {
+        let slot = slot(TOPIC, index);
+        let from = cluster.owner(slot);
+        cluster.move_slot(slot, from, other(&cluster, from));
+    }
+    for index in 0..SHARDS / 2 {
+        let slot = slot(TOPIC, index);
+        let from = cluster.owner(slot);
+        cluster.move_slot(slot, from, other(&cluster, from));
+    }
+    // One is left half moved for a while.
+    let held = slot(TOPIC, 0);
+    let from = cluster.owner(held);
+    let to = other(&cluster, from);
+    cluster.begin_move(held, from, to);
+    cluster.move_keys(held, from, to, 2);
+    load.forget_lateness();
+    tokio::time::sleep(HELD).await;
+    let undisturbed = load.latest(|index| index != 0).expect("other shards went on");
+    assert!(undisturbed < UNDISTURBED, "shards of other slots were {undisturbed:?} late");
+    cluster.move_keys(held, from, to, 1000);
+    cluster.end_move(held, to);
+    // And one without a key in it, while a topic is made there.
+    let empty = slot("fresh", 0);
+    let from = cluster.owner(empty);
+    let to = other(&cluster, from);
+    cluster.begin_move(empty, from, to);
+    let topic = record("fresh", 1);
+    let making = tokio::spawn({
+        let (store, topic) = (store.clone(), topic.clone());
+        async move { store.put_topic(&topic, None).await }
+    });
+    pause(1000).await;
+    cluster.end_move(empty, to);
+    making.await.unwrap().expect("a topic is made once its slot stands still");
+    let shard = topic.routing.shard(&topic.name, 0);
+    let answers = store.enqueue(&shard, now(), &[message("a", Duration::ZERO)]).await.unwrap();
+    assert_eq!(answers[0].outcome, EnqueueOutcome::Scheduled);
+    pause(5).await;
+    let ask = ClaimRequest {
+        request: 1,
+        limit: 1,
+        visibility: Duration::from_secs(1),
+        class: LeaseClass::TOPIC,
+        retry: RetryPolicy::default(),
+        delivery: DeliveryMode::AtLeastOnce,
+    };
+    assert_eq!(store.claim(&shard, now(), &ask).await.unwrap().messages.len(), 1);
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_a_replica_has_is_lost_when_a_master_fails_over_or_is_killed() {
+    let mut cluster = RedisCluster::start(3, 1).await;
+    let store = connect(cluster.url(), Durability::Replicas(1)).await;
+    let load = Load::start(store).await;
+    // In good order.
+    let master = cluster.owner(slot(TOPIC, 0));
+    load.through(async { cluster.fail_over(master).await }).await;
+    pause(500).await;
+    // And by a kill: the shards of the other masters go on meanwhile.
+    let master = cluster.owner(slot(TOPIC, 1));
+    let spared: Vec<u32> = (0..SHARDS).filter(|index| cluster.owner(slot(TOPIC, *index)) != master).collect();
+    assert!(!spared.is_empty(), "shards are spread over masters");
+    load.forget_lateness();
+    let replica = cluster.replica_of(master);
+    cluster.nodes[master].stop_hard();
+    load.through(async { cluster.promoted(replica).await }).await;
+    let undisturbed = load.latest(|index| spared.contains(&index)).expect("shards of other masters went on");
+    assert!(undisturbed < UNDISTURBED, "shards of other masters were {undisturbed:?} late");
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_a_replica_has_is_lost_when_sentinel_fails_over() {
+    let mut servers = Sentinel::start(1).await;
+    let store = connect(servers.url(), Durability::Replicas(1)).await;
+    let load = Load::start(store).await;
+    let primary = servers.primary();
+    servers.servers[primary].stop_hard();
+    load.through(async { servers.promoted(1 - primary).await }).await;
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_enqueue_says_how_many_replicas_have_it() {
+    let mut servers = Sentinel::start(1).await;
+    let store = connect(servers.url(), Durability::Replicas(2)).await;
+    let record = record(TOPIC, 1);
+    store.put_topic(&record, None).await.unwrap();
+    let shard = record.routing.shard(&record.name, 0);
+    let given = message("a", Duration::from_secs(60));
+    // Two are asked for and one is there: what is reached is said, and the message is scheduled.
+    let answers = store.enqueue(&shard, now(), std::slice::from_ref(&given)).await.unwrap();
+    assert_eq!((answers[0].outcome, answers[0].replicas), (EnqueueOutcome::Scheduled, Some(1)));
+    // A repetition writes nothing, and says the same.
+    let answers = store.enqueue(&shard, now(), std::slice::from_ref(&given)).await.unwrap();
+    assert_eq!((answers[0].outcome, answers[0].replicas), (EnqueueOutcome::Scheduled, Some(1)));
+    servers.servers[1].stop_hard();
+    let answers = store.enqueue(&shard, now(), &[message("b", Duration::from_secs(60))]).await.unwrap();
+    assert_eq!((answers[0].outcome, answers[0].replicas), (EnqueueOutcome::Scheduled, Some(0)));
+}

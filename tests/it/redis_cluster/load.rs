@@ -1,0 +1,232 @@
+//! A load that goes on through a fault of the cluster, and the history checker's verdict at its end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settlement, Store, StoreError};
+use duetime_core::{
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount,
+    Timestamp, TopicConfig, TopicName, TopicRecord,
+};
+use duetime_store_redis::RedisStore;
+use duetime_testkit::WallClock;
+use duetime_testkit::history::{Change, FaultKind, FinalState, Outcome, Recorder, Rules, What, check, digest};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// On three masters no one is without a shard.
+pub const SHARDS: u32 = 6;
+/// One batch in so many is cancelled as soon as it is scheduled.
+const CANCELLED: u64 = 4;
+const BATCH: u64 = 8;
+const DELAY: Duration = Duration::from_millis(1500);
+/// Longer than any fault here, so that a claim ends without a verdict only when it is lost.
+const VISIBILITY: Duration = Duration::from_secs(30);
+const DRAINED_WITHIN: Duration = Duration::from_secs(60);
+pub const TOPIC: &str = "orders";
+
+pub fn now() -> Timestamp {
+    WallClock.now()
+}
+
+/// What an enqueue must have reached for its answer to count.
+const REPLICAS: u32 = 1;
+
+/// See the module.
+pub struct Load {
+    store: Arc<RedisStore>,
+    pub shards: Vec<Shard>,
+    pub history: Arc<Recorder>,
+    /// The longest that a message of each shard came after its due time.
+    latest: Arc<Mutex<HashMap<u32, Duration>>>,
+    producing: CancellationToken,
+    consuming: CancellationToken,
+    producer: JoinSet<()>,
+    consumers: JoinSet<()>,
+}
+
+/// The same request again until it is answered.
+async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut call: impl FnMut() -> F) -> T {
+    loop {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) => panic!("not transient: {error}"),
+        }
+    }
+}
+
+pub fn record(topic: &str, shards: u32) -> TopicRecord {
+    let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
+    TopicRecord::new(TopicName::new(topic).unwrap(), config, shards, "0123456789abcdef".into(), now())
+}
+
+pub fn message(name: &str, delay: Duration) -> Enqueue {
+    Enqueue {
+        id: MessageId::new(name).unwrap(),
+        due: Due::At(now().plus(delay)),
+        headers: Headers::default(),
+        payload: format!("payload of {name}").into_bytes().into(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(rand::random()),
+    }
+}
+
+impl Load {
+    pub async fn start(store: Arc<RedisStore>) -> Self {
+        let record = record(TOPIC, SHARDS);
+        store.put_topic(&record, None).await.unwrap();
+        let mut load = Self {
+            store,
+            shards: record.routing.all(&record.name).collect(),
+            history: Recorder::new(Arc::new(WallClock)),
+            latest: Arc::default(),
+            producing: CancellationToken::new(),
+            consuming: CancellationToken::new(),
+            producer: JoinSet::new(),
+            consumers: JoinSet::new(),
+        };
+        for shard in load.shards.clone() {
+            load.producer.spawn(load.produce(shard.clone()));
+            load.consumers.spawn(load.consume(shard));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        load
+    }
+
+    /// Each shard has a producer of its own: one that waits for its master stops no other.
+    fn produce(&self, shard: Shard) -> impl Future<Output = ()> + Send + 'static {
+        let (store, history, stop) = (self.store.clone(), self.history.clone(), self.producing.clone());
+        async move {
+            for round in 0u64.. {
+                if stop.is_cancelled() {
+                    return;
+                }
+                let names = (0..BATCH).map(|n| format!("order-{}-{round}-{n}", shard.index));
+                let batch: Vec<Enqueue> = names.map(|name| message(&name, DELAY)).collect();
+                for item in &batch {
+                    let Due::At(at) = item.due else { unreachable!("made above") };
+                    let payload = digest(&item.payload);
+                    let change = Change::Enqueue { due_at_ms: at.as_millis(), payload };
+                    history.note(TOPIC, item.id.as_str(), What::Invoked(change));
+                }
+                let answers = until_answered(|| store.enqueue(&shard, now(), &batch)).await;
+                for (item, answer) in batch.iter().zip(answers) {
+                    assert_ne!(answer.outcome, EnqueueOutcome::Duplicate, "a repetition is no duplicate");
+                    // Without a replica that has it, it may be lost with its master.
+                    let safe = answer.replicas.is_none_or(|reached| reached >= REPLICAS);
+                    let answered = What::Answered { outcome: "scheduled".to_owned() };
+                    history.note(TOPIC, item.id.as_str(), if safe { answered } else { What::Unanswered });
+                }
+                if round % CANCELLED == 0 {
+                    let edits: Vec<Edit> = batch.iter().map(|item| Edit::Cancel(item.id.clone())).collect();
+                    for item in &batch {
+                        history.note(TOPIC, item.id.as_str(), What::Invoked(Change::Cancel));
+                    }
+                    let mut calls = 0;
+                    let answers = until_answered(|| {
+                        calls += 1;
+                        store.edit(&shard, now(), &edits)
+                    })
+                    .await;
+                    for (item, answer) in batch.iter().zip(answers) {
+                        let outcome = match answer {
+                            Edited::Cancelled => "cancelled",
+                            Edited::InFlight => "in_flight",
+                            Edited::Unknown => "unknown",
+                            other => panic!("{other:?}"),
+                        };
+                        // A second call may find what the first did.
+                        let answered = What::Answered { outcome: outcome.to_owned() };
+                        history.note(TOPIC, item.id.as_str(), if calls == 1 { answered } else { What::Unanswered });
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(40)).await;
+            }
+        }
+    }
+
+    fn consume(&self, shard: Shard) -> impl Future<Output = ()> + Send + 'static {
+        let (store, history, stop) = (self.store.clone(), self.history.clone(), self.consuming.clone());
+        let latest = self.latest.clone();
+        async move {
+            while !stop.is_cancelled() {
+                let ask = ClaimRequest {
+                    request: rand::random(),
+                    limit: 16,
+                    visibility: VISIBILITY,
+                    class: LeaseClass::TOPIC,
+                    retry: RetryPolicy::default(),
+                    delivery: DeliveryMode::AtLeastOnce,
+                };
+                let claim = until_answered(|| store.claim(&shard, now(), &ask)).await;
+                let mut batch = Vec::with_capacity(claim.messages.len());
+                for message in &claim.messages {
+                    let late = Duration::from_millis(
+                        u64::try_from(now().as_millis() - message.due_at.as_millis()).unwrap_or(0),
+                    );
+                    let mut latest = latest.lock();
+                    let known = latest.entry(shard.index).or_default();
+                    *known = late.max(*known);
+                    // How long a claim holds is not known: a failover may lose it.
+                    let (attempt, payload) = (message.attempt, digest(&message.payload));
+                    history.note(TOPIC, message.id.as_str(), What::Handed { attempt, payload, until_ms: None });
+                    let taken = What::Settled { attempt, outcome: Outcome::Accepted };
+                    history.note(TOPIC, message.id.as_str(), taken);
+                    batch.push(Settle { id: message.id.clone(), score: message.score, how: Settlement::Ack });
+                }
+                until_answered(|| store.settle(&shard, now(), &batch)).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    /// Forgets how late messages were so far.
+    pub fn forget_lateness(&self) {
+        self.latest.lock().clear();
+    }
+
+    /// How late the latest message of these shards was.
+    pub fn latest(&self, is: impl Fn(u32) -> bool) -> Option<Duration> {
+        self.latest.lock().iter().filter(|(index, _)| is(**index)).map(|(_, late)| *late).max()
+    }
+
+    /// Runs a fault that may lose a claim or an ack, so that it explains a duplicate.
+    pub async fn through(&self, fault: impl Future<Output = ()>) {
+        self.history.fault_begins(FaultKind::StoreStopped);
+        fault.await;
+        self.history.fault_ends(FaultKind::StoreStopped);
+    }
+
+    /// Ends the load once everything is delivered, and has the history judged.
+    pub async fn check(mut self) {
+        // The fault is over: a while of load after it.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.producing.cancel();
+        let drained = async {
+            while let Some(done) = self.producer.join_next().await {
+                done.expect("no producer panics");
+            }
+            loop {
+                let surveys = until_answered(|| self.store.survey(&self.shards, now())).await;
+                if surveys.iter().all(|survey| survey.scheduled + survey.in_flight + survey.dead == 0) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(DRAINED_WITHIN, drained).await.expect("everything is delivered");
+        self.consuming.cancel();
+        while let Some(done) = self.consumers.join_next().await {
+            done.expect("no consumer panics");
+        }
+        let state = FinalState { left: Vec::new(), counts: Some((0, 0, 0)) };
+        let aftermath_ms = i64::try_from(VISIBILITY.as_millis()).unwrap() + 5000;
+        let attempts_max = RetryPolicy::default().max_attempts;
+        let verdict = check(&self.history.events(), &state, Rules { attempts_max, aftermath_ms });
+        verdict.assert_good();
+        assert!(verdict.accepted > 200, "there was a load: {verdict}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Tests on real servers and the real program; modules are named after what a user does or meets.
 
+mod canary;
 mod cli;
 mod delivery;
 mod embedded_crash;
@@ -18,7 +19,11 @@ mod redis_store;
 mod reshard_store;
 mod resize;
 mod shutdown;
+#[cfg(feature = "kafka")]
+mod sink_kafka;
 mod sink_nats;
+mod sink_outage;
 mod sink_rabbitmq;
 mod sink_redis_stream;
+mod sink_tls;
 mod webhook;

@@ -93,11 +93,27 @@ fn there_is_one_provider_of_tls() {
     let text = std::fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock is kept");
     let locked = manifest(&text);
     let packages = locked["package"].as_array().expect("a lock file lists packages");
+    // The client of Kafka knows no TLS but OpenSSL's. It is in the lock file and in no plain build: see
+    // the feature `kafka-tls`.
+    let brings_openssl = |package: &toml::Value| {
+        let dependencies = package.get("dependencies").and_then(toml::Value::as_array);
+        dependencies.is_some_and(|all| all.iter().any(|one| one.as_str() == Some("openssl-sys")))
+    };
+    let others: Vec<&str> = packages
+        .iter()
+        .filter(|package| brings_openssl(package))
+        .filter_map(|package| package["name"].as_str())
+        .filter(|name| *name != "rdkafka-sys")
+        .collect();
     let broken = packages
         .iter()
         .filter_map(|package| package["name"].as_str())
-        .filter(|name| ["aws-lc-rs", "aws-lc-sys", "openssl", "openssl-sys", "native-tls"].contains(name))
+        .filter(|name| ["aws-lc-rs", "aws-lc-sys", "openssl", "native-tls"].contains(name))
+        .chain(others)
         .map(str::to_owned)
         .collect();
+    let sinks = std::fs::read_to_string(root().join("crates/duetime-sinks/Cargo.toml")).expect("the crate of sinks");
+    let default = manifest(&sinks)["features"]["default"].to_string();
+    assert!(!default.contains("kafka"), "a plain build needs no make and no OpenSSL: {default}");
     none("ring is the one provider of TLS; turn off the default features that bring", broken);
 }

@@ -10,7 +10,9 @@ pub mod gate;
 pub mod http;
 #[cfg(feature = "redis-stream")]
 mod in_place;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 pub mod link;
 pub mod log;
 #[cfg(feature = "nats")]

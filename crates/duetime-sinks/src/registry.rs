@@ -15,6 +15,8 @@ use serde_json::{Map, Value};
 use crate::http::{HttpConfig, HttpTarget};
 #[cfg(feature = "redis-stream")]
 use crate::in_place::InPlaceTarget;
+#[cfg(feature = "kafka")]
+use crate::kafka::{KafkaConfig, KafkaTarget};
 use crate::log::{LogConfig, LogTarget};
 #[cfg(feature = "nats")]
 use crate::nats::{NatsConfig, NatsTarget};
@@ -41,6 +43,12 @@ pub enum SinkConfig {
     /// A NATS JetStream server.
     #[cfg(feature = "nats")]
     Nats(Box<NatsConfig>),
+    /// A Kafka cluster.
+    #[cfg(feature = "kafka")]
+    Kafka(Box<KafkaConfig>),
+    /// A Kafka cluster, to which this program was not built to speak.
+    #[cfg(not(feature = "kafka"))]
+    Kafka(serde::de::IgnoredAny),
     /// Streams on a Redis server.
     #[cfg(feature = "redis-stream")]
     RedisStream(Box<RedisStreamConfig>),
@@ -123,6 +131,14 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         SinkConfig::Http(config) => Arc::new(HttpTarget::new(config, clock.clone())?),
         #[cfg(feature = "rabbitmq")]
         SinkConfig::RabbitMq(config) => Arc::new(RabbitMqTarget::new(config, clock.clone())?),
+        #[cfg(feature = "kafka")]
+        SinkConfig::Kafka(config) => Arc::new(KafkaTarget::new(config)?),
+        #[cfg(not(feature = "kafka"))]
+        SinkConfig::Kafka(_) => {
+            return Err("this program was built without Kafka, which needs `make` to build; install make, libssl-dev \
+                        and pkg-config, then: cargo build --release --features kafka-tls"
+                .to_owned());
+        }
         #[cfg(feature = "nats")]
         SinkConfig::Nats(config) => Arc::new(NatsTarget::new(config)?),
         #[cfg(feature = "redis-stream")]
@@ -172,6 +188,13 @@ mod tests {
         assert!(error.starts_with("sink \"audit\": unknown sink setting \"path\""), "{error}");
         let error = bind(&registry("").unwrap(), serde_json::json!({"name": "x"})).unwrap_err();
         assert!(error.contains("no [sinks.NAME]"), "{error}");
+    }
+
+    #[cfg(not(feature = "kafka"))]
+    #[test]
+    fn a_program_without_kafka_says_how_to_have_it() {
+        let error = registry("[k]\ntype = \"kafka\"\nbrokers = \"a:9092\"").unwrap_err();
+        assert!(error.starts_with("sinks.k: ") && error.contains("--features kafka-tls"), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom,
 //! [`Scrubber`] takes known secrets out of what a target said.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -41,23 +42,20 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct InFile {
-            file: PathBuf,
-        }
+        // A map and no struct: a list would be read as one too, and its text as the name of a file.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Raw {
             Text(String),
-            File(InFile),
+            File(BTreeMap<String, PathBuf>),
         }
-        let raw = Raw::deserialize(from)
-            .map_err(|_| serde::de::Error::custom("write the secret as a string or as { file = \"PATH\" }"))?;
+        let help = || serde::de::Error::custom("write the secret as a string or as { file = \"PATH\" }");
+        let raw = Raw::deserialize(from).map_err(|_| help())?;
         match raw {
             Raw::Text(text) => Ok(Self(text)),
-            Raw::File(InFile { file }) => {
-                let text = std::fs::read_to_string(&file).map_err(|error| {
+            Raw::File(places) => {
+                let file = places.get("file").filter(|_| places.len() == 1).ok_or_else(help)?;
+                let text = std::fs::read_to_string(file).map_err(|error| {
                     serde::de::Error::custom(format!("cannot read the secret in {}: {error}", file.display()))
                 })?;
                 Ok(Self(text.lines().next().unwrap_or_default().trim().to_owned()))
@@ -186,5 +184,7 @@ mod tests {
         assert!(missing.contains("/does/not/exist"), "{missing}");
         let wrong = serde_json::from_str::<Secret>("{\"fil\": \"canary\"}").unwrap_err().to_string();
         assert!(wrong.contains("file") && !wrong.contains("canary"), "{wrong}");
+        let list = serde_json::from_str::<Secret>("[\"canary\"]").unwrap_err().to_string();
+        assert!(list.contains("as a string") && !list.contains("canary"), "{list}");
     }
 }

@@ -56,6 +56,20 @@ impl Template {
         Ok(Self(parts))
     }
 
+    /// Its fixed parts.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Literal(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether two messages of one topic may fill it in differently.
+    #[must_use]
+    pub fn varies(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Id | Part::Header { .. }))
+    }
+
     /// Fills it in for `message`; `plain` makes a value fit between the literals.
     ///
     /// # Errors
@@ -114,6 +128,8 @@ mod tests {
         assert_eq!(fill("x.{topic}.{id}.{header.region}").unwrap(), "x.conformance.a 1.e_u");
         assert_eq!(fill("{{id}} {header.shop|none}").unwrap(), "{id} none");
         assert_eq!(fill("").unwrap(), "");
+        let varies = |text: &str| Template::parse(text).unwrap().varies();
+        assert!(!varies("x.{topic}") && varies("{id}") && varies("{header.region|eu}"));
         assert!(fill("{header.shop}").unwrap_err().contains("\"shop\""));
         for wrong in ["{", "}", "{ids}", "{header.}", "a{id", "{}"] {
             let error = Template::parse(wrong).unwrap_err();

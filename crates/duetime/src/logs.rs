@@ -4,7 +4,11 @@ use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use tracing_subscriber::EnvFilter;
+use tracing::Metadata;
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// The variable that says how much is logged, per module: `info`, `warn,duetime_dispatch=debug` …
 const LEVELS: &str = "DUETIME_LOG";
@@ -20,12 +24,23 @@ pub enum LogFormat {
     Json,
 }
 
+/// What libraries say may have bytes of connections in it, passwords among them, even as an error:
+/// it is never logged, whatever the variable says. What matters of it we say ourselves.
+fn is_ours(said: &Metadata<'_>) -> bool {
+    said.target().starts_with("duetime")
+}
+
 /// Starts logging to standard error. Once per program.
 pub fn start(format: LogFormat) {
     let levels = EnvFilter::try_from_env(LEVELS).unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(levels).with_writer(std::io::stderr);
+    let kept = levels.and(filter_fn(is_ours));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let all = tracing_subscriber::registry();
     match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let ansi = std::io::stderr().is_terminal();
+            all.with(lines.with_ansi(ansi).with_target(false).with_filter(kept)).init();
+        }
+        LogFormat::Json => all.with(lines.json().flatten_event(true).with_filter(kept)).init(),
     }
 }

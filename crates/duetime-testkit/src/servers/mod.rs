@@ -1,5 +1,6 @@
 //! Real servers for tests: on free loopback ports, in private folders, gone with the test.
 
+mod certificates;
 mod cluster;
 mod etcd;
 mod nats;
@@ -10,6 +11,7 @@ mod rabbitmq;
 mod redis;
 mod sentinel;
 
+pub use certificates::write_certificates;
 pub use cluster::RedisCluster;
 pub use etcd::EtcdServers;
 pub use nats::NatsServer;

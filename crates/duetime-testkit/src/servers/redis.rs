@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use super::certificates::write_certificates;
 use super::process::{Process, free_port, read, until};
 
 /// Longest wait for the server to serve or to end.
@@ -64,29 +65,11 @@ impl RedisServer {
         let folder = tempfile::tempdir().expect("a private folder");
         let mut server = Self { options, port: free_port(), folder, process: None, starts: 0 };
         if server.options.tls {
-            server.write_certificates();
+            write_certificates(server.folder.path());
         }
         server.write_config();
         server.start_again().await;
         server
-    }
-
-    fn write_certificates(&self) {
-        use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-        let key = || KeyPair::generate().expect("a fresh key");
-        let mut authority = CertificateParams::new(Vec::new()).expect("no names");
-        // Another name than the server's, or that would look signed by itself.
-        authority.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(authority, key()).expect("an authority signs itself");
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let server_key = key();
-        let params = CertificateParams::new(names).expect("good names");
-        let server = params.signed_by(&server_key, &authority).expect("the authority signs");
-        let write = |name: &str, text: String| std::fs::write(self.path(name), text).expect("our own folder");
-        write("ca.pem", authority.pem());
-        write("server.pem", server.pem());
-        write("server.key", server_key.serialize_pem());
     }
 
     fn write_config(&self) {

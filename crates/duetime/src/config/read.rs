@@ -10,7 +10,18 @@ use toml::{Table, Value};
 const FAULTS_MAX: usize = 50;
 
 /// Keys whose values are never shown, not even wrong ones: what they end with.
-const SECRET_KEYS: [&str; 7] = ["secret", "secrets", "signing_secrets", "password", "headers", "url", "etcd_password"];
+const SECRET_KEYS: [&str; 10] = [
+    "secret",
+    "secrets",
+    "signing_secrets",
+    "password",
+    "token",
+    "headers",
+    "properties",
+    "sasl",
+    "url",
+    "etcd_password",
+];
 
 /// One fault: the path of the key inside its section, and a sentence.
 pub type Fault = (Vec<String>, String);

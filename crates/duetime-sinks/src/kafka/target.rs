@@ -1,0 +1,237 @@
+//! One cluster: records from messages, and their verdicts.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duetime_core::{Delivery, Sink, TopicName, Verdict};
+use futures::StreamExt as _;
+use futures::stream::FuturesOrdered;
+use rdkafka::ClientConfig;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureRecord, Producer as _};
+use serde_json::{Map, Value};
+
+use super::config::{KIND, KafkaConfig, KafkaSettings};
+use super::producer::{Producer, SAID_BYTES};
+use super::verdict;
+use crate::link::Link;
+use crate::registry::Target;
+use crate::secret::Scrubber;
+use crate::settings;
+use crate::template::Template;
+
+/// Messages in one call.
+const BATCH_MAX: usize = 256;
+/// Calls in flight for one topic.
+const CALLS_MAX: usize = 8;
+/// Longest name of a topic that Kafka takes.
+const TOPIC_BYTES_MAX: usize = 249;
+
+/// A named sink of this type.
+pub(crate) struct KafkaTarget {
+    config: KafkaConfig,
+    client: ClientConfig,
+    link: Link<Producer>,
+    scrubber: Scrubber,
+}
+
+impl std::fmt::Debug for KafkaTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KafkaTarget").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What a message became: on its way to a topic, or judged already.
+type Sent = Result<(String, rdkafka::producer::DeliveryFuture), Verdict>;
+
+impl KafkaTarget {
+    /// Checks the configuration; opens no connection.
+    pub(crate) fn new(config: &KafkaConfig) -> Result<Self, String> {
+        config.check()?;
+        let scrubber = Scrubber::new(config.secrets());
+        let client = config.client(&scrubber)?;
+        Ok(Self { config: config.clone(), client, link: Link::default(), scrubber })
+    }
+
+    async fn producer(&self) -> Result<Arc<Producer>, String> {
+        let start = async || {
+            Producer::start(&self.client, &self.scrubber)
+                .map_err(|error| format!("the Kafka client does not start: {}", self.clean(&error)))
+        };
+        let producer = self.link.get(start).await?;
+        if !producer.is_dead() {
+            return Ok(producer);
+        }
+        self.link.give_up(&producer).await;
+        self.link.get(start).await
+    }
+
+    fn clean(&self, error: &KafkaError) -> String {
+        // The text of a refused property has its value in it.
+        if let KafkaError::ClientConfig(_, said, name, _) = error {
+            return self.scrubber.clean(&format!("{name}: {said}"), SAID_BYTES);
+        }
+        self.scrubber.clean(&error.to_string(), SAID_BYTES)
+    }
+
+    /// The sentence for an error of the whole cluster.
+    fn explain(&self, producer: &Producer, code: RDKafkaErrorCode) -> String {
+        let brokers = &self.config.brokers;
+        let cause = producer.complaint().unwrap_or_else(|| code.to_string());
+        match code {
+            RDKafkaErrorCode::MessageTimedOut => {
+                let wait = self.config.timeout.as_millis();
+                format!("{brokers} did not acknowledge within {wait} ms: {cause}")
+            }
+            _ if verdict::met(code) == verdict::Met::Cluster => format!("{brokers} cannot be used: {cause}"),
+            _ => code.to_string(),
+        }
+    }
+
+    fn of_error(&self, producer: &Producer, error: &KafkaError, topic: &str, varies: bool) -> Verdict {
+        match error.rdkafka_error_code() {
+            Some(code) => verdict::of_code(code, &self.explain(producer, code), topic, varies),
+            None => Verdict::Rejected { reason: format!("it cannot be made a record: {}", self.clean(error)) },
+        }
+    }
+
+    fn send(&self, producer: &Producer, settings: &Checked, message: &Delivery) -> Sent {
+        let topic = topic_of(&settings.topic, message).map_err(|reason| Verdict::Rejected { reason })?;
+        let key = settings.key.fill(message, |c| c).map_err(|reason| Verdict::Rejected { reason })?;
+        let mut record = FutureRecord::<str, [u8]>::to(&topic).payload(&message.payload).headers(headers(message));
+        if !key.is_empty() {
+            record = record.key(&key);
+        }
+        match producer.inner.send_result(record) {
+            Ok(sent) => Ok((topic, sent)),
+            Err((error, _)) => Err(self.of_error(producer, &error, &topic, settings.topic.varies())),
+        }
+    }
+
+    async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+        let producer = match self.producer().await {
+            Ok(producer) => producer,
+            Err(reason) => return vec![Verdict::Unavailable { reason, after: None }; batch.len()],
+        };
+        let varies = settings.topic.varies();
+        // All are given to the library before the first answer is awaited: it batches them itself.
+        let sent: Vec<Sent> = batch.iter().map(|message| self.send(&producer, settings, message)).collect();
+        let answers: FuturesOrdered<_> = sent
+            .into_iter()
+            .map(async |sent| match sent {
+                Err(verdict) => verdict,
+                Ok((topic, answer)) => match answer.await {
+                    Ok(Ok(_)) => {
+                        producer.content();
+                        Verdict::Accepted
+                    }
+                    Ok(Err((error, _))) => self.of_error(&producer, &error, &topic, varies),
+                    Err(_) => {
+                        let reason = "the Kafka client ended before it was answered".to_owned();
+                        Verdict::Unavailable { reason, after: None }
+                    }
+                },
+            })
+            .collect();
+        answers.collect().await
+    }
+}
+
+fn topic_of(template: &Template, message: &Delivery) -> Result<String, String> {
+    let topic = template.fill(message, plain)?;
+    if topic.is_empty() || topic.len() > TOPIC_BYTES_MAX || topic == "." || topic == ".." {
+        return Err(format!("Kafka takes no topic called {topic:?}"));
+    }
+    Ok(topic)
+}
+
+/// What a topic's name may contain.
+fn plain(c: char) -> char {
+    if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' }
+}
+
+fn headers(message: &Delivery) -> OwnedHeaders {
+    let (attempt, due_at) = (message.attempt.to_string(), message.due_at.as_millis().to_string());
+    let delivery_id = message.delivery_id();
+    let own = [
+        ("duetime-topic", message.topic.as_str()),
+        ("duetime-id", message.id.as_str()),
+        ("duetime-delivery-id", delivery_id.as_str()),
+        ("duetime-attempt", attempt.as_str()),
+        ("duetime-due-at", due_at.as_str()),
+    ];
+    let given = message.headers.iter().filter(|(name, _)| !name.to_ascii_lowercase().starts_with("duetime-"));
+    let mut headers = OwnedHeaders::new_with_capacity(own.len() + message.headers.iter().count());
+    for (key, value) in own.into_iter().chain(given) {
+        headers = headers.insert(Header { key, value: Some(value) });
+    }
+    headers
+}
+
+#[async_trait]
+impl Target for KafkaTarget {
+    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+        let settings: KafkaSettings = settings::read(KIND, KafkaSettings::KNOWN, given)?;
+        let topic = Template::parse(&settings.topic).map_err(|error| format!("topic {error}"))?;
+        let key = Template::parse(&settings.key).map_err(|error| format!("key {error}"))?;
+        if settings.topic.is_empty() || topic.literals().any(|text| text.chars().any(|c| plain(c) != c)) {
+            let given = &settings.topic;
+            return Err(format!("topic {given:?} is refused; write letters, digits, \".\", \"_\" and \"-\""));
+        }
+        Ok(Arc::new(KafkaSink { target: self, settings: Checked { topic, key } }))
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let producer = self.producer().await?;
+        let (asking, within) = (producer.clone(), self.config.connect_timeout);
+        // The library answers this question on the thread that asks.
+        let asked = tokio::task::spawn_blocking(move || {
+            asking.inner.client().fetch_metadata(None, within).map(|known| known.brokers().len())
+        });
+        match asked.await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::BrokerTransportFailure);
+                let cause = producer.complaint().unwrap_or_else(|| code.to_string());
+                Err(format!("{} does not answer as a Kafka cluster: {cause}", self.config.brokers))
+            }
+            Err(_) => Err("the Kafka client could not be asked".to_owned()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Checked {
+    topic: Template,
+    key: Template,
+}
+
+#[derive(Debug)]
+struct KafkaSink {
+    target: Arc<KafkaTarget>,
+    settings: Checked,
+}
+
+#[async_trait]
+impl Sink for KafkaSink {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn batch_max(&self) -> usize {
+        BATCH_MAX
+    }
+
+    fn calls_max(&self) -> usize {
+        CALLS_MAX
+    }
+
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
+        self.target.deliver(&self.settings, batch).await
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.target.check().await
+    }
+}

@@ -1,0 +1,81 @@
+//! What an error of a broker or of the client library means for a message.
+
+use duetime_core::Verdict;
+use rdkafka::error::RDKafkaErrorCode as Code;
+
+/// Whom an error concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// This message, for ever.
+    ThisMessage,
+    /// The topic it goes to.
+    ItsTopic,
+    /// This message, this time.
+    ThisTime,
+    /// The cluster as a whole.
+    Cluster,
+}
+
+/// Whom `code` concerns.
+pub(super) fn met(code: Code) -> Met {
+    match code {
+        Code::MessageSizeTooLarge
+        | Code::InvalidMessageSize
+        | Code::InvalidMessage
+        | Code::InvalidTimestamp
+        | Code::InvalidTopic
+        | Code::InvalidRecord
+        | Code::PolicyViolation => Met::ThisMessage,
+        Code::UnknownTopic
+        | Code::UnknownTopicOrPartition
+        | Code::UnknownPartition
+        | Code::TopicAuthorizationFailed => Met::ItsTopic,
+        Code::BrokerTransportFailure
+        | Code::AllBrokersDown
+        | Code::OperationTimedOut
+        | Code::MessageTimedOut
+        | Code::Resolve
+        | Code::Authentication
+        | Code::SSL
+        | Code::QueueFull
+        | Code::PurgeQueue
+        | Code::PurgeInflight
+        | Code::Fatal
+        | Code::NotEnoughReplicas
+        | Code::NotEnoughReplicasAfterAppend
+        | Code::LeaderNotAvailable
+        | Code::NotLeaderForPartition
+        | Code::RequestTimedOut
+        | Code::BrokerNotAvailable
+        | Code::NetworkException
+        | Code::KafkaStorageError
+        | Code::ClusterAuthorizationFailed
+        | Code::SaslAuthenticationFailed
+        | Code::OutOfOrderSequenceNumber
+        | Code::InvalidProducerEpoch
+        | Code::UnknownProducerId
+        | Code::ProducerFenced => Met::Cluster,
+        _ => Met::ThisTime,
+    }
+}
+
+/// The verdict. `varies`: another message of the same Duetime topic may go to another topic there.
+pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verdict {
+    let retry = |reason| Verdict::Retry { reason, after: None };
+    let unavailable = |reason| Verdict::Unavailable { reason, after: None };
+    match met(code) {
+        Met::ThisMessage if code == Code::MessageSizeTooLarge => Verdict::Rejected {
+            reason: "it is larger than `message_max` of the sink or `max.message.bytes` of the topic".to_owned(),
+        },
+        Met::ThisMessage => Verdict::Rejected { reason: format!("Kafka refuses it: {said}") },
+        Met::ItsTopic if code == Code::TopicAuthorizationFailed => {
+            let reason = format!("the user may not write to the topic {topic:?}; give it the right");
+            if varies { retry(reason) } else { unavailable(reason) }
+        }
+        Met::ItsTopic => {
+            retry(format!("Kafka has no topic {topic:?} (or not that partition); create it, or mend `topic`"))
+        }
+        Met::ThisTime => retry(format!("Kafka refuses it: {said}")),
+        Met::Cluster => unavailable(said.to_owned()),
+    }
+}

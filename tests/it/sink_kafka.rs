@@ -1,0 +1,302 @@
+//! A topic whose sink is Kafka: on the client library's own cluster, with errors put into it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
+use duetime_sinks::SinkRegistry;
+use duetime_testkit::WallClock;
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaResult;
+use rdkafka::message::Headers as _;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::hand_over::{House, ids};
+
+/// Messages above this are refused by the test's sink.
+const LARGEST: usize = 200_000;
+const PARTITIONS: usize = 3;
+
+type Mock = MockCluster<'static, DefaultProducerContext>;
+type Order = Box<dyn FnOnce(&Mock) + Send>;
+
+/// The client library's cluster, which may not leave its thread.
+struct Cluster {
+    orders: SyncSender<Order>,
+    brokers: String,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let (orders, given) = sync_channel::<Order>(1);
+        let (tell, told) = sync_channel(1);
+        std::thread::spawn(move || {
+            let cluster = MockCluster::new(1).unwrap();
+            tell.send(cluster.bootstrap_servers()).unwrap();
+            given.into_iter().for_each(|order| order(&cluster));
+        });
+        Self { orders, brokers: told.recv().unwrap() }
+    }
+
+    /// Has it done before it answers.
+    fn order(&self, order: impl FnOnce(&Mock) -> KafkaResult<()> + Send + 'static) {
+        let (tell, told) = sync_channel(1);
+        self.orders.send(Box::new(move |cluster| tell.send(order(cluster)).unwrap())).unwrap();
+        told.recv().unwrap().unwrap();
+    }
+
+    /// The next requests to produce are answered with these errors.
+    fn errors(&self, errors: &'static [RDKafkaRespErr]) {
+        self.order(move |cluster| {
+            cluster.request_errors(RDKafkaApiKey::Produce, errors);
+            Ok(())
+        });
+    }
+
+    fn down(&self) {
+        self.order(|cluster| cluster.broker_down(1));
+    }
+
+    fn up(&self) {
+        self.order(|cluster| cluster.broker_up(1));
+    }
+}
+
+/// A cluster of one broker, and how far one of its topics was read.
+struct Kafka {
+    cluster: Cluster,
+    topic: &'static str,
+    read: [i64; PARTITIONS],
+    keys: Vec<(String, i32)>,
+}
+
+impl Kafka {
+    fn with(topic: &'static str) -> Self {
+        let cluster = Cluster::start();
+        cluster.order(|cluster| cluster.create_topic(topic, PARTITIONS as i32, 1));
+        Self { cluster, topic, read: [0; PARTITIONS], keys: Vec::new() }
+    }
+
+    fn reader(&self) -> BaseConsumer {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.cluster.brokers)
+            .set("group.id", "test")
+            .set("enable.auto.commit", "false");
+        let reader: BaseConsumer = config.create().unwrap();
+        let mut from = TopicPartitionList::new();
+        for (partition, next) in self.read.iter().enumerate() {
+            from.add_partition_offset(self.topic, partition as i32, Offset::Offset(*next)).unwrap();
+        }
+        reader.assign(&from).unwrap();
+        reader
+    }
+
+    /// What arrived since the last call; the end is there when nothing comes for a while.
+    fn fetch(&mut self, wanted: usize) -> Vec<Received> {
+        let reader = self.reader();
+        let mut received = Vec::new();
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            let quiet = if received.len() < wanted { Duration::from_secs(2) } else { Duration::from_millis(300) };
+            match reader.poll(quiet) {
+                Some(Ok(got)) => {
+                    let headers = got.headers().unwrap();
+                    let text = |name: &str| {
+                        let of_name = headers.iter().find(|header| header.key == name);
+                        of_name.map_or_else(String::new, |one| {
+                            String::from_utf8(one.value.unwrap_or_default().to_vec()).unwrap()
+                        })
+                    };
+                    let key = String::from_utf8(got.key().unwrap_or_default().to_vec()).unwrap();
+                    self.keys.push((key, got.partition()));
+                    self.read[got.partition() as usize] = got.offset() + 1;
+                    received.push(Received {
+                        topic: text("duetime-topic"),
+                        id: text("duetime-id"),
+                        delivery_id: text("duetime-delivery-id"),
+                        attempt: text("duetime-attempt"),
+                        due_at: text("duetime-due-at"),
+                        payload: got.payload().unwrap_or_default().to_vec(),
+                    });
+                }
+                Some(Err(_)) => {}
+                None if received.len() >= wanted => return received,
+                None => {}
+            }
+        }
+        received
+    }
+
+    fn config(&self) -> String {
+        format!(
+            "type = \"kafka\"\nbrokers = {:?}\ntimeout = \"4s\"\nconnect_timeout = \"2s\"\nmessage_max = {LARGEST}\n\
+             compression = \"zstd\"\nproperties = {{ \"client.rack\" = {CANARY:?} }}\n",
+            self.cluster.brokers
+        )
+    }
+}
+
+struct World {
+    kafka: Kafka,
+    sink: Arc<dyn Sink>,
+}
+
+#[async_trait]
+impl SinkWorld for World {
+    fn sink(&self) -> Arc<dyn Sink> {
+        self.sink.clone()
+    }
+
+    async fn received(&mut self) -> Option<Vec<Received>> {
+        Some(tokio::task::block_in_place(|| self.kafka.fetch(1)))
+    }
+
+    fn refused_message(&self) -> Option<Delivery> {
+        Some(message("large", vec![b'x'; LARGEST + 1]))
+    }
+
+    async fn take_down(&mut self) -> bool {
+        self.kafka.cluster.down();
+        true
+    }
+
+    async fn bring_back(&mut self) {
+        self.kafka.cluster.up();
+    }
+}
+
+fn bind(config: &str, topic: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
+    let registry = SinkRegistry::new(toml::from_str(&format!("[k]\n{config}")).unwrap(), Arc::new(WallClock))?;
+    registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_keeps_the_contract_of_a_sink_and_a_key_keeps_its_partition() {
+    let mut kafka = Kafka::with("due.conformance");
+    let sink = bind(&kafka.config(), json!({"name": "k", "topic": "due.{topic}", "key": "{header.shop|none}"}));
+    let sink = sink.unwrap();
+    let of_shop = |n: usize| {
+        let headers = Headers::new(vec![("shop".to_owned(), format!("s{}", n % 5))]).unwrap();
+        Delivery { headers, ..message(&format!("k{n}"), "x") }
+    };
+    let batch: Vec<Delivery> = (0..100).map(of_shop).collect();
+    assert!(sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted));
+    let received = tokio::task::block_in_place(|| kafka.fetch(100));
+    assert_eq!(received.len(), 100);
+    let places: BTreeSet<_> = kafka.keys.iter().cloned().collect();
+    assert_eq!(places.len(), 5, "each key is in one partition: {places:?}");
+
+    for (given, says) in [
+        (json!({"name": "k", "topic": "a b"}), "letters"),
+        (json!({"name": "k", "topic": ""}), "letters"),
+        (json!({"name": "k", "kee": "x"}), "did you mean \"key\""),
+        (json!({"name": "k", "key": "{x}"}), "{header"),
+    ] {
+        let error = bind(&kafka.config(), given).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+    run_all(&mut World { kafka, sink }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_the_broker_are_repeated_unseen_or_are_the_messages_own_matter() {
+    let mut kafka = Kafka::with("conformance");
+    let sink = bind(&kafka.config(), json!({"name": "k"})).unwrap();
+    assert_eq!(sink.deliver(&[message("first", "x")]).await, [Verdict::Accepted]);
+
+    // What passes by itself is repeated by the client, and the broker drops what it has already.
+    kafka.cluster.errors(&[
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+    ]);
+    let batch: Vec<Delivery> = (0..50).map(|n| message(&format!("repeated-{n}"), "x")).collect();
+    assert!(sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted));
+
+    const REFUSALS: [(&[RDKafkaRespErr], &str); 2] = [
+        (&[RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE], "message_max"),
+        (&[RDKafkaRespErr::RD_KAFKA_RESP_ERR_POLICY_VIOLATION], "refuses it"),
+    ];
+    for (error, says) in REFUSALS {
+        kafka.cluster.errors(error);
+        let verdict = sink.deliver(&[message("refused", "x")]).await.remove(0);
+        assert!(matches!(&verdict, Verdict::Rejected { reason } if reason.contains(says)), "{error:?}: {verdict:?}");
+    }
+    kafka.cluster.errors(&[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED]);
+    let verdict = sink.deliver(&[message("forbidden", "x")]).await.remove(0);
+    assert!(matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("right")), "{verdict:?}");
+
+    // A topic that is not there is that message's matter.
+    let routed = bind(&kafka.config(), json!({"name": "k", "topic": "{header.to|conformance}"})).unwrap();
+    let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    kafka.cluster.order(move |cluster| cluster.topic_error("nowhere", unknown));
+    let mut batch: Vec<Delivery> = (0..20).map(|n| message(&format!("routed-{n}"), "x")).collect();
+    batch[7].headers = Headers::new(vec![("to".to_owned(), "nowhere".to_owned())]).unwrap();
+    batch[9].headers = Headers::new(vec![("to".to_owned(), String::new())]).unwrap();
+    for (n, verdict) in routed.deliver(&batch).await.iter().enumerate() {
+        match n {
+            7 => assert!(matches!(verdict, Verdict::Retry { reason, .. } if reason.contains("nowhere")), "{verdict:?}"),
+            9 => assert!(matches!(verdict, Verdict::Rejected { reason } if reason.contains("no topic")), "{verdict:?}"),
+            _ => assert_eq!(*verdict, Verdict::Accepted, "{n}"),
+        }
+    }
+    // Answers that come too late are an absence, not the message's fault.
+    kafka.cluster.order(|cluster| cluster.broker_round_trip_time(1, Duration::from_secs(6)));
+    let began = Instant::now();
+    let verdict = sink.deliver(&[message("late", "x")]).await.remove(0);
+    assert!(
+        matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("within 4000 ms")),
+        "{verdict:?}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    kafka.cluster.order(|cluster| cluster.broker_round_trip_time(1, Duration::ZERO));
+    let received = tokio::task::block_in_place(|| kafka.fetch(69));
+    let unique: BTreeSet<_> = received.iter().map(|one| &one.id).collect();
+    assert_eq!(unique.len(), received.len(), "what the client repeated is there once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_goes_away_costs_no_attempt_and_nothing_is_lost() {
+    let mut kafka = Kafka::with("orders");
+    let house = House::new(&format!("[sinks.k]\n{}", kafka.config())).await;
+    let retry = json!({"max_attempts": 2, "initial": "20ms"});
+    let settings = json!({"shards": 4, "sink": {"name": "k"}, "retry": retry});
+    let (status, body) = house.topic("orders", settings).await;
+    assert_eq!(status, 201, "{body}");
+    house.enqueue("orders", ids("before", 1_000)).await;
+    house.drained("orders", Duration::from_secs(20)).await;
+    kafka.cluster.down();
+    house.enqueue("orders", ids("during", 1_000)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    kafka.cluster.up();
+    house.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(house.counts("orders").await["dead"], 0);
+    let received = tokio::task::block_in_place(|| kafka.fetch(2_000));
+    let again: Vec<_> = received.iter().filter(|message| message.attempt != "1").collect();
+    assert!(again.is_empty(), "{again:?}\n{}", house.node.output());
+    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);
+    assert!(!house.node.output().contains(CANARY));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_the_connection_is_said_without_the_password() {
+    let kafka = Kafka::with("orders");
+    let nobody = "type = \"kafka\"\nbrokers = \"127.0.0.1:1\"\nconnect_timeout = \"2s\"\n";
+    let said = bind(nobody, json!({"name": "k"})).unwrap().check().await.unwrap_err();
+    assert!(said.contains("127.0.0.1:1 does not answer") && said.contains("refused"), "{said}");
+    let login = format!("{}sasl = {{ user = \"duetime\", password = {CANARY:?} }}\n", kafka.config());
+    let said = bind(&login, json!({"name": "k"})).unwrap().check().await.unwrap_err();
+    assert!(said.contains("does not answer as a Kafka cluster") && !said.contains(CANARY), "{said}");
+    let tls = format!("{}tls = true\n", kafka.config());
+    let said = bind(&tls, json!({"name": "k"})).unwrap().check().await.unwrap_err();
+    assert!(said.to_lowercase().contains("ssl"), "{said}");
+}

@@ -17,7 +17,7 @@ const LOCK: &str = "duetime.lock";
 /// "Duet" in ASCII: what `file` and SQLite see in the header.
 const APPLICATION: i64 = 0x4475_6574;
 /// The format this code reads and writes.
-const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 2;
 /// Pages of the write-ahead log (of 4 KiB) at which they are copied into the database: 32 MiB.
 const LOG_PAGES: i64 = 8192;
 /// Page cache of one connection.

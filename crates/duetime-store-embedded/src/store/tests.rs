@@ -100,7 +100,7 @@ async fn a_folder_of_a_newer_version_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let conn = rusqlite::Connection::open(folder.path().join(folder::DATABASE)).unwrap();
-    conn.pragma_update(None, "user_version", 2).unwrap();
+    conn.pragma_update(None, "user_version", folder::FORMAT + 1).unwrap();
     drop(conn);
     let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
     assert!(refused.contains("newer"), "{refused}");

@@ -1,5 +1,6 @@
 //! Slots move, scripts are forgotten, masters pause, fail over and are killed: nothing is lost.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, EnqueueOutcome, Store};
@@ -7,14 +8,13 @@ use duetime_core::{DeliveryMode, LeaseClass, RetryPolicy, TopicName, slots};
 use duetime_metrics::Meters;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
-use std::sync::Arc;
 
 use super::load::{Load, SHARDS, TOPIC, message, now, record};
 
 /// How long a slot is left half moved. Below the time for which a call is repeated.
 const HELD: Duration = Duration::from_secs(4);
 /// How late messages of masters that are well may be while another is dead.
-const UNDISTURBED: Duration = Duration::from_millis(1500);
+const UNDISTURBED: Duration = Duration::from_millis(2500);
 
 async fn connect(url: String, durability: Durability) -> Arc<RedisStore> {
     let config = RedisStoreConfig { url, durability, ..RedisStoreConfig::default() };

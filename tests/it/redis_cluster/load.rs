@@ -227,6 +227,7 @@ impl Load {
         let attempts_max = RetryPolicy::default().max_attempts;
         let verdict = check(&self.history.events(), &state, Rules { attempts_max, aftermath_ms });
         verdict.assert_good();
-        assert!(verdict.accepted > 200, "there was a load: {verdict}");
+        // Where no replica is left each answer waits a second for one.
+        assert!(verdict.accepted > 50, "there was a load: {verdict}");
     }
 }

@@ -37,15 +37,15 @@ pub struct Backing {
 pub(crate) struct Waits {
     slots: Vec<Slot>,
     turn: AtomicUsize,
-    /// 1 if replicas were connected when the server was last asked; [`UNKNOWN`] before that.
-    least: AtomicU32,
+    /// Replicas that followed when the server was last asked; [`UNKNOWN`] before that.
+    online: AtomicU32,
 }
 
 impl Waits {
     pub(crate) fn new(client: &Client, config: &LinkConfig) -> Self {
         let slot = || Slot::new(client.clone(), config.connect_timeout, config.response_timeout);
         let slots = (0..CONNECTIONS).map(|_| slot()).collect();
-        Self { slots, turn: AtomicUsize::new(0), least: AtomicU32::new(UNKNOWN) }
+        Self { slots, turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
     }
 
     fn slot(&self) -> &Slot {
@@ -53,17 +53,19 @@ impl Waits {
     }
 
     /// Sends a script once, with what has to be known of its answer.
-    async fn send(&self, script: &Cmd, asking: bool) -> Result<(Value, Backing), Failure> {
+    async fn send(&self, script: &Cmd, asking: bool, replicas: u8) -> Result<(Value, Backing), Failure> {
         let slot = self.slot();
         let (generation, mut connection) = slot.get().await?;
-        let mut least = self.least.load(Ordering::Relaxed);
-        if least == UNKNOWN {
+        let most = u32::from(replicas.max(1));
+        let mut online = self.online.load(Ordering::Relaxed);
+        if online == UNKNOWN {
             let mut info = redis::cmd("INFO");
             info.arg("replication");
             let told = connection.send_packed_command(&info).await.map_err(Failure::from).and_then(judged);
             let told = told.map_err(|failure| end_if_broken(slot, generation, failure))?;
-            least = read(&told).map_or(0, |(online, _)| online.min(1));
+            online = read(&told).map_or(0, |(online, _)| online);
         }
+        let least = online.min(most);
         let mut all = Pipeline::with_capacity(4);
         if asking {
             all.cmd("ASKING");
@@ -86,8 +88,8 @@ impl Waits {
             return Err(odd());
         };
         let (online, server) = read(&info).ok_or_else(odd)?;
-        let wanted = online.min(1);
-        self.least.store(wanted, Ordering::Relaxed);
+        let wanted = online.min(most);
+        self.online.store(online, Ordering::Relaxed);
         let have = u32::try_from(have).unwrap_or(0);
         if have < wanted {
             let text = format!("{have} of {online} replicas have it so far");
@@ -110,13 +112,14 @@ fn read(info: &Value) -> Option<(u32, String)> {
 }
 
 impl Link {
-    /// Runs a script as [`Link::script`] does, and answers once a replica has all that the server had
-    /// when it ran, if the server has a replica. `fill` must name a write for WAIT to wait for.
+    /// Runs a script as [`Link::script`] does, and answers once so many replicas, but at least one, have
+    /// all that the server had when it ran; fewer, if fewer follow it. The script must write, for WAIT
+    /// to wait for it.
     ///
     /// # Errors
     ///
     /// See [`LinkError`]. [`LinkError::Unavailable`] also when the script ran and no replica caught up.
-    pub async fn replicated<F>(&self, script: &Script, fill: F) -> Result<(Value, Backing), LinkError>
+    pub async fn replicated<F>(&self, script: &Script, replicas: u8, fill: F) -> Result<(Value, Backing), LinkError>
     where
         F: Fn(&mut Cmd, bool) + Send + Sync,
     {
@@ -124,7 +127,7 @@ impl Link {
         let mut patience = self.patience(script.name());
         loop {
             let sent = match self.prepared(script, &fill, &mut lesson).await {
-                Ok((node, cmd, asking)) => node.waits.send(&cmd, asking).await,
+                Ok((node, cmd, asking)) => node.waits.send(&cmd, asking, replicas).await,
                 Err(failure) => Err(failure),
             };
             let failure = match sent {

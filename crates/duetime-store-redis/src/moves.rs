@@ -126,7 +126,7 @@ impl RedisStore {
                 cmd.arg(deadline.as_millis());
             }
         };
-        let run = self.link.replicated(&self.scripts.fence, fill).await;
+        let run = self.link.replicated(&self.scripts.fence, self.durability.replicas(), fill).await;
         let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(&shard), error))?;
         let mut fields = array(reply)?;
         if fields.len() != 13 {

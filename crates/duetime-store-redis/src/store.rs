@@ -41,7 +41,7 @@ pub struct RedisStore {
     pub(crate) link: Arc<Link>,
     pub(crate) keys: Keys,
     pub(crate) scripts: Scripts,
-    durability: Durability,
+    pub(crate) durability: Durability,
     meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
@@ -159,7 +159,7 @@ impl RedisStore {
     where
         F: Fn(&mut Cmd, bool) + Send + Sync,
     {
-        let run = self.link.replicated(script, |cmd, unsure| {
+        let run = self.link.replicated(script, self.durability.replicas(), |cmd, unsure| {
             self.keys.fill_all(cmd, shard);
             cmd.arg(shard.epoch);
             fill(cmd, unsure);

@@ -120,7 +120,7 @@ impl RedisStore {
             }
             record.set_routing(new);
             let (seen, new) = (text.as_str(), json(&record));
-            let run = self.link.replicated(&self.scripts.topic_swap, |cmd, unsure| {
+            let run = self.link.replicated(&self.scripts.topic_swap, self.durability.replicas(), |cmd, unsure| {
                 self.name_swap(cmd, topic, seen, &new, "");
                 cmd.arg(u8::from(unsure));
             });

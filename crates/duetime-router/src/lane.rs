@@ -83,10 +83,13 @@ struct Lane<O: Op> {
     queue: Mutex<Queue<O>>,
 }
 
+/// Lanes by what they lead to.
+type Seated<O> = HashMap<(Shard, Role), Arc<Lane<O>>>;
+
 /// All lanes of one kind.
 pub(crate) struct Lanes<O: Op> {
     kit: Kit,
-    lanes: RwLock<HashMap<(Shard, Role), Arc<Lane<O>>>>,
+    lanes: RwLock<Seated<O>>,
 }
 
 /// Whether one call takes so many items of so many bytes.

@@ -69,6 +69,11 @@ struct Pending<I> {
 }
 
 pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
+/// Answers as they come in, each at its place.
+type Slots<T> = Vec<Option<Result<T, RouteError>>>;
+
+/// A record that a shard had not heard of, and which shard of which topic it was.
+pub(crate) type Unheard = (TopicName, Routing, u32);
 
 /// What came of one shard's items.
 struct Worked<O: Op> {
@@ -158,7 +163,7 @@ impl Router {
         O::Item: Clone,
     {
         let seed = topic_seed(topic);
-        let mut answers: Vec<Option<Result<(u32, O::Answer), RouteError>>> = items.iter().map(|_| None).collect();
+        let mut answers: Slots<(u32, O::Answer)> = items.iter().map(|_| None).collect();
         let mut pending: Vec<Pending<O::Item>> =
             items.into_iter().enumerate().map(|(place, item)| Pending { place, stop: 0, item }).collect();
         let (mut reroutes, mut seen) = (0, None);

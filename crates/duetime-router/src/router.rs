@@ -9,7 +9,7 @@ use std::time::Duration;
 use duetime_core::routing::{shard_of, topic_seed};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, LeaseClass, MessageId, Receipt, Routing, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    Clock, LeaseClass, MessageId, Receipt, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
 use duetime_resize::Tools;
@@ -20,7 +20,7 @@ use crate::catalog::Catalog;
 use crate::error::RouteError;
 use crate::lane::{Kit, Lanes};
 use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
-use crate::route::Answers;
+use crate::route::{Answers, Unheard};
 
 /// What became of one enqueue, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct Router {
     quiet_settles: Lanes<QuietSettleOp>,
     pub(crate) deads: Lanes<DeadOp>,
     /// The last shard that was told of a record because it had not heard, and when.
-    pub(crate) fencing: Mutex<Option<((TopicName, Routing, u32), Instant)>>,
+    pub(crate) fencing: Mutex<Option<(Unheard, Instant)>>,
 }
 
 impl std::fmt::Debug for Router {

@@ -52,6 +52,10 @@ pub struct HttpConfig {
     /// private, link-local or otherwise not public. Default none.
     #[serde(default)]
     pub allow: Vec<String>,
+    /// The only addresses, ranges and host names that may be reached, public ones too. Default: all that
+    /// is public. What is not public has to be in `allow` besides.
+    #[serde(default)]
+    pub only: Option<Vec<String>>,
     /// A PEM file of the authorities that are trusted instead of the system's. Default: the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,

@@ -51,51 +51,79 @@ pub struct Refused {
     host: String,
     address: IpAddr,
     class: &'static str,
+    /// The setting that would allow it.
+    key: &'static str,
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} is at {}, {}, which a webhook may not reach; to allow it, add {:?} or its range to `allow` of the sink",
+            "{} is at {}, {}, which a webhook may not reach; to allow it, add {:?} or its range to `{}` of the sink",
             self.host,
             self.address,
             self.class,
-            self.address.to_string()
+            self.address.to_string(),
+            self.key
         )
     }
 }
 
 impl std::error::Error for Refused {}
 
-/// See the module.
+/// Ranges and hosts.
 #[derive(Clone, Debug, Default)]
-pub struct Guard {
+struct Listed {
     ranges: Vec<Range>,
     hosts: Vec<String>,
 }
 
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    allow: Listed,
+    only: Option<Listed>,
+}
+
+impl Listed {
+    fn new(key: &str, entries: &[String]) -> Result<Self, String> {
+        let mut listed = Self::default();
+        for entry in entries {
+            let host_like = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            if let Ok(range) = entry.parse() {
+                listed.ranges.push(range);
+            } else if !entry.is_empty() && entry.chars().all(host_like) && entry.contains(char::is_alphabetic) {
+                listed.hosts.push(entry.to_ascii_lowercase());
+            } else {
+                return Err(format!(
+                    "{key} has {entry:?}; write a range like \"10.0.0.0/8\", an address, or a host name"
+                ));
+            }
+        }
+        Ok(listed)
+    }
+
+    fn has(&self, host: &str, address: IpAddr) -> bool {
+        let mapped = match address {
+            IpAddr::V6(six) => six.to_ipv4_mapped().map(IpAddr::V4),
+            IpAddr::V4(_) => None,
+        };
+        let named = self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host.trim_end_matches('.')));
+        let ranged = |address: IpAddr| self.ranges.iter().any(|range| range.contains(address));
+        named || ranged(address) || mapped.is_some_and(ranged)
+    }
+}
+
 impl Guard {
-    /// Takes what the configuration allows besides public addresses.
+    /// Takes what the configuration allows besides public addresses, and to what it keeps a webhook
+    /// altogether, if to anything.
     ///
     /// # Errors
     ///
     /// A sentence that names the entry that is neither a range nor a host.
-    pub fn new(allow: &[String]) -> Result<Self, String> {
-        let mut guard = Self::default();
-        for entry in allow {
-            let host_like = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-            if let Ok(range) = entry.parse() {
-                guard.ranges.push(range);
-            } else if !entry.is_empty() && entry.chars().all(host_like) && entry.contains(char::is_alphabetic) {
-                guard.hosts.push(entry.to_ascii_lowercase());
-            } else {
-                return Err(format!(
-                    "allow has {entry:?}; write a range like \"10.0.0.0/8\", an address, or a host name"
-                ));
-            }
-        }
-        Ok(guard)
+    pub fn new(allow: &[String], only: Option<&[String]>) -> Result<Self, String> {
+        let only = only.map(|only| Listed::new("only", only)).transpose()?;
+        Ok(Self { allow: Listed::new("allow", allow)?, only })
     }
 
     /// Whether `host`, found at `address`, may be reached.
@@ -104,17 +132,13 @@ impl Guard {
     ///
     /// [`Refused`] says why and how to allow it.
     pub fn check(&self, host: &str, address: IpAddr) -> Result<(), Refused> {
-        let Some(class) = class(address) else { return Ok(()) };
-        let mapped = match address {
-            IpAddr::V6(six) => six.to_ipv4_mapped().map(IpAddr::V4),
-            IpAddr::V4(_) => None,
-        };
-        let named = self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host.trim_end_matches('.')));
-        let ranged = |address: IpAddr| self.ranges.iter().any(|range| range.contains(address));
-        if named || ranged(address) || mapped.is_some_and(ranged) {
-            return Ok(());
+        let refused = |class, key| Err(Refused { host: host.to_owned(), address, class, key });
+        match class(address) {
+            _ if self.only.as_ref().is_some_and(|only| !only.has(host, address)) => refused("not on its list", "only"),
+            // A host on the list of `only` may not lead inside by what its name resolves to.
+            Some(class) if !self.allow.has(host, address) => refused(class, "allow"),
+            _ => Ok(()),
         }
-        Err(Refused { host: host.to_owned(), address, class })
     }
 }
 
@@ -221,22 +245,39 @@ mod tests {
             assert_eq!(strict.check("hooks.example", outside.parse().unwrap()), Ok(()), "{outside}");
         }
         let allow = ["10.0.0.0/8", "Hooks.internal", "fd00::/8"].map(str::to_owned);
-        let open = Guard::new(&allow).unwrap();
+        let open = Guard::new(&allow, None).unwrap();
         assert!(open.check("x", "10.255.0.1".parse().unwrap()).is_ok());
         assert!(open.check("x", "::ffff:10.0.0.1".parse().unwrap()).is_ok());
         assert!(open.check("x", "fd12::1".parse().unwrap()).is_ok());
         assert!(open.check("hooks.internal.", "192.168.1.1".parse().unwrap()).is_ok());
         let refused = open.check("x", "192.168.1.1".parse().unwrap()).unwrap_err().to_string();
         assert!(refused.contains("private address") && refused.contains("`allow`"), "{refused}");
-        let all = Guard::new(&["0.0.0.0/0".to_owned(), "::/0".to_owned()]).unwrap();
+        let all = Guard::new(&["0.0.0.0/0".to_owned(), "::/0".to_owned()], None).unwrap();
         assert!(all.check("x", "127.0.0.1".parse().unwrap()).is_ok());
         assert!(all.check("x", "::1".parse().unwrap()).is_ok());
     }
 
     #[test]
+    fn a_strict_list_keeps_out_public_addresses_too_and_lets_no_name_lead_inside() {
+        let only = ["hooks.example", "8.8.0.0/16"].map(str::to_owned);
+        let strict = Guard::new(&[], Some(&only)).unwrap();
+        let check = |host: &str, address: &str| strict.check(host, address.parse().unwrap());
+        assert_eq!(check("Hooks.example.", "93.184.216.34"), Ok(()));
+        assert_eq!(check("elsewhere.example", "8.8.4.4"), Ok(()));
+        let refused = check("elsewhere.example", "93.184.216.34").unwrap_err().to_string();
+        assert!(refused.contains("not on its list") && refused.contains("`only`"), "{refused}");
+        let refused = check("hooks.example", "169.254.169.254").unwrap_err().to_string();
+        assert!(refused.contains("link-local") && refused.contains("`allow`"), "{refused}");
+        assert!(Guard::new(&[], Some(&[])).unwrap().check("x", "8.8.8.8".parse().unwrap()).is_err());
+        let inside = Guard::new(&["10.0.0.0/8".to_owned()], Some(&["10.1.0.0/16".to_owned()])).unwrap();
+        assert!(inside.check("x", "10.1.2.3".parse().unwrap()).is_ok());
+        assert!(inside.check("x", "10.2.2.3".parse().unwrap()).is_err());
+    }
+
+    #[test]
     fn an_entry_that_is_neither_range_nor_host_is_refused() {
         for wrong in ["10.0.0.0/33", "::/129", "", "http://x", "10.0.0", "a b"] {
-            let error = Guard::new(&[wrong.to_owned()]).unwrap_err();
+            let error = Guard::new(&[wrong.to_owned()], None).unwrap_err();
             assert!(error.contains("10.0.0.0/8"), "{error}");
         }
     }

@@ -56,7 +56,7 @@ impl HttpTarget {
         if !url.username().is_empty() || url.password().is_some() {
             return Err("url has a user or password; put it into headers = { authorization = \"Basic …\" }".to_owned());
         }
-        let guard = Arc::new(Guard::new(&config.allow)?);
+        let guard = Arc::new(Guard::new(&config.allow, config.only.as_deref())?);
         // An address in the URL is never resolved, so it is checked here.
         let host = url.host_str().unwrap_or_default();
         if let Ok(address) = host.trim_matches(['[', ']']).parse() {

@@ -128,7 +128,7 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone());
     create_topics(config, &catalog).await?;
-    let tools = Tools::new(store.clone());
+    let tools = Tools { grace: stores::move_grace(&config.store), ..Tools::new(store.clone()) };
     let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
     let address = listener.local_addr().context("asking where we listen")?;
     let me = Member {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use duetime_core::{Reshard, RoutingAuthority};
@@ -66,6 +67,15 @@ impl Opened {
     fn new<S: Reshard + RoutingAuthority>(store: Arc<S>, link: Option<Arc<Link>>) -> Self {
         Self { authority: store.clone(), store, link }
     }
+}
+
+/// How long a moved batch is kept at its source where its destination has no replica: longer than an
+/// append-only file that is synced every second may be behind.
+const MOVE_GRACE: Duration = Duration::from_secs(2);
+
+/// [`MOVE_GRACE`] on a cluster, whose masters are restarted one by one; none where all shards are on one server.
+pub fn move_grace(config: &StoreConfig) -> Duration {
+    if config.url.expose().contains("-cluster://") { MOVE_GRACE } else { Duration::ZERO }
 }
 
 /// Opens the store.

@@ -5,6 +5,10 @@
 -- ARGV  1 epoch  2 rid  3 shards  4 previous shards  5 state  6 when the topic was created, ms
 -- Returns  1 created, 0 it was there
 -- Cost  O(1)
-if redis.call('HGET', KEYS[5], 'rid') == ARGV[2] then return 0 end
+if redis.call('HGET', KEYS[5], 'rid') == ARGV[2] then
+  -- A write, for who waits until it is replicated.
+  redis.call('HSET', KEYS[5], 'rid', ARGV[2])
+  return 0
+end
 make(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 return 1

@@ -7,12 +7,9 @@
 -- Returns  1 done, 0 the value is another
 -- Cost  O(1)
 local there = redis.call('HGET', KEYS[1], ARGV[1]) or ''
-if ARGV[5] == '1' and there == ARGV[3] then
-  -- A write, for who waits until it is replicated.
-  redis.call('HSET', KEYS[1], ARGV[1], there)
-  return 1
-end
-if there ~= ARGV[2] then return 0 end
+-- Repeated, it writes again what is there, for who waits until that is replicated.
+local done = ARGV[5] == '1' and there == ARGV[3]
+if there ~= ARGV[2] and not done then return 0 end
 if ARGV[4] == '' then redis.call('HDEL', KEYS[2], ARGV[1]) else redis.call('HSET', KEYS[2], ARGV[1], ARGV[4]) end
 if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
 return 1

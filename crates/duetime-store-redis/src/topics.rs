@@ -6,6 +6,7 @@
 use duetime_core::reshard::RoutingRecord;
 use duetime_core::store::StoreError;
 use duetime_core::{Shard, TopicName, TopicRecord};
+use duetime_redis::{LinkError, Script};
 use futures::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use serde::{Deserialize, Serialize};
@@ -52,12 +53,24 @@ impl RedisStore {
 
     /// Replaces the record if it is still what was seen; the unfinished work with it.
     async fn swap(&self, topic: &TopicName, seen: &str, new: &str, pending: &str) -> Result<bool, StoreError> {
-        let fill = |cmd: &mut redis::Cmd, _: bool| {
+        let fill = |cmd: &mut redis::Cmd, unsure: bool| {
             self.name_swap(cmd, topic, seen, new, pending);
-            cmd.arg(0);
+            cmd.arg(u8::from(unsure));
         };
-        let swapped = self.link.script(&self.scripts.topic_swap, fill).await;
+        let swapped = self.kept(&self.scripts.topic_swap, fill).await;
         Ok(int(&swapped.map_err(|error| store_error("write a topic", None, error))?)? == 1)
+    }
+
+    /// Runs a script that writes. Where enqueues wait for replicas, topics do: a message that a replica
+    /// has is lost all the same if nobody has its topic.
+    async fn kept<F>(&self, script: &Script, fill: F) -> Result<Value, LinkError>
+    where
+        F: Fn(&mut redis::Cmd, bool) + Send + Sync,
+    {
+        match self.durability.replicas() {
+            0 => self.link.script(script, fill).await,
+            replicas => self.link.replicated(script, replicas, fill).await.map(|(value, _)| value),
+        }
     }
 
     fn name_swap(&self, cmd: &mut redis::Cmd, topic: &TopicName, seen: &str, new: &str, pending: &str) {
@@ -174,7 +187,7 @@ impl RedisStore {
             cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
             cmd.arg(state_word(routing.state)).arg(record.created_at_ms);
         };
-        let made = self.link.script(&self.scripts.create, fill).await;
+        let made = self.kept(&self.scripts.create, fill).await;
         made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
     }
 

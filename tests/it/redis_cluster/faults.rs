@@ -152,3 +152,20 @@ async fn an_enqueue_says_how_many_replicas_have_it() {
     let answers = store.enqueue(&shard, now(), &[message("b", Duration::from_secs(60))]).await.unwrap();
     assert_eq!((answers[0].outcome, answers[0].replicas), (EnqueueOutcome::Scheduled, Some(0)));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_is_there_once_a_replica_has_it() {
+    let servers = Sentinel::start(1).await;
+    let store = connect(servers.url(), Durability::Replicas(1)).await;
+    let behind = 1 - servers.primary();
+    servers.servers[behind].pause();
+    let making = tokio::spawn({
+        let store = store.clone();
+        async move { store.put_topic(&record(TOPIC, 4), None).await }
+    });
+    pause(500).await;
+    assert!(!making.is_finished(), "created before a replica had it");
+    servers.servers[behind].resume();
+    making.await.unwrap().expect("created once the replica has it");
+    assert_eq!(store.topics().await.unwrap().len(), 1);
+}

@@ -9,8 +9,8 @@ use super::redis::{RedisOptions, RedisServer};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What the sentinels call the primary.
 const MASTER: &str = "main";
-/// After this silence a server counts as dead.
-const DOWN_AFTER_MS: u32 = 1000;
+/// After this silence a server counts as dead. A busy machine is silent for a second now and then.
+const DOWN_AFTER_MS: u32 = 3000;
 /// A failover that takes longer is begun again.
 const FAILOVER_TIMEOUT_MS: u32 = 5000;
 

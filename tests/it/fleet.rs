@@ -4,6 +4,9 @@
 mod clocks;
 mod house;
 mod leases;
+mod load;
+mod masters;
+mod partitions;
 
 use std::time::Duration;
 

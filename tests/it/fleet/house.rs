@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duetime_client::{Client, NewMessage, NodeView};
-use duetime_core::{Clock, Due, Timestamp};
-use duetime_testkit::history::{Change, FinalState, Outcome, Recorder, Rules, Verdict, What, check, digest};
-use duetime_testkit::servers::{EtcdServers, Node, RedisServer};
+use duetime_client::{Client, NodeView};
+use duetime_core::Clock;
+use duetime_testkit::history::{FinalState, Outcome, Recorder, Rules, Verdict, What, check, digest};
+use duetime_testkit::servers::{EtcdServers, Node, NodeOptions, RedisCluster, RedisServer};
 use duetime_testkit::webhook::Answer;
 use duetime_testkit::{WallClock, Webhook};
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+use super::load::{Load, shard_of};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 pub const TOPIC: &str = "orders";
@@ -22,11 +22,8 @@ pub const SHARDS: u32 = 12;
 pub const LEASE: Duration = Duration::from_secs(2);
 pub const VISIBILITY: Duration = Duration::from_secs(3);
 const ATTEMPTS: u8 = 20;
-/// Items of one request, and the pause between two.
-const BATCH: usize = 8;
-const EVERY: Duration = Duration::from_millis(40);
-/// Messages fall due so long after their enqueue, at least and at most.
-const DUE_IN_MS: std::ops::Range<i64> = 300..1_500;
+/// For nodes that listen on more than loopback.
+const TOKEN: &str = "fleet-test-token-0123456789";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How the nodes share.
@@ -34,6 +31,36 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Sharing {
     Etcd,
     RoundRobin,
+}
+
+/// What holds the messages.
+pub enum Servers {
+    One(RedisServer),
+    /// What was acknowledged is on a replica.
+    Cluster(RedisCluster),
+}
+
+impl Servers {
+    fn url(&self) -> String {
+        match self {
+            Self::One(server) => server.url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// Replicas that must have a message before it counts as scheduled.
+    fn replicas(&self) -> u32 {
+        u32::from(matches!(self, Self::Cluster(_)))
+    }
+}
+
+/// Where one node reaches the servers, if not as all others do.
+#[derive(Default)]
+pub struct Spot {
+    pub store: Option<String>,
+    pub etcd: Option<Vec<String>>,
+    pub hook: Option<String>,
+    pub options: NodeOptions,
 }
 
 /// Seen at the webhook: when it was due, and each hand-over with its attempt.
@@ -46,36 +73,44 @@ pub struct Arrivals {
 pub struct House {
     pub nodes: Vec<Node>,
     pub etcd: Option<EtcdServers>,
-    pub redis: RedisServer,
+    pub servers: Servers,
     pub recorder: Arc<Recorder>,
     pub arrivals: Arc<Mutex<Arrivals>>,
     clients: Vec<Client>,
     up: Arc<Mutex<Vec<bool>>>,
-    producing: Arc<AtomicBool>,
-    producer: Option<JoinHandle<usize>>,
+    load: Load,
     sharing: Sharing,
-    hook: Webhook,
+    pub hook: Webhook,
 }
 
 impl House {
+    /// Nodes that all reach one Redis.
     pub async fn new(sharing: Sharing, nodes: usize) -> Self {
+        let mut house = Self::empty(Servers::One(RedisServer::start().await), sharing).await;
+        for _ in 0..nodes {
+            house.join(Vec::new()).await;
+        }
+        house.all_share().await;
+        house
+    }
+
+    /// A house without a node.
+    pub async fn empty(servers: Servers, sharing: Sharing) -> Self {
         let etcd = match sharing {
             Sharing::Etcd => Some(EtcdServers::start(3).await),
             Sharing::RoundRobin => None,
         };
-        let hook = Webhook::start();
-        let mut house = Self {
+        let house = Self {
             nodes: Vec::new(),
             etcd,
-            redis: RedisServer::start().await,
+            servers,
             recorder: Recorder::new(Arc::new(WallClock)),
             arrivals: Arc::default(),
             clients: Vec::new(),
             up: Arc::default(),
-            producing: Arc::new(AtomicBool::new(true)),
-            producer: None,
+            load: Load::default(),
             sharing,
-            hook,
+            hook: Webhook::start(),
         };
         let (recorder, arrivals) = (house.recorder.clone(), house.arrivals.clone());
         house.hook.answer(move |hit| {
@@ -87,35 +122,58 @@ impl House {
             arrivals.lock().handed.entry(id).or_default().push((now, attempt));
             Answer::status(200).after(Duration::from_millis(5))
         });
-        for _ in 0..nodes {
-            house.join(Vec::new()).await;
-        }
-        house.all_share().await;
         house
     }
 
-    pub fn config(&self, n: usize) -> String {
+    fn config(&self, n: usize, spot: &Spot) -> String {
         let ownership = match &self.etcd {
-            Some(etcd) => format!("mode = \"etcd\"\netcd = {:?}\nlease_ttl = \"{}s\"", etcd.urls(), LEASE.as_secs()),
+            Some(etcd) => {
+                let urls = spot.etcd.clone().unwrap_or_else(|| etcd.urls());
+                format!("mode = \"etcd\"\netcd = {urls:?}\nlease_ttl = \"{}s\"", LEASE.as_secs())
+            }
             None => "mode = \"round-robin\"".to_owned(),
         };
+        let durability = match self.servers.replicas() {
+            0 => "memory".to_owned(),
+            count => format!("replicas:{count}"),
+        };
+        let token = match spot.options.space {
+            Some(_) => format!(
+                "[[auth.tokens]]\nname = \"test\"\nsecret = \"{TOKEN}\"\nscopes = [\"produce\", \"consume\", \"admin\"]\n"
+            ),
+            None => String::new(),
+        };
+        let hook = spot.hook.clone().unwrap_or_else(|| self.hook.url("/in"));
         format!(
-            "[node]\nid = \"n{n}\"\n[ownership]\n{ownership}\n\
-             [sinks.hook]\ntype = \"http\"\nurl = \"{}\"\nallow = [\"127.0.0.1\"]\n\
+            "[node]\nid = \"n{n}\"\n[store]\ndurability = \"{durability}\"\n[ownership]\n{ownership}\n{token}\
+             [sinks.hook]\ntype = \"http\"\nurl = \"{hook}\"\nallow = [\"127.0.0.1\", \"198.18.0.0/15\"]\n\
              [topics.{TOPIC}]\nshards = {SHARDS}\nvisibility_timeout = \"{}s\"\nsink = {{ name = \"hook\" }}\n\
              retry = {{ max_attempts = {ATTEMPTS}, initial = \"50ms\", max = \"500ms\" }}\n",
-            self.hook.url("/in"),
             VISIBILITY.as_secs()
         )
     }
 
     /// One more node, with these variables.
     pub async fn join(&mut self, env: Vec<(&'static str, String)>) {
-        let config = self.config(self.nodes.len());
-        let node = Node::start_with(PROGRAM, &self.redis.url(), &config, env).await;
-        self.clients.push(Client::new(&node.url(), None).unwrap());
+        self.join_at(Spot { options: NodeOptions { env, space: None }, ..Spot::default() }).await;
+    }
+
+    /// One more node, there.
+    pub async fn join_at(&mut self, spot: Spot) {
+        let config = self.config(self.nodes.len(), &spot);
+        let store = spot.store.unwrap_or_else(|| self.servers.url());
+        let token = spot.options.space.is_some().then(|| TOKEN.to_owned());
+        let node = Node::start_as(PROGRAM, &store, &config, spot.options).await;
+        self.clients.push(Client::new(&node.url(), token).unwrap());
         self.nodes.push(node);
         self.up.lock().push(true);
+    }
+
+    pub fn cluster(&mut self) -> &mut RedisCluster {
+        match &mut self.servers {
+            Servers::Cluster(cluster) => cluster,
+            Servers::One(_) => panic!("no cluster"),
+        }
     }
 
     pub fn client(&self, n: usize) -> &Client {
@@ -156,12 +214,12 @@ impl House {
             || self.clients[at].shards(TOPIC).await.is_ok_and(|all| all.shards.iter().all(|s| s.owner.is_some()))
     }
 
-    async fn all_share(&self) {
+    pub async fn all_share(&self) {
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         match self.sharing {
-            Sharing::Etcd => drop(self.shared_by(0, &all, Duration::from_secs(15)).await),
+            Sharing::Etcd => drop(self.shared_by(0, &all, PATIENCE).await),
             Sharing::RoundRobin => {
-                let end = Instant::now() + Duration::from_secs(15);
+                let end = Instant::now() + PATIENCE;
                 while self.shares(0).await.len() < all.len() {
                     assert!(Instant::now() < end, "not all nodes are seen");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -172,61 +230,40 @@ impl House {
 
     /// Messages come in, through whichever node is up, until the finish.
     pub fn produce(&mut self) {
-        let (clients, up, producing) = (self.clients.clone(), self.up.clone(), self.producing.clone());
-        let (recorder, arrivals) = (self.recorder.clone(), self.arrivals.clone());
-        self.producer = Some(tokio::spawn(async move {
-            let mut sent = 0;
-            for turn in 0_usize.. {
-                if !producing.load(Ordering::Relaxed) {
-                    break;
-                }
-                tokio::time::sleep(EVERY).await;
-                let live: Vec<usize> = (0..clients.len()).filter(|n| up.lock()[*n]).collect();
-                if live.is_empty() {
-                    continue;
-                }
-                let mut messages = Vec::new();
-                let mut ids = Vec::new();
-                for n in sent..sent + BATCH {
-                    let (id, payload) = (format!("o-{n}"), format!("close order {n}"));
-                    let due_at_ms = WallClock.now().as_millis() + rand::random_range(DUE_IN_MS);
-                    let change = Change::Enqueue { due_at_ms, payload: digest(payload.as_bytes()) };
-                    recorder.note(TOPIC, &id, What::Invoked(change));
-                    arrivals.lock().due_at.insert(id.clone(), due_at_ms);
-                    let due = Due::At(Timestamp::from_millis(due_at_ms));
-                    messages.push(NewMessage::new(payload).id(id.as_str()).due(due));
-                    ids.push(id);
-                }
-                sent += BATCH;
-                let client = &clients[live[turn % live.len()]];
-                let call = client.enqueue_many(TOPIC, &messages);
-                let answers = tokio::time::timeout(Duration::from_secs(5), call).await.ok().and_then(Result::ok);
-                for (n, id) in ids.iter().enumerate() {
-                    let placed = answers.as_ref().and_then(|answers| answers.get(n)?.done());
-                    let outcome = placed.map(|placed| placed.outcome.clone());
-                    let what = outcome.map_or(What::Unanswered, |outcome| What::Answered { outcome });
-                    recorder.note(TOPIC, id, what);
-                }
-            }
-            sent
-        }));
+        self.load.begin(&self.clients, &self.up, self.recorder.clone(), self.arrivals.clone(), self.servers.replicas());
+    }
+
+    /// The same with a producer for each shard: one that waits for its shard's server stops no other.
+    pub fn produce_by_shard(&mut self) {
+        self.load.by_shard = true;
+        self.produce();
     }
 
     /// The longest lateness of what was due within these moments, in milliseconds.
     pub fn latest_ms(&self, from_ms: i64, to_ms: i64) -> i64 {
+        self.latest_of(from_ms, to_ms, |_| true)
+    }
+
+    /// The same for some of the shards.
+    pub fn latest_of(&self, from_ms: i64, to_ms: i64, is: impl Fn(u32) -> bool) -> i64 {
         let arrivals = self.arrivals.lock();
         let late = arrivals.handed.iter().filter_map(|(id, handed)| {
             let due = *arrivals.due_at.get(id)?;
-            (from_ms..to_ms).contains(&due).then(|| handed[0].0 - due)
+            ((from_ms..to_ms).contains(&due) && is(shard_of(id))).then(|| handed[0].0 - due)
         });
         late.max().unwrap_or(0)
     }
 
     /// Waits until everything has arrived that is due before `due_ms`.
     pub async fn arrived(&self, due_ms: i64, within: Duration) {
+        self.arrived_of(due_ms, within, |_| true).await;
+    }
+
+    /// The same for some of the shards.
+    pub async fn arrived_of(&self, due_ms: i64, within: Duration, is: impl Fn(u32) -> bool) {
         let missing = || {
             let arrivals = self.arrivals.lock();
-            let due = arrivals.due_at.iter().filter(|(_, due)| **due < due_ms);
+            let due = arrivals.due_at.iter().filter(|(id, due)| **due < due_ms && is(shard_of(id)));
             due.filter(|(id, _)| !arrivals.handed.contains_key(*id)).count()
         };
         let all = async {
@@ -239,11 +276,7 @@ impl House {
 
     /// Waits until everything is delivered, and judges.
     pub async fn finish(mut self, at: usize) -> (Verdict, Self) {
-        self.producing.store(false, Ordering::Relaxed);
-        let sent = match self.producer.take() {
-            Some(producer) => producer.await.unwrap(),
-            None => 0,
-        };
+        let sent = self.load.end().await;
         let end = Instant::now() + PATIENCE;
         let mut counts;
         loop {
@@ -260,7 +293,8 @@ impl House {
         let state = FinalState { left: Vec::new(), counts: Some(counts) };
         let verdict = check(&self.recorder.events(), &state, Rules { attempts_max: ATTEMPTS, aftermath_ms });
         assert_eq!(verdict.messages, sent);
-        assert!(verdict.accepted * 10 >= sent * 9, "{verdict}");
+        let least = if self.servers.replicas() == 0 { 9 } else { 6 };
+        assert!(verdict.accepted * 10 >= sent * least, "{verdict}");
         (verdict, self)
     }
 

@@ -7,7 +7,7 @@ use super::house::{House, LEASE, SHARDS, Sharing, now_ms};
 use super::secs;
 
 /// What is scanned on is never later than this; a shard that nobody held is found this late.
-const LATE_MAX_MS: i64 = 4_000;
+pub const LATE_MAX_MS: i64 = 4_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_etcd_is_dead_scanning_goes_on_and_then_the_leases_come_back() {

@@ -113,7 +113,9 @@ impl EtcdServers {
         let told = self.log(0);
         let (tls, folder) = (self.authority.clone(), self.folder.path().to_owned());
         let healthy = || match &tls {
-            None => ports.iter().all(|port| super::node::answers(*port, "/health", "\"true\"")),
+            None => {
+                ports.iter().all(|port| super::node::answers(([127, 0, 0, 1], *port).into(), "/health", "\"true\""))
+            }
             Some(_) => read(&folder.join("log-0")).contains("serving client traffic securely"),
         };
         until(PATIENCE, || format!("etcd does not serve:\n{}", read(&told)), healthy).await;

@@ -1,14 +1,16 @@
 //! The real program as a node: started, asked for readiness, terminated or killed.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use super::network::NetworkSpace;
 use super::process::{Process, free_port, read, until};
 
 /// Longest wait for the node to be ready.
@@ -16,13 +18,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for one answer to "are you ready".
 const ASK_MAX: Duration = Duration::from_secs(1);
 
+/// Where and how a node runs.
+#[derive(Clone, Debug, Default)]
+pub struct NodeOptions {
+    /// Variables of its environment.
+    pub env: Vec<(&'static str, String)>,
+    /// It runs inside, and listens on the address there: its configuration needs a token.
+    pub space: Option<Arc<NetworkSpace>>,
+}
+
 /// See the module. Ends when dropped.
 #[derive(Debug)]
 pub struct Node {
     program: PathBuf,
     store: String,
     port: u16,
-    env: Vec<(&'static str, String)>,
+    options: NodeOptions,
     folder: TempDir,
     process: Option<Process>,
 }
@@ -36,7 +47,7 @@ impl Node {
     ///
     /// When it does not become ready; the message has what it printed.
     pub async fn start(program: impl AsRef<Path>, store: &str, config: &str) -> Self {
-        Self::start_with(program, store, config, Vec::new()).await
+        Self::start_as(program, store, config, NodeOptions::default()).await
     }
 
     /// The same with these variables.
@@ -46,10 +57,15 @@ impl Node {
         config: &str,
         env: Vec<(&'static str, String)>,
     ) -> Self {
+        Self::start_as(program, store, config, NodeOptions { env, space: None }).await
+    }
+
+    /// The same, where and how it is asked.
+    pub async fn start_as(program: impl AsRef<Path>, store: &str, config: &str, options: NodeOptions) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         std::fs::write(folder.path().join("duetime.toml"), config).expect("our own folder");
         let program = program.as_ref().to_owned();
-        let mut node = Self { program, store: store.to_owned(), port: free_port(), env, folder, process: None };
+        let mut node = Self { program, store: store.to_owned(), port: free_port(), options, folder, process: None };
         node.start_again().await;
         node
     }
@@ -68,21 +84,29 @@ impl Node {
         assert!(self.process.is_none(), "it runs");
         let output = std::fs::File::options().create(true).append(true).open(self.path("output"));
         let output = output.expect("our own folder");
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.options.space {
+            None => Command::new(&self.program),
+            Some(space) => {
+                let [first, rest @ ..] = space.prefix();
+                let mut command = Command::new(first);
+                command.args(rest).arg(&self.program);
+                command
+            }
+        };
+        let address = self.address();
         command
             .current_dir(self.folder.path())
             .args(["serve", "--config", "duetime.toml", "--store", &self.store])
-            .args(["--listen", &format!("127.0.0.1:{}", self.port)])
+            .args(["--listen", &address.to_string()])
             .stdout(output.try_clone().expect("a file can be shared"))
             .stderr(output);
         for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
             command.env_remove(name);
         }
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
         let mut process = Process::start(&mut command);
-        let port = self.port;
         let told = self.path("output");
-        let ready = || process.exited().is_some() || is_ready(port);
+        let ready = || process.exited().is_some() || is_ready(address);
         until(PATIENCE, || format!("the node is not ready:\n{}", read(&told)), ready).await;
         assert!(process.exited().is_none(), "the node ended:\n{}", read(&told));
         self.process = Some(process);
@@ -92,10 +116,15 @@ impl Node {
         self.folder.path().join(name)
     }
 
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    fn address(&self) -> SocketAddr {
+        let host = self.options.space.as_ref().map_or(Ipv4Addr::LOCALHOST, |space| space.inside());
+        SocketAddr::from((host, self.port))
+    }
+
+    /// Where it listens: `http://127.0.0.1:PORT`, or the address inside.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}", self.address())
     }
 
     /// All it printed so far.
@@ -146,14 +175,14 @@ impl Node {
     }
 }
 
-fn is_ready(port: u16) -> bool {
-    answers(port, "/readyz", "HTTP/1.1 200")
+fn is_ready(address: SocketAddr) -> bool {
+    answers(address, "/readyz", "HTTP/1.1 200")
 }
 
 /// Whether a GET of `path` is answered with `text` in it.
-pub(super) fn answers(port: u16, path: &str, text: &str) -> bool {
+pub(super) fn answers(address: SocketAddr, path: &str, text: &str) -> bool {
     let ask = || -> std::io::Result<String> {
-        let mut socket = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), ASK_MAX)?;
+        let mut socket = TcpStream::connect_timeout(&address, ASK_MAX)?;
         socket.set_read_timeout(Some(ASK_MAX))?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         socket.write_all(request.as_bytes())?;

@@ -1,6 +1,6 @@
 //! A network that fails: a TCP proxy that delays, cuts, loses the answers and heals.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,7 +38,16 @@ impl Proxy {
     ///
     /// When no port is free.
     pub async fn before(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::on(Ipv4Addr::LOCALHOST, port).await
+    }
+
+    /// The same, listening on this address of the machine.
+    ///
+    /// # Panics
+    ///
+    /// When no port is free.
+    pub async fn on(host: Ipv4Addr, port: u16) -> Self {
+        let listener = TcpListener::bind((host, 0)).await.expect("a free port");
         let own = listener.local_addr().expect("it is bound").port();
         let (weather, seen) = watch::channel(Weather::Passing(Duration::ZERO));
         let target = SocketAddr::from(([127, 0, 0, 1], port));

@@ -1,0 +1,182 @@
+//! A network namespace of its own for one process, whose packets are dropped as a test asks.
+//!
+//! It has one wire to this machine, a pair of virtual interfaces. Packets are dropped by nftables
+//! inside of it: nobody is told, as when a switch dies. Needs root. It goes with the test, and where
+//! nothing is dropped (the test process is killed) a guard takes it away.
+
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Addresses for tests of networks (RFC 2544): four for each namespace.
+const ADDRESSES: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+/// How many namespaces have addresses, and how many of them one process has.
+const SPACES: u32 = 1 << 15;
+const SPACES_OF_PROCESS: u32 = 8;
+const REMEDY: &str = "tests that cut the network need root, `ip` and `nft`: run `./test --tools` once, and the tests \
+                      as root (sudo -E ./test)";
+
+/// Which packets are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Those that leave the namespace.
+    Out,
+    /// Those that come in.
+    In,
+    /// All.
+    Both,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct NetworkSpace {
+    name: String,
+    outside: Ipv4Addr,
+    inside: Ipv4Addr,
+    guard: Child,
+}
+
+fn run(program: &str, args: &[&str]) -> Output {
+    let made = Command::new(program).args(args).stdin(Stdio::null()).output();
+    made.unwrap_or_else(|error| panic!("{program} does not start ({error}); {REMEDY}"))
+}
+
+fn done(program: &str, args: &[&str]) {
+    let output = run(program, args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {}: {said}; {REMEDY}", args.join(" "));
+}
+
+impl NetworkSpace {
+    /// A namespace and its wire.
+    ///
+    /// # Panics
+    ///
+    /// When this is not root, or a tool is missing; the message says what to do.
+    #[must_use]
+    pub fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (pid, n) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let place = (pid.wrapping_mul(SPACES_OF_PROCESS) + n % SPACES_OF_PROCESS) % SPACES;
+        let first = u32::from(ADDRESSES) + place * 4;
+        // Names of interfaces have 15 letters at most.
+        let (name, wire) = (format!("dt{pid}-{n}"), format!("dt{pid}-{n}h"));
+        let clean = "cat >/dev/null; ip link del \"$0\"; ip netns del \"$1\"";
+        let guard = Command::new("sh")
+            .args(["-c", clean, &wire, &name])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh starts");
+        // From here on a panic cleans up.
+        let space = Self { name, outside: Ipv4Addr::from(first + 1), inside: Ipv4Addr::from(first + 2), guard };
+        let (name, inside) = (space.name.as_str(), format!("{}/30", space.inside));
+        done("ip", &["netns", "add", name]);
+        done("ip", &["link", "add", &wire, "type", "veth", "peer", "name", "wire", "netns", name]);
+        done("ip", &["addr", "add", &format!("{}/30", space.outside), "dev", &wire]);
+        done("ip", &["link", "set", &wire, "up"]);
+        for args in
+            [&["addr", "add", &inside, "dev", "wire"][..], &["link", "set", "wire", "up"], &["link", "set", "lo", "up"]]
+        {
+            done("ip", &[&["-n", name], args].concat());
+        }
+        space
+    }
+
+    /// This machine, seen from inside.
+    #[must_use]
+    pub fn outside(&self) -> Ipv4Addr {
+        self.outside
+    }
+
+    /// What is inside, seen from this machine.
+    #[must_use]
+    pub fn inside(&self) -> Ipv4Addr {
+        self.inside
+    }
+
+    /// What a command line begins with to run inside.
+    #[must_use]
+    pub fn prefix(&self) -> [&str; 4] {
+        ["ip", "netns", "exec", &self.name]
+    }
+
+    /// Drops the packets between the inside and these TCP ports of this machine, and no others.
+    ///
+    /// # Panics
+    ///
+    /// When nftables refuses.
+    pub fn cut(&self, ports: &[u16], way: Way) {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let ports = ports.join(",");
+        let mut rules = vec!["flush ruleset".to_owned(), "add table ip cut".to_owned()];
+        for (wanted, hook, field) in [(Way::Out, "output", "dport"), (Way::In, "input", "sport")] {
+            if way == wanted || way == Way::Both {
+                rules.push(format!("add chain ip cut {hook} {{ type filter hook {hook} priority 0; }}"));
+                rules.push(format!("add rule ip cut {hook} tcp {field} {{ {ports} }} drop"));
+            }
+        }
+        self.nft(&rules.join("; "));
+    }
+
+    /// Drops nothing any more.
+    ///
+    /// # Panics
+    ///
+    /// When nftables refuses.
+    pub fn heal(&self) {
+        self.nft("flush ruleset");
+    }
+
+    fn nft(&self, rules: &str) {
+        done("ip", &["netns", "exec", &self.name, "nft", rules]);
+    }
+}
+
+impl Default for NetworkSpace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for NetworkSpace {
+    fn drop(&mut self) {
+        // The end of its pipe has it clean up.
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ping(space: &NetworkSpace, port: u16) -> bool {
+        let ask = format!("exec 3<>/dev/tcp/{}/{port}", space.outside());
+        let args = [&space.prefix()[1..], &["timeout", "1", "bash", "-c", &ask]].concat();
+        run("ip", &args).status.success()
+    }
+
+    #[test]
+    fn packets_are_dropped_one_way_or_both_until_it_is_healed() {
+        let space = NetworkSpace::new();
+        let listener = std::net::TcpListener::bind((space.outside(), 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(ping(&space, port));
+        for way in [Way::Out, Way::In, Way::Both] {
+            space.cut(&[port], way);
+            assert!(!ping(&space, port), "{way:?}");
+        }
+        space.cut(&[port + 1], Way::Both);
+        assert!(ping(&space, port), "another port is not touched");
+        space.heal();
+        assert!(ping(&space, port));
+        let name = space.name.clone();
+        drop(space);
+        let left = String::from_utf8(run("ip", &["netns", "list"]).stdout).unwrap();
+        assert!(!left.split_whitespace().any(|known| known == name), "{left}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Several nodes on a Redis Cluster lose a master, and then one of themselves.
+
+use std::time::Duration;
+
+use duetime_core::{TopicName, slots};
+use duetime_testkit::history::FaultKind;
+use duetime_testkit::servers::RedisCluster;
+
+use super::house::{House, LEASE, SHARDS, Servers, Sharing, Spot, TOPIC, VISIBILITY, now_ms};
+use super::leases::LATE_MAX_MS;
+use super::{TAKEOVER, secs};
+
+/// A master is dead for so long before its replica may take over.
+const DEAD: Duration = Duration::from_secs(8);
+/// Longer than that: before it is over, the cluster does not know of the death.
+const NODE_TIMEOUT_MS: u32 = 10_000;
+
+async fn house() -> House {
+    let cluster = RedisCluster::start(3, 1).await;
+    for node in &cluster.nodes {
+        node.cli(&["CONFIG", "SET", "cluster-node-timeout", &NODE_TIMEOUT_MS.to_string()]);
+    }
+    let mut house = House::empty(Servers::Cluster(cluster), Sharing::Etcd).await;
+    for _ in 0..3 {
+        house.join_at(Spot::default()).await;
+    }
+    house.all_share().await;
+    house.produce_by_shard();
+    secs(2).await;
+    house
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_dies_too() {
+    let mut house = house().await;
+    let topic = TopicName::new(TOPIC).unwrap();
+    let cluster = house.cluster();
+    let master_of = |cluster: &RedisCluster, shard| cluster.owner(slots::slot_of(&topic, shard));
+    let dead = master_of(cluster, 0);
+    let spared: Vec<u32> = (0..SHARDS).filter(|shard| master_of(cluster, *shard) != dead).collect();
+    assert!(!spared.is_empty() && spared.len() < SHARDS as usize, "{spared:?}");
+    let replica = cluster.replica_of(dead);
+    let killed_at = now_ms();
+    house.recorder.fault_begins(FaultKind::StoreStopped);
+    house.cluster().nodes[dead].stop_hard();
+    tokio::time::sleep(DEAD).await;
+    // Nobody has taken over yet, and still what is due elsewhere comes, and no later than else.
+    assert!(!house.cluster().is_master(replica), "the master is not missed yet");
+    let until = killed_at + i64::try_from(DEAD.as_millis()).unwrap() - LATE_MAX_MS;
+    house.arrived_of(until, Duration::from_secs(30), |shard| spared.contains(&shard)).await;
+    let late = house.latest_of(killed_at, until, |shard| spared.contains(&shard));
+    assert!(late < LATE_MAX_MS, "shards of other masters were {late} ms late");
+    house.cluster().promoted(replica).await;
+    house.recorder.fault_ends(FaultKind::StoreStopped);
+    house.arrived_of(now_ms(), Duration::from_secs(60), |shard| spared.contains(&shard)).await;
+    // And a node, while its shards are on three masters.
+    house.recorder.fault_begins(FaultKind::NodeKilled);
+    house.is_up(0, false);
+    house.nodes[0].kill();
+    house.shared_by(1, &[1, 2], LEASE + TAKEOVER + Duration::from_secs(20)).await;
+    tokio::time::sleep(VISIBILITY).await;
+    house.recorder.fault_ends(FaultKind::NodeKilled);
+    house.finish(1).await.0.assert_good();
+}

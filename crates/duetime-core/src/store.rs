@@ -296,6 +296,19 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// All topics, in no order. O(topics).
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError>;
 
+    /// Answers once the routing of `record`, as [`Store::topics`] told it, is where no failover undoes it.
+    ///
+    /// A look may meet a change that is not on the replicas yet. Who acts on one that a failover
+    /// undoes takes shards to a place nobody else knows of.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Conflict`]: it is another one by now.
+    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        let _ = record;
+        Ok(())
+    }
+
     /// Creates the topic (`seen` is `None`) with all its shards, or changes it from version `seen`;
     /// `record.version` must be one above `seen`, or 1.
     ///

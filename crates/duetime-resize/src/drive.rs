@@ -73,6 +73,8 @@ impl Inner {
     async fn drive_once(&self, topic: &TopicName) -> Result<Went, StoreError> {
         let Some(record) = self.authority.routing(topic).await? else { return Ok(Went::Ended) };
         if record.routing.is_moving() {
+            // Answered when replicated: no shard is told of a change that a failover of the authority undoes.
+            self.authority.swap_routing(topic, &record, &record).await?;
             self.carry_on(topic, &record.routing).await?;
             return Ok(Went::On);
         }

@@ -2,9 +2,10 @@
 //!
 //! Upstream: the drive of a change, and the scrubber. Downstream: the store contract.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::reshard::Scanned;
 use duetime_core::routing::{shard_of, topic_seed};
 use duetime_core::{MessageId, MessageState, Routing, StoreError, Timestamp, TopicName};
@@ -14,11 +15,14 @@ use crate::batch::finish;
 use crate::controller::Inner;
 use crate::steps::Step;
 
-/// Ids asked for in one page.
-pub(crate) const PAGE: usize = 1_000;
+/// Ids asked for in one page: a script of this size holds the store up for half a millisecond.
+pub(crate) const PAGE: usize = BATCH_ITEMS_MAX;
 
 /// Messages in one batch: a script of this size holds the store up for well under a millisecond.
 const BATCH: usize = 128;
+
+/// Ids that wait for their batch to be full, at most: there are many destinations, and small batches cost more.
+const GATHERED_MAX: usize = 8_192;
 
 /// What a pass over one shard met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,31 +47,31 @@ impl Inner {
         let source = routing.shard(topic, from);
         let mut pass = Pass::default();
         pass.moved += self.count(topic, finish(&self.tools, topic, routing, from, None).await?);
-        let mut cursor = None;
+        let (mut gathered, mut cursor) = (BTreeMap::new(), None);
         loop {
             let page = self.tools.store.scan(&source, cursor.as_ref(), PAGE).await?;
-            let (misplaced, left) = self.misplaced(topic, routing, from, page.found, leave);
-            pass.left += left;
-            for (to, ids) in misplaced {
+            pass.left += self.gather(&mut gathered, topic, routing, from, page.found, leave);
+            cursor = page.next;
+            while let Some((to, ids)) = next_batch(&mut gathered, cursor.is_none()) {
                 pass.moved += self.move_to(topic, routing, from, to, ids).await?;
             }
-            cursor = page.next;
             if cursor.is_none() {
                 return Ok(pass);
             }
         }
     }
 
-    fn misplaced(
+    /// Adds what is misplaced to what waits for its batch; answers how many are left where they are.
+    fn gather(
         &self,
+        gathered: &mut BTreeMap<u32, Vec<MessageId>>,
         topic: &TopicName,
         routing: &Routing,
         from: u32,
         found: Vec<Scanned>,
         leave: Duration,
-    ) -> (BTreeMap<u32, VecDeque<MessageId>>, u64) {
+    ) -> u64 {
         let (seed, now) = (topic_seed(topic), self.clock.now());
-        let mut misplaced: BTreeMap<u32, VecDeque<MessageId>> = BTreeMap::new();
         let mut left = 0;
         for scanned in found {
             let home = shard_of(&scanned.id, seed, routing.shards);
@@ -77,34 +81,31 @@ impl Inner {
             if scanned.state == MessageState::Scheduled && is_near(scanned.visible_at, now, leave) {
                 left += 1;
             } else {
-                misplaced.entry(home).or_default().push_back(scanned.id);
+                gathered.entry(home).or_default().push(scanned.id);
             }
         }
-        (misplaced, left)
+        left
     }
 
+    /// Moves one batch, and what else is in the way.
     async fn move_to(
         &self,
         topic: &TopicName,
         routing: &Routing,
         from: u32,
         to: u32,
-        mut ids: VecDeque<MessageId>,
+        mut ids: Vec<MessageId>,
     ) -> Result<u64, StoreError> {
         let source = routing.shard(topic, from);
         let mut moved = 0;
         while !ids.is_empty() {
-            let some: Vec<MessageId> = ids.iter().take(BATCH).cloned().collect();
-            self.throttle.take(some.len()).await;
+            self.throttle.take(ids.len()).await;
             let nonce = self.tools.draw.next();
-            let Some(batch) = self.tools.store.take(&source, to, &some, nonce).await? else {
-                ids.drain(..some.len());
-                continue;
-            };
+            let Some(batch) = self.tools.store.take(&source, to, &ids, nonce).await? else { break };
             self.tools.steps.reached(Step::Taken).await;
             if batch.name.nonce == nonce {
-                let taken: Vec<&MessageId> = batch.messages.iter().map(|frozen| &frozen.id).collect();
-                ids.retain(|id| !taken.contains(&id));
+                let taken: HashSet<&MessageId> = batch.messages.iter().map(|frozen| &frozen.id).collect();
+                ids.retain(|id| !taken.contains(id));
             }
             moved += self.count(topic, finish(&self.tools, topic, routing, from, Some(batch)).await?);
         }
@@ -115,6 +116,20 @@ impl Inner {
         self.meters.topic(topic).count(Event::Moved, moved);
         moved
     }
+}
+
+/// The largest batch, once it is full or too many wait or no more will come.
+fn next_batch(gathered: &mut BTreeMap<u32, Vec<MessageId>>, is_last: bool) -> Option<(u32, Vec<MessageId>)> {
+    let all: usize = gathered.values().map(Vec::len).sum();
+    let (to, ids) = gathered.iter_mut().max_by_key(|(_, ids)| ids.len())?;
+    if ids.len() < BATCH && all <= GATHERED_MAX && !is_last {
+        return None;
+    }
+    let (to, some) = (*to, ids.split_off(ids.len().saturating_sub(BATCH)));
+    if ids.is_empty() {
+        gathered.remove(&to);
+    }
+    Some((to, some))
 }
 
 /// Whether `at` is no further from `now` than `leave`. What has been due for longer is a backlog.

@@ -9,7 +9,7 @@ use duetime_core::reshard::Floor;
 use duetime_core::store::{Enqueue, Store as _};
 use duetime_core::{
     Clock, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, Reshard as _, ResizeError, Resizing as _, Routing,
-    RoutingRecord, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, Topics,
+    RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp, TopicConfig, TopicName, TopicRecord, Topics,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_testkit::{MemStore, TokioClock};
@@ -114,7 +114,11 @@ impl World {
     }
 
     fn resizer_with(&self, config: ResizeConfig, tools: Tools) -> Resizer {
-        Resizer::new(ResizeParts {
+        Resizer::new(self.parts(config, tools))
+    }
+
+    fn parts(&self, config: ResizeConfig, tools: Tools) -> ResizeParts {
+        ResizeParts {
             tools,
             authority: self.store.clone(),
             topics: self.topics.subscribe(),
@@ -123,7 +127,7 @@ impl World {
             clock: self.clock.clone(),
             meters: self.meters.clone(),
             config,
-        })
+        }
     }
 
     /// Runs a resizer until nothing moves and nothing is wished.
@@ -314,4 +318,37 @@ async fn the_scrubber_brings_home_what_a_failover_brought_back() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     world.check(4).await;
     shutdown.cancel();
+}
+
+/// Looks are answered, but its replicas are behind: nothing is ever for certain.
+#[derive(Debug)]
+struct Behind(Arc<MemStore>);
+
+#[async_trait]
+impl RoutingAuthority for Behind {
+    async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
+        self.0.routing(topic).await
+    }
+
+    async fn swap_routing(&self, _: &TopicName, _: &RoutingRecord, _: &RoutingRecord) -> Result<(), StoreError> {
+        Err(StoreError::Unavailable { doing: "wait for replicas", source: "behind".into() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_shard_is_told_of_a_change_that_a_failover_of_the_authority_may_undo() {
+    let world = World::with(2, 30).await;
+    world.wish(&world.resizer(ResizeConfig::default()), 4).await.unwrap();
+    let mut parts = world.parts(ResizeConfig::default(), Tools::new(world.store.clone()));
+    parts.authority = Arc::new(Behind(world.store.clone()));
+    let resizer = Resizer::new(parts);
+    let shutdown = CancellationToken::new();
+    world.look().await;
+    tokio::spawn(resizer.run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let shards = world.store.inspect(&world.topic, 0..4).await.unwrap();
+    assert!(shards.iter().flatten().all(|shard| shard.routing.epoch == 1), "{shards:?}");
+    shutdown.cancel();
+    world.settle(&world.resizer(ResizeConfig::default())).await;
+    world.check(30).await;
 }

@@ -142,7 +142,14 @@ impl Catalog {
     }
 
     async fn read(&self, read_at: &mut Instant) -> Result<(), StoreError> {
-        let records = self.store.topics().await?;
+        let mut tries = 0;
+        let records = loop {
+            let mut records = self.store.topics().await?;
+            match self.confirm(&mut records).await {
+                Err(StoreError::Conflict) if tries < CONFLICTS_MAX => tries += 1,
+                confirmed => break confirmed.map(|()| records)?,
+            }
+        };
         *read_at = Instant::now();
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
@@ -164,6 +171,23 @@ impl Catalog {
             }
             changed
         });
+        Ok(())
+    }
+
+    /// A change that is news is taken in once no failover can undo it; until then its topic stays as it was known.
+    async fn confirm(&self, records: &mut [TopicRecord]) -> Result<(), StoreError> {
+        let known = self.all();
+        let is_known =
+            |record: &TopicRecord| known.get(&record.name).is_some_and(|known| known.routing == record.routing);
+        for record in records.iter_mut().filter(|record| record.routing.is_moving() && !is_known(record)) {
+            match (self.store.confirm(record).await, known.get(&record.name)) {
+                (Ok(()), _) => {}
+                (Err(_), Some(known)) if known.created_at_ms == record.created_at_ms => {
+                    record.set_routing(&known.routing_record());
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
         Ok(())
     }
 

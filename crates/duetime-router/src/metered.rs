@@ -52,6 +52,10 @@ impl Store for MeteredStore {
         self.timed("topics", self.inner.topics()).await
     }
 
+    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        self.timed("confirm", self.inner.confirm(record)).await
+    }
+
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
         self.timed("put_topic", self.inner.put_topic(record, seen)).await
     }

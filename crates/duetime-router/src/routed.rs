@@ -83,6 +83,10 @@ impl Store for RoutedStore {
         self.inner.topics().await
     }
 
+    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        self.inner.confirm(record).await
+    }
+
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
         self.inner.put_topic(record, seen).await
     }

@@ -13,8 +13,8 @@ use duetime_core::store::{
     Survey, Wakeup,
 };
 use duetime_core::{
-    Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Reshard, Routing, Shard, ShardCount, Store,
-    StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Reshard, Routing, RoutingAuthority as _,
+    Shard, ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_resize::Tools;
@@ -34,6 +34,8 @@ struct WatchedStore {
     looks: AtomicU64,
     not_ready: AtomicU64,
     bad_shard: Mutex<Option<u32>>,
+    /// Replicas are behind.
+    behind: AtomicBool,
 }
 
 #[async_trait]
@@ -41,6 +43,10 @@ impl Store for WatchedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.looks.fetch_add(1, Ordering::SeqCst);
         self.inner.topics().await
+    }
+    async fn confirm(&self, _record: &TopicRecord) -> Result<(), StoreError> {
+        let error = StoreError::Unavailable { doing: "wait for replicas", source: "behind".into() };
+        if self.behind.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
     }
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
         self.inner.put_topic(record, seen).await
@@ -129,6 +135,7 @@ impl House {
             looks: AtomicU64::new(0),
             not_ready: AtomicU64::new(0),
             bad_shard: Mutex::new(None),
+            behind: AtomicBool::new(false),
         });
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
         let meters = Arc::new(Meters::new());
@@ -374,4 +381,21 @@ async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
     assert!(matches!(&answers[8], SettleAnswer::Extended(receipt) if receipt.id == asks[8].0.id));
     assert_eq!(answers[40..], [SettleAnswer::Expired, SettleAnswer::Ok, SettleAnswer::Expired]);
     assert_eq!((house.counted(Event::Delivered), house.counted(Event::Retried)), (38, 1));
+}
+
+#[tokio::test]
+async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
+    let house = House::with_shards(2).await;
+    let seen = house.catalog.get(&house.topic).unwrap().routing_record();
+    let mut new = seen.clone();
+    new.routing =
+        Routing { epoch: 2, rid: "new".to_owned(), shards: 4, previous: 2, state: duetime_core::RoutingState::Moving };
+    house.store.inner.swap_routing(&house.topic, &seen, &new).await.unwrap();
+    house.store.behind.store(true, Ordering::SeqCst);
+    house.catalog.refresh().await.unwrap();
+    assert_eq!(house.catalog.get(&house.topic).unwrap().routing, seen.routing);
+    assert!(Catalog::open(house.store.clone(), house.clock.clone()).await.is_err(), "nothing older is known there");
+    house.store.behind.store(false, Ordering::SeqCst);
+    house.catalog.refresh().await.unwrap();
+    assert_eq!(house.catalog.get(&house.topic).unwrap().routing, new.routing);
 }

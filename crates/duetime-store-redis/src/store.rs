@@ -188,6 +188,11 @@ impl Store for RedisStore {
         self.metered("topics", self.all_topics()).await
     }
 
+    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        let routing = record.routing_record();
+        self.metered("confirm", self.replace_routing(&record.name, &routing, &routing)).await
+    }
+
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
         self.metered("put_topic", self.store_topic(record, seen)).await
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Store as _};
+use duetime_core::store::{Claim, ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Store as _};
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, RetryPolicy, TopicName,
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, RetryPolicy, Shard, TopicName,
 };
 use duetime_router::{Catalog, RoutedStore, Router, SettleAnswer, SettleAsk};
 use duetime_testkit::TokioClock;
@@ -24,19 +24,29 @@ pub const FAR: Duration = Duration::from_secs(100_000);
 /// Tries of one change whose answers are lost.
 const TRIES: u32 = 40;
 
-/// One node's front door, as a client sees it.
+/// One node, as a client sees it.
 #[derive(Clone, Debug)]
 pub struct Door {
-    pub topic: TopicName,
     pub router: Arc<Router>,
     pub routed: Arc<RoutedStore>,
     pub catalog: Arc<Catalog>,
+}
+
+/// A client, of all nodes: each try goes to any of them.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub topic: TopicName,
+    pub doors: Vec<Door>,
     pub clock: Arc<TokioClock>,
     pub history: Arc<Recorder>,
     pub dice: Arc<Dice>,
 }
 
-impl Door {
+impl Client {
+    fn door(&self) -> &Door {
+        &self.doors[usize::try_from(self.dice.below(self.doors.len() as u64)).expect("few")]
+    }
+
     fn note(&self, id: &MessageId, what: What) {
         self.history.note(self.topic.as_str(), id.as_str(), what);
     }
@@ -55,7 +65,7 @@ impl Door {
             nonce: Nonce(self.dice.next()),
         };
         for _ in 0..TRIES {
-            if let Some(Ok(placed)) = self.router.enqueue(&self.topic, vec![item.clone()]).await.pop() {
+            if let Some(Ok(placed)) = self.door().router.enqueue(&self.topic, vec![item.clone()]).await.pop() {
                 let word = match placed.outcome {
                     EnqueueOutcome::Scheduled => "scheduled",
                     EnqueueOutcome::Replaced => "replaced",
@@ -73,7 +83,7 @@ impl Door {
     async fn edit(&self, id: &MessageId, change: Change, edit: Edit) -> (Edited, bool) {
         self.note(id, What::Invoked(change));
         for n in 0..TRIES {
-            if let Some(Ok(edited)) = self.router.edit(&self.topic, vec![edit.clone()]).await.pop() {
+            if let Some(Ok(edited)) = self.door().router.edit(&self.topic, vec![edit.clone()]).await.pop() {
                 let word = match edited {
                     Edited::Cancelled => "cancelled",
                     Edited::Rescheduled(_) => "rescheduled",
@@ -141,7 +151,7 @@ impl Door {
         let mut index = 0;
         while !stop.load(Ordering::Relaxed) {
             self.dice.pause(20).await;
-            let Some(record) = self.catalog.get(&self.topic) else { continue };
+            let Some(record) = self.door().catalog.get(&self.topic) else { continue };
             index = (index + 1) % record.routing.reach();
             let request = ClaimRequest {
                 request: self.dice.next(),
@@ -151,8 +161,7 @@ impl Door {
                 retry: RetryPolicy { max_attempts: 90, ..RetryPolicy::default() },
                 delivery: DeliveryMode::AtLeastOnce,
             };
-            let shard = record.routing.shard(&self.topic, index);
-            let Ok(claim) = self.routed.claim(&shard, self.clock.now(), &request).await else { continue };
+            let Some(claim) = self.claim(&record.routing.shard(&self.topic, index), &request).await else { continue };
             for message in claim.messages {
                 let payload = digest(&message.payload);
                 let until_ms = Some(message.score.visible_at().as_millis());
@@ -169,10 +178,21 @@ impl Door {
         }
     }
 
+    /// A claim whose answer is lost is repeated, now and then, as the same request.
+    async fn claim(&self, shard: &Shard, request: &ClaimRequest) -> Option<Claim> {
+        loop {
+            match self.door().routed.claim(shard, self.clock.now(), request).await {
+                Ok(claim) => return Some(claim),
+                Err(_) if self.dice.permille(300) => return None,
+                Err(_) => self.dice.pause(20).await,
+            }
+        }
+    }
+
     async fn settle(&self, receipt: Receipt, attempt: u8, ask: SettleAsk, outcome: Outcome) {
         let deadline = receipt.score.visible_at();
         for n in 0..TRIES {
-            let answer = self.router.settle(&self.topic, vec![(receipt.clone(), ask)]).await.pop();
+            let answer = self.door().router.settle(&self.topic, vec![(receipt.clone(), ask)]).await.pop();
             let in_time = self.clock.now() < deadline;
             match answer {
                 Some(Ok(SettleAnswer::Ok | SettleAnswer::Extended(_))) => {

@@ -26,6 +26,10 @@ use crate::draw::Dice;
 
 /// Longest way to the store and back, each, in virtual time.
 const WAY_MS_MAX: u64 = 3;
+/// Longest time a replica of the topics' records is behind.
+const LAG_MS_MAX: u64 = 1_500;
+/// Where the terms of the topics' server are kept.
+const AUTHORITY: u32 = u32::MAX;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub struct FaultyStore {
     pub dice: Arc<Dice>,
     /// Questions and answers lost, each, in a thousand.
     pub lost_permille: Mutex<u64>,
+    /// Changes of a topic's record that are undone by a failover before they are answered, in a thousand.
+    pub fails_over_permille: Mutex<u64>,
     terms: Mutex<BTreeMap<u32, u64>>,
 }
 
@@ -44,8 +50,15 @@ fn lost() -> StoreError {
 
 impl FaultyStore {
     pub fn new(topic: TopicName, dice: Arc<Dice>, lost_permille: u64) -> Arc<Self> {
-        let lost_permille = Mutex::new(lost_permille);
-        Arc::new(Self { inner: MemStore::new(), topic, dice, lost_permille, terms: Mutex::default() })
+        let (lost_permille, fails_over_permille) = (Mutex::new(lost_permille), Mutex::new(0));
+        Arc::new(Self {
+            inner: MemStore::new(),
+            topic,
+            dice,
+            lost_permille,
+            fails_over_permille,
+            terms: Mutex::default(),
+        })
     }
 
     /// The server of a shard fails over to its replica.
@@ -82,7 +95,34 @@ impl FaultyStore {
         if self.is_lost() { Err(lost()) } else { answer }
     }
 
-    /// The same for what is not in a shard: it never fails over.
+    /// The server of the topics' records, who decides on their routing, fails over to its replica.
+    pub fn fail_over_authority(&self) {
+        self.inner.fail_over_topics();
+        *self.terms.lock().entry(AUTHORITY).or_default() += 1;
+    }
+
+    /// The same for a change of a topic's record.
+    async fn decide<T>(&self, act: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        self.dice.pause(WAY_MS_MAX).await;
+        if self.is_lost() {
+            return Err(lost());
+        }
+        let term = self.term(AUTHORITY);
+        let answer = act.await;
+        if self.dice.permille(*self.fails_over_permille.lock()) {
+            // Its replica lags until it takes over; others look meanwhile.
+            self.dice.pause(LAG_MS_MAX).await;
+            self.fail_over_authority();
+        }
+        self.dice.pause(WAY_MS_MAX).await;
+        if self.term(AUTHORITY) != term {
+            return Err(lost());
+        }
+        self.inner.replicate_topics();
+        if self.is_lost() { Err(lost()) } else { answer }
+    }
+
+    /// The same for what is only looked at: nothing that is seen has to be on a replica.
     async fn ask<T>(&self, act: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         self.dice.pause(WAY_MS_MAX).await;
         if self.is_lost() {
@@ -100,12 +140,17 @@ impl Store for FaultyStore {
         self.ask(self.inner.topics()).await
     }
 
+    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        let routing = record.routing_record();
+        self.swap_routing(&record.name, &routing, &routing).await
+    }
+
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
-        self.ask(self.inner.put_topic(record, seen)).await
+        self.decide(self.inner.put_topic(record, seen)).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.ask(self.inner.delete_topic(topic)).await
+        self.decide(self.inner.delete_topic(topic)).await
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
@@ -175,7 +220,7 @@ impl RoutingAuthority for FaultyStore {
         seen: &RoutingRecord,
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
-        self.ask(self.inner.swap_routing(topic, seen, new)).await
+        self.decide(self.inner.swap_routing(topic, seen, new)).await
     }
 }
 

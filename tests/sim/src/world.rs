@@ -1,4 +1,4 @@
-//! One world: two nodes with their routers and movers, clients, and what goes wrong.
+//! One world: a few nodes with their routers and movers, clients, and what goes wrong.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use duetime_core::{
     MessageState, OwnedShards, Reshard as _, Resizing as _, ShardCount, Store as _, Timestamp, TopicConfig, TopicName,
     TopicRecord,
 };
 use duetime_metrics::Meters;
-use duetime_resize::{Draw, ResizeConfig, ResizeParts, Resizer, Tools};
+use duetime_resize::{Draw, ResizeConfig, ResizeParts, Resizer, Step, Steps, Tools};
 use duetime_router::{Catalog, RoutedStore, Router, TopicChange};
 use duetime_testkit::TokioClock;
 use duetime_testkit::history::{FaultKind, FinalState, Left, Recorder, Rules, check, digest};
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::clients::{Door, VISIBILITY};
+use crate::clients::{Client, Door, VISIBILITY};
 use crate::draw::Dice;
 use crate::faulty::FaultyStore;
 
@@ -27,6 +28,10 @@ const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 2;
 const LIVES: u64 = 12;
+/// Longest stop of a mover.
+const DOZE_MS_MAX: u64 = 20_000;
+/// Shards a node may be told to scan.
+const SHARDS_MAX: u32 = 16;
 /// Longest virtual time of a world after its clients have ended.
 const END_MAX: Duration = Duration::from_secs(3_600);
 
@@ -46,7 +51,24 @@ pub struct Story {
 struct Node {
     door: Door,
     resizer: Resizer,
+    owned: watch::Sender<Arc<OwnedShards>>,
     shutdown: CancellationToken,
+}
+
+/// A mover that stops for long after a step now and then, and goes on as if nothing had happened meanwhile.
+#[derive(Debug)]
+struct Dozes {
+    dice: Arc<Dice>,
+    permille: u64,
+}
+
+#[async_trait]
+impl Steps for Dozes {
+    async fn reached(&self, _: Step) {
+        if self.dice.permille(self.permille) {
+            self.dice.pause(DOZE_MS_MAX).await;
+        }
+    }
 }
 
 struct World {
@@ -55,6 +77,7 @@ struct World {
     clock: Arc<TokioClock>,
     history: Arc<Recorder>,
     dice: Arc<Dice>,
+    dozes_permille: u64,
 }
 
 impl World {
@@ -67,14 +90,15 @@ impl World {
             }
         };
         let dice = self.dice.clone();
-        let tools = Tools { draw: Draw::new(move || dice.next()), ..Tools::new(self.store.clone()) };
+        let mut tools = Tools { draw: Draw::new(move || dice.next()), ..Tools::new(self.store.clone()) };
         let router = Router::new(tools.clone(), catalog.clone(), self.clock.clone(), meters.clone());
-        let owned = (0..64).map(|index| (self.topic.clone(), index)).collect();
+        tools.steps = Arc::new(Dozes { dice: self.dice.clone(), permille: self.dozes_permille });
+        let owned = watch::Sender::new(self.some_shards());
         let resizer = Resizer::new(ResizeParts {
             tools,
             authority: self.store.clone(),
             topics: catalog.watch(),
-            owned: watch::channel(Arc::new(OwnedShards(owned))).1,
+            owned: owned.subscribe(),
             nodes: catalog.nodes(),
             clock: self.clock.clone(),
             meters,
@@ -83,16 +107,15 @@ impl World {
         let shutdown = CancellationToken::new();
         tokio::spawn(resizer.clone().run(shutdown.clone()));
         tokio::spawn(catalog.clone().run(shutdown.clone()));
-        let door = Door {
-            topic: self.topic.clone(),
-            routed: RoutedStore::new(router.clone()),
-            router,
-            catalog,
-            clock: self.clock.clone(),
-            history: self.history.clone(),
-            dice: self.dice.clone(),
-        };
-        Node { door, resizer, shutdown }
+        let door = Door { routed: RoutedStore::new(router.clone()), router, catalog };
+        Node { door, resizer, owned, shutdown }
+    }
+
+    /// Shards a node may scan: all, or any, whatever the others do.
+    fn some_shards(&self) -> Arc<OwnedShards> {
+        let all = self.dice.permille(500);
+        let owned = (0..SHARDS_MAX).filter(|_| all || self.dice.permille(400));
+        Arc::new(OwnedShards(owned.map(|index| (self.topic.clone(), index)).collect()))
     }
 
     async fn wish(&self, node: &Node, shards: u32) {
@@ -149,34 +172,50 @@ async fn live(seed: u64) -> Story {
     let store = FaultyStore::new(topic.clone(), dice.clone(), 0);
     let clock = TokioClock::at(START);
     let history = Recorder::new(clock.clone());
-    let world = World { topic: topic.clone(), store: store.clone(), clock, history, dice: dice.clone() };
+    let dozes_permille = dice.below(3) * 30;
+    let world =
+        World { topic: topic.clone(), store: store.clone(), clock, history, dice: dice.clone(), dozes_permille };
     let shards = 1 + u32::try_from(dice.below(6)).expect("few");
     let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
     let record = TopicRecord::new(topic.clone(), config, 1, "first".to_owned(), START);
     store.inner.put_topic(&record, None).await.expect("the model");
     (0..shards).for_each(|index| store.inner.replicate(&topic, index));
+    store.inner.replicate_topics();
     *store.lost_permille.lock() = if trouble > 0 { 20 } else { 0 };
+    *store.fails_over_permille.lock() = if trouble == 2 { 100 } else { 0 };
     if trouble > 0 {
         world.history.fault_begins(FaultKind::NetworkFailed);
     }
 
-    let nodes = [world.node().await, world.node().await];
+    let mut nodes = Vec::new();
+    for _ in 0..2 + dice.below(3) {
+        nodes.push(world.node().await);
+    }
+    let client = Client {
+        topic: topic.clone(),
+        doors: nodes.iter().map(|node| node.door.clone()).collect(),
+        clock: world.clock.clone(),
+        history: world.history.clone(),
+        dice: dice.clone(),
+    };
     let (mut producers, mut consumers) = (JoinSet::new(), JoinSet::new());
     let stop = Arc::<AtomicBool>::default();
     for n in 0..PRODUCERS {
-        producers.spawn(nodes[n as usize % 2].door.clone().produce(n, LIVES));
+        producers.spawn(client.clone().produce(n, LIVES));
     }
-    for n in 0..CONSUMERS {
-        consumers.spawn(nodes[n as usize % 2].door.clone().consume(stop.clone()));
+    for _ in 0..CONSUMERS {
+        consumers.spawn(client.clone().consume(stop.clone()));
     }
     let mut movers = Vec::new();
     let mut last = shards;
     while !producers.is_empty() {
-        match dice.below(4) {
+        let node = &nodes[usize::try_from(dice.below(nodes.len() as u64)).expect("few")];
+        match dice.below(5) {
             0 | 1 => {
                 last = 1 + u32::try_from(dice.below(8)).expect("few");
-                world.wish(&nodes[0], last).await;
+                world.wish(node, last).await;
             }
+            4 => node.owned.send_modify(|owned| *owned = world.some_shards()),
             2 => {
                 // A node with a mover joins, and another one dies wherever it is.
                 movers.push(world.node().await);
@@ -185,7 +224,10 @@ async fn live(seed: u64) -> Story {
                     died.shutdown.cancel();
                 }
             }
-            _ if trouble == 2 => store.fail_over(u32::try_from(dice.below(8)).expect("few")),
+            _ if trouble == 2 => match dice.below(10) {
+                shard @ 0..8 => store.fail_over(u32::try_from(shard).expect("few")),
+                _ => store.fail_over_authority(),
+            },
             _ => {}
         }
         dice.pause(150).await;
@@ -194,6 +236,7 @@ async fn live(seed: u64) -> Story {
         }
     }
     *store.lost_permille.lock() = 0;
+    *store.fails_over_permille.lock() = 0;
     if trouble > 0 {
         world.history.fault_ends(FaultKind::NetworkFailed);
     }

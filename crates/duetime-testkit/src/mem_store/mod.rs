@@ -39,6 +39,8 @@ struct Inside {
     shards: BTreeMap<(TopicName, u32), ShardState>,
     /// What the replica of a shard has, where there is one.
     replicas: BTreeMap<(TopicName, u32), ShardState>,
+    /// What the replica of the topics' records has.
+    replica_of_topics: BTreeMap<TopicName, TopicRecord>,
 }
 
 impl MemStore {
@@ -77,6 +79,18 @@ impl MemStore {
         if let Some(state) = inside.replicas.get(&seat).cloned() {
             inside.shards.insert(seat, state);
         }
+    }
+
+    /// Brings the replica of the topics' records up to date.
+    pub fn replicate_topics(&self) {
+        let mut inside = self.inside.lock();
+        inside.replica_of_topics = inside.topics.clone();
+    }
+
+    /// Puts the replica of the topics' records in their place: what it had not heard of is lost.
+    pub fn fail_over_topics(&self) {
+        let mut inside = self.inside.lock();
+        inside.topics = inside.replica_of_topics.clone();
     }
 
     fn own(&self, caller: Timestamp) -> Timestamp {

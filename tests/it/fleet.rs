@@ -6,6 +6,7 @@ mod house;
 mod leases;
 mod load;
 mod masters;
+mod networks;
 mod partitions;
 
 use std::time::Duration;

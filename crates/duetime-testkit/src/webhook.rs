@@ -140,6 +140,12 @@ impl Webhook {
         self.address
     }
 
+    /// The port it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Its address as a URL with this path.
     #[must_use]
     pub fn url(&self, path: &str) -> String {

@@ -1,5 +1,5 @@
 //! Who shares the shards: makes the ownership that is configured, and gives the node's shards away
-//! while its clock is wrong.
+//! while its clock is wrong or the store is out of its reach.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,9 @@ use duetime_core::{Clock, Member, Ownership, Store};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, Late, RedisPresence, RedisTurns, RoundRobin, Solo, Turns};
 use duetime_redis::Link;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::config::{Config, OwnershipMode};
 
@@ -19,6 +20,11 @@ use crate::config::{Config, OwnershipMode};
 const CLOCKS_EVERY: Duration = Duration::from_secs(1);
 /// A node that was apart is fit again when it is nearer than this: no coming and going at the limit.
 const NEAR: Duration = Duration::from_millis(1_000);
+
+/// A store that answers this node for so long not at all is out of its reach.
+const SILENT_MAX: Duration = Duration::from_secs(5);
+/// How often it is then asked again.
+const AGAIN_EVERY: Duration = Duration::from_millis(250);
 
 /// What ownership is made of.
 #[derive(Debug)]
@@ -60,24 +66,38 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
     })
 }
 
-/// Compares this node's clock with the store's until `shutdown`. While they are too far apart the
-/// node takes nothing anyway; here it says so and lets others have its shards.
+/// Compares this node's clock with the store's until `shutdown`. While they are too far apart, or the
+/// store does not answer this node, the node takes nothing anyway; here it says so and lets others have
+/// its shards.
 pub async fn watch_clock(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     ownership: Arc<dyn Ownership>,
     shutdown: CancellationToken,
 ) {
-    let mut is_apart = false;
+    let (mut is_apart, mut is_silent, mut heard) = (false, false, Instant::now());
     loop {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(CLOCKS_EVERY) => {}
+            () = tokio::time::sleep(if is_silent { AGAIN_EVERY } else { CLOCKS_EVERY }) => {}
         }
-        // What does not answer is somebody else's trouble.
-        let Ok(apart_ms) = store.apart(&*clock).await else { continue };
+        let Ok(apart_ms) = store.apart(&*clock).await else {
+            if !is_silent && heard.elapsed() > SILENT_MAX {
+                is_silent = true;
+                warn!("the store does not answer this node, its shards go to others that it answers");
+                ownership.unfit(Some("does not reach the store".to_owned())).await;
+            }
+            continue;
+        };
+        heard = Instant::now();
         let apart = Duration::from_millis(apart_ms.unsigned_abs());
+        if std::mem::take(&mut is_silent) {
+            info!("the store answers this node again, it takes its share");
+            if !is_apart {
+                ownership.unfit(None).await;
+            }
+        }
         if !is_apart && apart > CLOCK_SKEW_MAX {
             is_apart = true;
             error!(apart_ms, "this node's clock and the store's are apart, its shards go to others; set both by NTP");

@@ -244,12 +244,11 @@ impl Keeper {
         while self.settled.try_recv().is_ok() {}
         let all = crate::flat(&self.demand.borrow_and_update());
         let scanned = self.owned.borrow().0.clone();
-        // Topics may have gone, and this node may have become unfit.
+        // Topics may have gone. An unfit node keeps what it has, since others find what is late.
         let there: BTreeSet<&ShardName> = all.iter().collect();
         let mut kept: BTreeSet<ShardName> = scanned.iter().filter(|shard| there.contains(shard)).cloned().collect();
-        if self.me.state != MemberState::Serving {
-            kept.clear();
-        } else if self.lease.is_none_or(|lease| lease.ends <= Instant::now()) {
+        let serves = self.me.state == MemberState::Serving;
+        if serves && self.lease.is_none_or(|lease| lease.ends <= Instant::now()) {
             let mut late = self.late.find(&all, &kept).await;
             if !late.is_empty() {
                 self.turn(&mut late).await;

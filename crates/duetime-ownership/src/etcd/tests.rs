@@ -172,6 +172,18 @@ async fn an_unfit_node_gives_everything_up_and_gets_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_nobody_is_fit_everybody_keeps_a_share() {
+    let mut world = World::new(6).with(&["a", "b"]);
+    world.act();
+    let unfit = Member { state: MemberState::Unfit, ..member() };
+    world.view.member(name("b"), Some(unfit.clone()), world.now);
+    world.view.member(name("a"), Some(unfit), world.now);
+    world.later(CALM);
+    let plan = world.view.plan(&world.all, false, &world.owned, world.now);
+    assert_eq!((plan.owned.len(), plan.drop.len()), (3, 0), "as soon as one can claim again, all is scanned");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_is_older_than_what_this_node_wrote_changes_nothing() {
     let mut world = World::new(1).with(&["a"]);
     let shard = world.all[0].clone();

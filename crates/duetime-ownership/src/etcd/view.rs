@@ -118,7 +118,7 @@ impl View {
             return Plan { owned: scanned.clone(), ..Plan::default() };
         }
         let nothing = BTreeSet::new();
-        let share = if serving { &self.share } else { &nothing };
+        let share = if serving || self.none_serves() { &self.share } else { &nothing };
         let mut plan = Plan::default();
         for (shard, key) in &self.keys {
             if key.owner != self.me {
@@ -148,9 +148,16 @@ impl View {
         self.giving.values().copied().chain(calm).min()
     }
 
+    /// Nobody is better off than another (the store is away, its clock is wrong): giving shards away
+    /// would only leave them without a scanner when it is over.
+    fn none_serves(&self) -> bool {
+        !self.members.values().any(|member| member.state == MemberState::Serving)
+    }
+
     fn share_out(&mut self, all: &[ShardName]) {
-        let serving = self.members.iter().filter(|(_, member)| member.state == MemberState::Serving);
-        let members: Vec<Arc<str>> = serving.map(|(name, _)| name.clone()).collect();
+        let wanted = if self.none_serves() { MemberState::Unfit } else { MemberState::Serving };
+        let members = self.members.iter().filter(|(_, member)| member.state == wanted);
+        let members: Vec<Arc<str>> = members.map(|(name, _)| name.clone()).collect();
         if self.shared.as_ref().is_some_and(|(shards, of)| shards == all && *of == members) {
             return;
         }

@@ -1,0 +1,122 @@
+//! The network of one node is cut: from Redis, from etcd, from both, in one direction. Packets are
+//! dropped and nobody is told. Each node runs in a network namespace of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_testkit::history::FaultKind;
+use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisServer, Way};
+
+use super::house::{House, LEASE, Servers, Sharing, Spot, VISIBILITY, now_ms};
+use super::leases::LATE_MAX_MS;
+use super::secs;
+
+/// For nodes to agree again.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+
+/// One node's namespace, with what listens on its end of the wire for each server.
+struct Place {
+    space: Arc<NetworkSpace>,
+    redis: Proxy,
+    etcd: Vec<Proxy>,
+    _hook: Proxy,
+}
+
+impl Place {
+    fn redis_ports(&self) -> Vec<u16> {
+        vec![self.redis.port()]
+    }
+
+    fn etcd_ports(&self) -> Vec<u16> {
+        self.etcd.iter().map(Proxy::port).collect()
+    }
+
+    fn all_ports(&self) -> Vec<u16> {
+        [self.redis_ports(), self.etcd_ports()].concat()
+    }
+}
+
+/// Three nodes; the network of the first can be cut.
+async fn house() -> (House, Place) {
+    let mut house = House::empty(Servers::One(RedisServer::start().await), Sharing::Etcd).await;
+    let space = Arc::new(NetworkSpace::new());
+    let host = space.outside();
+    let etcd = house.etcd.as_ref().unwrap();
+    let mut members = Vec::new();
+    for n in 0..etcd.urls().len() {
+        members.push(Proxy::on(host, etcd.port(n)).await);
+    }
+    let Servers::One(redis) = &house.servers else { unreachable!("made above") };
+    let redis = Proxy::on(host, redis.port()).await;
+    let hook = Proxy::on(host, house.hook.port()).await;
+    let spot = Spot {
+        store: Some(format!("redis://{host}:{}", redis.port())),
+        etcd: Some(members.iter().map(|member| format!("http://{host}:{}", member.port())).collect()),
+        hook: Some(format!("http://{host}:{}/in", hook.port())),
+        options: NodeOptions { env: Vec::new(), space: Some(space.clone()) },
+    };
+    house.join_at(spot).await;
+    house.join_at(Spot::default()).await;
+    house.join_at(Spot::default()).await;
+    house.all_share().await;
+    house.produce();
+    secs(1).await;
+    (house, Place { space, redis, etcd: members, _hook: hook })
+}
+
+async fn heals(house: &mut House, place: &Place) {
+    place.space.heal();
+    house.shared_by(1, &[0, 1, 2], SETTLED_WITHIN).await;
+    house.shared_by(0, &[0, 1, 2], SETTLED_WITHIN).await;
+    house.is_up(0, true);
+}
+
+/// Without Redis the node can do nothing. What it holds is due again when its visibility timeout is over.
+async fn a_node_is_cut_off_from(ports: impl Fn(&Place) -> Vec<u16>, way: Way) {
+    let (mut house, place) = house().await;
+    house.recorder.fault_begins(FaultKind::NetworkFailed);
+    house.is_up(0, false);
+    place.space.cut(&ports(&place), way);
+    let cut_at = now_ms();
+    house.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
+    tokio::time::sleep(VISIBILITY).await;
+    // All comes by the others, though the node is still cut off.
+    house.arrived(now_ms(), SETTLED_WITHIN).await;
+    heals(&mut house, &place).await;
+    house.recorder.fault_ends(FaultKind::NetworkFailed);
+    let healed_at = now_ms();
+    secs(1).await;
+    let (verdict, house) = house.finish(0).await;
+    verdict.assert_good();
+    assert!(healed_at > cut_at && house.latest_ms(healed_at, i64::MAX) < LATE_MAX_MS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_cut_off_from_redis_gives_its_shards_away_and_gets_a_share_when_it_is_back() {
+    a_node_is_cut_off_from(Place::redis_ports, Way::Both).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_requests_to_redis_and_etcd_are_dropped_is_replaced_and_comes_back() {
+    a_node_is_cut_off_from(Place::all_ports, Way::Out).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_hears_nothing_from_redis_and_etcd_is_replaced_and_comes_back() {
+    a_node_is_cut_off_from(Place::all_ports, Way::In).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_packets_to_etcd_are_dropped_goes_on_and_delivers_nothing_twice() {
+    let (mut house, place) = house().await;
+    let began = now_ms();
+    for way in [Way::Both, Way::In] {
+        place.space.cut(&place.etcd_ports(), way);
+        house.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
+        tokio::time::sleep(LEASE).await;
+        heals(&mut house, &place).await;
+    }
+    let house = house.finish_without_a_duplicate(0).await;
+    let late = house.latest_ms(began, i64::MAX);
+    assert!(late < LATE_MAX_MS, "{late} ms late");
+}

@@ -1,13 +1,13 @@
 -- Settles claims one by one: acks and all else in one batch.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes)  4 n, then n times:
---       id, claimed score, kind, value, class:
+-- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes)  4 caller's present in ms
+--       5 n, then n times: id, claimed score, kind, value, class:
 --       a(ck) | n(ack): delay in ms | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
 -- Returns  a list: 0 expired, 1 ok, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item
-local repeated, request, n, at = ARGV[2] == '1', ARGV[3], tonumber(ARGV[4]), 5
-local now, out, bases, before = math.max(high, own), {}, {}, flight
+local repeated, request, n, at = ARGV[2] == '1', ARGV[3], tonumber(ARGV[5]), 6
+local now, out, bases, before = math.max(high, math.min(own, tonumber(ARGV[4]))), {}, {}, flight
 local known = repeated and recall(request)
 for i = 1, n do
   local id, claimed, kind, value, class = unpack(ARGV, at, at + 4)

@@ -19,6 +19,11 @@ const OLD_AFTER: Duration = Duration::from_millis(500);
 /// How often one claim may meet a stall before the clocks are doubted after all.
 const STALLS_MAX: u8 = 3;
 
+/// The caller's present: its clock goes on while a call waits to be sent again.
+pub(crate) fn present(now: Timestamp, began: Instant) -> Timestamp {
+    if began.elapsed() > OLD_AFTER { now.plus(began.elapsed()) } else { now }
+}
+
 /// Whether a call that took `took` can have found the server's clock `apart_ms` ahead of clocks
 /// that agree.
 fn explained(apart_ms: i64, took: Duration) -> bool {
@@ -30,9 +35,7 @@ impl RedisStore {
         let once = ask.delivery == DeliveryMode::AtMostOnce;
         let began = Instant::now();
         let fill = |cmd: &mut Cmd, _: bool| {
-            // The caller's clock goes on while a call waits to be sent again.
-            let waited = if began.elapsed() > OLD_AFTER { began.elapsed() } else { Duration::ZERO };
-            cmd.arg(now.plus(waited).as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
+            cmd.arg(present(now, began).as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
             cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
             cmd.arg(u8::from(once));
@@ -48,17 +51,23 @@ impl RedisStore {
         let (mut claim, unreadable) = read(reply, once)?;
         if !unreadable.is_empty() {
             claim.buried += unreadable.len() as u64;
-            self.bury_unreadable(shard, unreadable, once).await?;
+            self.bury_unreadable(shard, now, unreadable, once).await?;
         }
         Ok(claim)
     }
 
-    async fn bury_unreadable(&self, shard: &Shard, batch: Vec<Settle>, once: bool) -> Result<(), StoreError> {
+    async fn bury_unreadable(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: Vec<Settle>,
+        once: bool,
+    ) -> Result<(), StoreError> {
         for item in &batch {
             error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
         }
         if !once {
-            self.settle_claims(shard, &batch).await?;
+            self.settle_claims(shard, now, &batch).await?;
         }
         Ok(())
     }

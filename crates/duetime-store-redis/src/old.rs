@@ -4,10 +4,12 @@
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::reshard::AtOld;
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
-use duetime_core::{MessageId, Score, Shard, StoredMessage};
+use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
 use duetime_redis::Script;
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
+use crate::claim::present;
 use crate::edit::{cancels, id_of, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
 use crate::reply::{ints, odd, proves, tuple};
@@ -158,13 +160,14 @@ impl RedisStore {
     pub(crate) async fn settle_claims_old(
         &self,
         shard: &Shard,
+        now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for part in batch.chunks(REMOVED_MAX) {
-            let request = rand::random::<[u8; 8]>();
+            let (request, began) = (rand::random::<[u8; 8]>(), Instant::now());
             let fill = |cmd: &mut Cmd, unsure: bool| {
-                cmd.arg(u8::from(unsure)).arg(&request[..]).arg(part.len());
+                cmd.arg(u8::from(unsure)).arg(&request[..]).arg(present(now, began).as_millis()).arg(part.len());
                 for item in part {
                     // A score that no claim can have proves nothing, whatever message happens to have it.
                     let score = if proves(item.score) { item.score } else { NOBODYS };

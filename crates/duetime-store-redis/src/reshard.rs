@@ -63,10 +63,10 @@ impl Reshard for RedisStore {
     async fn settle_old(
         &self,
         shard: &Shard,
-        _now: Timestamp,
+        now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        self.metered("settle_old", self.settle_claims_old(shard, batch)).await
+        self.metered("settle_old", self.settle_claims_old(shard, now, batch)).await
     }
 
     async fn settle_dead_old(

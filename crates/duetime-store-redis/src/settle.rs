@@ -2,9 +2,11 @@
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
 use duetime_core::store::{DeadAction, Settle, Settled, Settlement, StoreError};
-use duetime_core::{MessageId, Score, Shard};
+use duetime_core::{MessageId, Score, Shard, Timestamp};
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
+use crate::claim::present;
 use crate::enqueue::millis;
 use crate::keys::wake_stem;
 use crate::reply::{int, ints, odd, proves};
@@ -41,7 +43,12 @@ pub(crate) fn read(outcome: i64) -> Settled {
 }
 
 impl RedisStore {
-    pub(crate) async fn settle_claims(&self, shard: &Shard, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+    pub(crate) async fn settle_claims(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Settled>, StoreError> {
         let mut answers = vec![Settled::Expired; batch.len()];
         // A score that no claim can have proves nothing, whatever message happens to have it.
         let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
@@ -49,7 +56,7 @@ impl RedisStore {
             if part.iter().all(|at| batch[*at].how == Settlement::Ack) {
                 self.ack(shard, batch, part, &mut answers).await?;
             } else {
-                self.settle_mixed(shard, batch, part, &mut answers).await?;
+                self.settle_mixed(shard, now, batch, part, &mut answers).await?;
             }
         }
         Ok(answers)
@@ -92,13 +99,14 @@ impl RedisStore {
     async fn settle_mixed(
         &self,
         shard: &Shard,
+        now: Timestamp,
         batch: &[Settle],
         part: &[usize],
         answers: &mut [Settled],
     ) -> Result<(), StoreError> {
-        let request = rand::random::<[u8; 8]>();
+        let (request, began) = (rand::random::<[u8; 8]>(), Instant::now());
         let fill = |cmd: &mut Cmd, unsure: bool| {
-            cmd.arg(u8::from(unsure)).arg(&request[..]).arg(part.len());
+            cmd.arg(u8::from(unsure)).arg(&request[..]).arg(present(now, began).as_millis()).arg(part.len());
             part.iter().for_each(|at| name(cmd, &batch[*at]));
         };
         let outcomes = ints(self.on_shard("settle claims", &self.scripts.settle, shard, fill).await?)?;

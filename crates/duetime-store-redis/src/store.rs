@@ -225,8 +225,8 @@ impl Store for RedisStore {
         true
     }
 
-    async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.metered("settle", self.settle_claims(shard, batch)).await
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.metered("settle", self.settle_claims(shard, now, batch)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {

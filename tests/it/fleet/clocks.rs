@@ -1,66 +1,36 @@
-//! A node's clock jumps by an hour: nothing is early, it says so, and its shards go to others.
+//! A clock jumps by an hour, a node's or Redis's: nothing is early, whoever is alone with it says so, and
+//! afterwards everything is delivered.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, Store, StoreError};
+use duetime_core::{
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, ShardCount, TopicConfig,
+    TopicName, TopicRecord,
+};
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::WallClock;
+use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use tokio::time::Instant;
 
-use super::house::{House, Sharing};
+use super::house::{House, Servers, Sharing, Spot, now_ms};
 use super::secs;
 
-/// Preloaded into a node, it adds what a file says to the wall clock; the monotonic one is left alone.
-const SHIM: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-static int (*real)(clockid_t, struct timespec *);
-static long offset_s;
-static time_t looked = -1;
-int clock_gettime(clockid_t clock, struct timespec *at) {
-  if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-  int answer = real(clock, at);
-  if (clock != CLOCK_REALTIME || answer != 0) return answer;
-  struct timespec mono;
-  real(CLOCK_MONOTONIC, &mono);
-  if (mono.tv_sec != looked) {
-    looked = mono.tv_sec;
-    const char *path = getenv("CLOCK_OFFSET_FILE");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    if (file) {
-      if (fscanf(file, "%ld", &offset_s) != 1) offset_s = 0;
-      fclose(file);
-    }
-  }
-  at->tv_sec += offset_s;
-  return answer;
-}
-"#;
-
-fn shim(folder: &Path) -> PathBuf {
-    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
-    std::fs::write(&source, SHIM).unwrap();
-    let made =
-        Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").output();
-    let made = made.expect("cc starts; `./test --tools` installs what the tests need");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    library
-}
+const HOUR_S: i64 = 3_600;
+/// For what must be seen in the end.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
-    let folder = tempfile::tempdir().unwrap();
-    let (library, file) = (shim(folder.path()), folder.path().join("offset"));
-    std::fs::write(&file, "0").unwrap();
+    let clock = SkewedClock::new();
     let mut house = House::new(sharing, 2).await;
-    let text = |path: &Path| path.to_str().unwrap().to_owned();
-    house.join(vec![("LD_PRELOAD", text(&library)), ("CLOCK_OFFSET_FILE", text(&file))]).await;
+    house.join(clock.env()).await;
     house.produce();
     secs(2).await;
-    std::fs::write(&file, offset_s.to_string()).unwrap();
+    clock.set(offset_s);
     // A producer's absolute times do not care, but relative ones would be by this node's word.
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + SEEN_WITHIN;
     loop {
         let nodes = house.client(0).nodes().await.unwrap();
         let skewed = nodes.iter().find(|node| node.id == "n2");
@@ -72,11 +42,11 @@ async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
     }
     assert!(house.nodes[2].output().contains("clock and the store's are apart"), "{}", house.nodes[2].output());
     if sharing == Sharing::Etcd {
-        house.shared_by(0, &[0, 1], Duration::from_secs(5)).await;
+        house.shared_by(0, &[0, 1], SEEN_WITHIN).await;
     }
     secs(2).await;
-    std::fs::write(&file, "0").unwrap();
-    let end = Instant::now() + Duration::from_secs(10);
+    clock.set(0);
+    let end = Instant::now() + SEEN_WITHIN;
     while house.shares(0).await.get("n2").is_none_or(|share| *share == 0) {
         assert!(Instant::now() < end, "it takes its share again\n{}", house.nodes[2].output());
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -86,10 +56,117 @@ async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_an_hour_ahead_delivers_nothing_early_and_gives_its_shards_away() {
-    a_nodes_clock_jumps_by(3_600, Sharing::Etcd).await;
+    a_nodes_clock_jumps_by(HOUR_S, Sharing::Etcd).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_an_hour_behind_says_so_and_gives_its_shards_away() {
-    a_nodes_clock_jumps_by(-3_600, Sharing::RoundRobin).await;
+    a_nodes_clock_jumps_by(-HOUR_S, Sharing::RoundRobin).await;
+}
+
+async fn skewed_redis(clock: &SkewedClock) -> RedisServer {
+    RedisServer::start_with(RedisOptions { env: clock.env(), ..RedisOptions::default() }).await
+}
+
+/// Waits until every node says of itself that it is in this state.
+async fn all_are(house: &House, state: &str) {
+    let end = Instant::now() + SEEN_WITHIN;
+    for (n, node) in house.nodes.iter().enumerate() {
+        loop {
+            let told = house.client(n).nodes().await.unwrap();
+            if told.iter().any(|node| node.id == format!("n{n}") && node.state == state) {
+                break;
+            }
+            assert!(Instant::now() < end, "n{n} is not {state}: {told:?}\n{}", node.output());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn rediss_clock_jumps_by(offsets_s: &[i64], sharing: Sharing) {
+    let clock = SkewedClock::new();
+    let mut house = House::empty(Servers::One(Box::new(skewed_redis(&clock).await)), sharing).await;
+    for _ in 0..2 {
+        house.join_at(Spot::default()).await;
+    }
+    house.all_share().await;
+    house.produce();
+    secs(1).await;
+    for offset in offsets_s {
+        clock.set(*offset);
+        all_are(&house, "unfit").await;
+        // What is due meanwhile waits: nobody takes it by the wrong clock, nor before its time.
+        secs(2).await;
+        clock.set(0);
+        all_are(&house, "serving").await;
+        house.arrived(now_ms(), SEEN_WITHIN).await;
+    }
+    for node in &house.nodes {
+        assert!(node.output().contains("clock and the store's are apart"), "{}", node.output());
+    }
+    house.finish_without_a_duplicate(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_rediss_clock_is_an_hour_ahead_nothing_is_taken_and_then_everything_comes() {
+    rediss_clock_jumps_by(&[HOUR_S], Sharing::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rediss_clock_may_jump_back_and_forward_and_nothing_is_early_or_lost() {
+    rediss_clock_jumps_by(&[-HOUR_S, HOUR_S], Sharing::RoundRobin).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_is_asked_for_while_rediss_clock_is_ahead_comes_in_time() {
+    let clock = SkewedClock::new();
+    let server = skewed_redis(&clock).await;
+    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
+    let topic =
+        TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, "0123456789abcdef".into(), WallClock.now());
+    store.put_topic(&topic, None).await.unwrap();
+    let shard = topic.routing.shard(&topic.name, 0);
+    let message = |name: &str| Enqueue {
+        id: MessageId::new(name).unwrap(),
+        due: Due::At(WallClock.now()),
+        headers: Headers::default(),
+        payload: "x".into(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(rand::random()),
+    };
+    store.enqueue(&shard, WallClock.now(), &[message("retried"), message("extended")]).await.unwrap();
+    let ask = || ClaimRequest {
+        request: rand::random(),
+        limit: 10,
+        visibility: Duration::from_secs(20),
+        class: LeaseClass::TOPIC,
+        retry: RetryPolicy::default(),
+        delivery: DeliveryMode::AtLeastOnce,
+    };
+    let claimed = async || store.claim(&shard, WallClock.now(), &ask()).await;
+    let end = Instant::now() + SEEN_WITHIN;
+    let mut held = Vec::new();
+    while held.len() < 2 {
+        assert!(Instant::now() < end);
+        held.extend(claimed().await.unwrap().messages);
+    }
+    clock.set(HOUR_S);
+    while !matches!(claimed().await, Err(StoreError::Skew(_))) {
+        assert!(Instant::now() < end, "the jump is not seen");
+    }
+    let how = |name: &str| match name {
+        "retried" => Settlement::Nack(Duration::from_millis(100)),
+        _ => Settlement::Extend(Duration::from_secs(1), LeaseClass::TOPIC),
+    };
+    let settled = held.iter().map(|one| Settle { id: one.id.clone(), score: one.score, how: how(one.id.as_str()) });
+    store.settle(&shard, WallClock.now(), &settled.collect::<Vec<_>>()).await.unwrap();
+    clock.set(0);
+    let mut back = Vec::new();
+    while back.len() < 2 {
+        assert!(Instant::now() < end, "only {back:?} came again");
+        back.extend(claimed().await.map(|claim| claim.messages).unwrap_or_default().into_iter().map(|one| one.id));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -35,7 +35,7 @@ pub enum Sharing {
 
 /// What holds the messages.
 pub enum Servers {
-    One(RedisServer),
+    One(Box<RedisServer>),
     /// What was acknowledged is on a replica.
     Cluster(RedisCluster),
 }
@@ -86,7 +86,7 @@ pub struct House {
 impl House {
     /// Nodes that all reach one Redis.
     pub async fn new(sharing: Sharing, nodes: usize) -> Self {
-        let mut house = Self::empty(Servers::One(RedisServer::start().await), sharing).await;
+        let mut house = Self::empty(Servers::One(Box::new(RedisServer::start().await)), sharing).await;
         for _ in 0..nodes {
             house.join(Vec::new()).await;
         }

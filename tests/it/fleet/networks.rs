@@ -38,7 +38,7 @@ impl Place {
 
 /// Three nodes; the network of the first can be cut.
 async fn house() -> (House, Place) {
-    let mut house = House::empty(Servers::One(RedisServer::start().await), Sharing::Etcd).await;
+    let mut house = House::empty(Servers::One(Box::new(RedisServer::start().await)), Sharing::Etcd).await;
     let space = Arc::new(NetworkSpace::new());
     let host = space.outside();
     let etcd = house.etcd.as_ref().unwrap();

@@ -27,7 +27,7 @@ async fn proxies(house: &House) -> (Vec<Proxy>, Vec<String>) {
 
 /// Three nodes, of which the first so many reach etcd through the proxies.
 async fn house(behind: usize) -> (House, Vec<Proxy>) {
-    let mut house = House::empty(Servers::One(RedisServer::start().await), Sharing::Etcd).await;
+    let mut house = House::empty(Servers::One(Box::new(RedisServer::start().await)), Sharing::Etcd).await;
     let (proxies, urls) = proxies(&house).await;
     for n in 0..3 {
         house.join_at(Spot { etcd: (n < behind).then(|| urls.clone()), ..Spot::default() }).await;

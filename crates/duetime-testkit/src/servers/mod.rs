@@ -11,6 +11,7 @@ mod proxy;
 mod rabbitmq;
 mod redis;
 mod sentinel;
+mod skewed_clock;
 
 pub use certificates::write_certificates;
 pub use cluster::RedisCluster;
@@ -23,3 +24,4 @@ pub use proxy::Proxy;
 pub use rabbitmq::RabbitMqServer;
 pub use redis::{RedisOptions, RedisServer};
 pub use sentinel::Sentinel;
+pub use skewed_clock::SkewedClock;

@@ -36,6 +36,8 @@ pub struct RedisOptions {
     pub replica_of: Option<u16>,
     /// It is no server but a sentinel; `lines` say what it watches.
     pub sentinel: bool,
+    /// Variables of its environment.
+    pub env: Vec<(&'static str, String)>,
     /// More lines of `redis.conf`.
     pub lines: Vec<String>,
 }
@@ -121,6 +123,7 @@ impl RedisServer {
         command
             .arg(self.path("redis.conf"))
             .args(self.options.sentinel.then_some("--sentinel"))
+            .envs(self.options.env.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut process = Process::start(&mut command);

@@ -27,3 +27,4 @@ mod sink_rabbitmq;
 mod sink_redis_stream;
 mod sink_tls;
 mod webhook;
+mod wishes;

@@ -25,7 +25,13 @@ const REFRESH_EVERY: Duration = Duration::from_secs(1);
 const MISS_EVERY: Duration = Duration::from_millis(100);
 
 /// How often a change is made again because somebody else changed the topic in between.
-const CONFLICTS_MAX: u32 = 5;
+const CONFLICTS_MAX: u32 = 16;
+/// Longest pause before it: each of those who met waits for another while.
+const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(30);
+
+async fn conflict_pause() {
+    tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(rand::random())).await;
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -146,7 +152,10 @@ impl Catalog {
         let records = loop {
             let mut records = self.store.topics().await?;
             match self.confirm(&mut records).await {
-                Err(StoreError::Conflict) if tries < CONFLICTS_MAX => tries += 1,
+                Err(StoreError::Conflict) if tries < CONFLICTS_MAX => {
+                    tries += 1;
+                    conflict_pause().await;
+                }
                 confirmed => break confirmed.map(|()| records)?,
             }
         };
@@ -226,6 +235,7 @@ impl Catalog {
             match self.put_once(name, change).await {
                 Err(CatalogError::Store(StoreError::Conflict)) if tries < CONFLICTS_MAX => {
                     tries += 1;
+                    conflict_pause().await;
                     self.refresh().await?;
                 }
                 answer => return answer,

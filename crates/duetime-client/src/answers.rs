@@ -55,6 +55,14 @@ pub struct Topic {
     /// When the first message that is due fell due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_due_at: Option<i64>,
+    /// Shards that are not in the counts, because their server does not answer.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub silent_shards: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// One item of many: done, or refused by itself.
@@ -316,6 +324,9 @@ pub struct ShardView {
     /// When the first message that is due fell due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_due_at: Option<i64>,
+    /// Its server does not answer, and its counts are not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
 }
 
 /// A resize under way.
@@ -381,6 +392,9 @@ pub struct Forecast {
     pub due: u64,
     /// In order.
     pub buckets: Vec<Bucket>,
+    /// Shards that are not in the counts, because their server does not answer.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub silent_shards: usize,
 }
 
 /// One node.

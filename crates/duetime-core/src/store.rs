@@ -372,6 +372,17 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards.
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError>;
 
+    /// [`Store::survey`] without the shards whose server does not answer at present: `None`, where
+    /// others do.
+    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
+        Ok(self.survey(shards, now).await?.into_iter().map(Some).collect())
+    }
+
+    /// [`Store::forecast`] in the same way, and how many shards are not in it.
+    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
+        Ok((self.forecast(shards, edges).await?, 0))
+    }
+
     /// Hints about new heads, from this process and from others where the backend can tell.
     fn wakeups(&self) -> broadcast::Receiver<Wakeup>;
 

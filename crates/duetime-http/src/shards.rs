@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use duetime_core::store::Survey;
 use duetime_core::{ResizeProgress, ShardCount, slots};
 use duetime_router::{TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,10 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     oldest_due_at: Option<i64>,
+    /// Its server does not answer, and its counts are not known; absent when it does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    silent: bool,
 }
 
 /// A resize under way.
@@ -103,16 +108,20 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let resize = app.resizing.progress(&survey.record.name).await?;
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
-    let shard = |(index, counts): (u32, &duetime_core::store::Survey)| ShardView {
-        index,
-        slot: slots::slot_of(&record.name, index),
-        tag: slots::tag_of(slots::slot_of(&record.name, index)),
-        owner: fleet.owner(&record.name, index).map(str::to_owned),
-        scheduled: counts.scheduled,
-        due: counts.due,
-        in_flight: counts.in_flight,
-        dead: counts.dead,
-        oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
+    let shard = |(index, known): (u32, &Option<Survey>)| {
+        let counts = known.unwrap_or_default();
+        ShardView {
+            index,
+            slot: slots::slot_of(&record.name, index),
+            tag: slots::tag_of(slots::slot_of(&record.name, index)),
+            owner: fleet.owner(&record.name, index).map(str::to_owned),
+            scheduled: counts.scheduled,
+            due: counts.due,
+            in_flight: counts.in_flight,
+            dead: counts.dead,
+            oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
+            silent: known.is_none(),
+        }
     };
     Ok(ShardsView {
         configured: record.config.shards,

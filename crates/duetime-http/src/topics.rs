@@ -170,6 +170,10 @@ pub(crate) struct ForecastView {
     due: u64,
     /// From now on.
     buckets: Vec<BucketView>,
+    /// Shards that are not in the counts, because their server does not answer; absent when all are.
+    #[serde(skip_serializing_if = "crate::view::none")]
+    #[schema(required = false)]
+    silent_shards: usize,
 }
 
 fn read_bucket(text: &str) -> Result<Duration, String> {
@@ -206,12 +210,14 @@ pub(crate) async fn forecast(
     for at in 0..buckets {
         edges.push(edges[at].plus(bucket));
     }
-    let due = app.router.survey(&topic).await?.total.due;
-    let counts = app.router.forecast(&topic, &edges).await?;
+    let survey = app.router.survey(&topic).await?;
+    let (counts, silent) = app.router.forecast(&topic, &edges).await?;
     let view = |(edge, count): (&[duetime_core::Timestamp], u64)| BucketView {
         from: edge[0].as_millis(),
         to: edge[1].as_millis(),
         count,
     };
-    Ok(Json(ForecastView { due, buckets: edges.windows(2).zip(counts).map(view).collect() }).into_response())
+    let (due, silent_shards) = (survey.total.due, silent.max(survey.silent()));
+    let buckets = edges.windows(2).zip(counts).map(view).collect();
+    Ok(Json(ForecastView { due, buckets, silent_shards }).into_response())
 }

@@ -120,6 +120,16 @@ pub(crate) struct TopicView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     oldest_due_at: Option<i64>,
+    /// Shards that are not in the counts, because their server does not answer; absent when all are.
+    #[serde(skip_serializing_if = "none")]
+    #[schema(required = false)]
+    silent_shards: usize,
+}
+
+/// Whether to leave a count of what is missing out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(crate) fn none(count: &usize) -> bool {
+    *count == 0
 }
 
 impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
@@ -136,6 +146,7 @@ impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
             in_flight: total.in_flight,
             dead: total.dead,
             oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
+            silent_shards: survey.silent(),
         }
     }
 }

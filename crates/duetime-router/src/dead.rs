@@ -49,7 +49,11 @@ impl Router {
     /// The shards of `topic` that have dead letters, from `first` on, and how many.
     async fn shards_with_dead(&self, topic: &TopicName, first: u32) -> Result<Vec<(Shard, u64)>, RouteError> {
         let survey = self.survey(topic).await?;
-        let shards = survey.record.routing.all(topic).zip(&survey.shards);
+        // Half a list would look like a whole one.
+        let counts: Option<Vec<_>> = survey.shards.iter().copied().collect();
+        let silent =
+            || StoreError::Unavailable { doing: "count dead letters", source: "a server does not answer".into() };
+        let shards = survey.record.routing.all(topic).zip(counts.ok_or_else(silent)?);
         let with_dead = shards.map(|(shard, counts)| (shard, counts.dead)).filter(|(_, dead)| *dead > 0);
         Ok(with_dead.filter(|(shard, _)| shard.index >= first).collect())
     }

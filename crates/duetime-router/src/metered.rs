@@ -114,6 +114,14 @@ impl Store for MeteredStore {
         self.timed("heads", self.inner.heads(shards)).await
     }
 
+    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
+        self.timed("survey", self.inner.survey_known(shards, now)).await
+    }
+
+    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
+        self.timed("forecast", self.inner.forecast_known(shards, edges)).await
+    }
+
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.timed("forecast", self.inner.forecast(shards, edges)).await
     }

@@ -16,14 +16,26 @@ const SHARDS_PER_CALL: usize = 1024;
 pub struct TopicSurvey {
     /// The topic.
     pub record: Arc<TopicRecord>,
-    /// All shards together; the head is the earliest.
+    /// All shards that answered together; the head is the earliest.
     pub total: Survey,
-    /// Shard by shard, from 0.
-    pub shards: Vec<Survey>,
+    /// Shard by shard, from 0; `None`: its server does not answer at present.
+    pub shards: Vec<Option<Survey>>,
 }
 
-fn sum(shards: &[Survey]) -> Survey {
-    shards.iter().fold(Survey::default(), |sum, one| Survey {
+impl TopicSurvey {
+    fn new(record: Arc<TopicRecord>, shards: Vec<Option<Survey>>) -> Self {
+        Self { total: sum(shards.iter().flatten()), shards, record }
+    }
+
+    /// Shards that are not in the total.
+    #[must_use]
+    pub fn silent(&self) -> usize {
+        self.shards.iter().filter(|shard| shard.is_none()).count()
+    }
+}
+
+fn sum<'a>(shards: impl Iterator<Item = &'a Survey>) -> Survey {
+    shards.fold(Survey::default(), |sum, one| Survey {
         scheduled: sum.scheduled + one.scheduled,
         due: sum.due + one.due,
         in_flight: sum.in_flight + one.in_flight,
@@ -33,15 +45,15 @@ fn sum(shards: &[Survey]) -> Survey {
 }
 
 impl Router {
-    async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Survey>, RouteError> {
+    async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<Survey>>, RouteError> {
         let mut counts = Vec::with_capacity(shards.len());
         for some in shards.chunks(SHARDS_PER_CALL) {
-            counts.extend(self.kit.tools.store.survey(some, self.kit.clock.now()).await?);
+            counts.extend(self.kit.tools.store.survey_known(some, self.kit.clock.now()).await?);
         }
         Ok(counts)
     }
 
-    /// Counts one topic.
+    /// Counts one topic, without shards whose server does not answer where others do.
     ///
     /// # Errors
     ///
@@ -61,10 +73,10 @@ impl Router {
     async fn survey_record(&self, record: Arc<TopicRecord>) -> Result<TopicSurvey, RouteError> {
         let wanted: Vec<Shard> = record.routing.all(&record.name).collect();
         let shards = self.survey_shards(&wanted).await?;
-        Ok(TopicSurvey { total: sum(&shards), shards, record })
+        Ok(TopicSurvey::new(record, shards))
     }
 
-    /// Counts every topic, in the order of their names.
+    /// Counts every topic in the same way, in the order of their names.
     ///
     /// # Errors
     ///
@@ -78,8 +90,8 @@ impl Router {
             Ok(counts) => {
                 let mut counts = counts.into_iter();
                 let survey = |record: Arc<TopicRecord>| {
-                    let shards: Vec<Survey> = counts.by_ref().take(record.routing.reach() as usize).collect();
-                    TopicSurvey { total: sum(&shards), shards, record }
+                    let shards = counts.by_ref().take(record.routing.reach() as usize).collect();
+                    TopicSurvey::new(record, shards)
                 };
                 Ok(records.into_iter().map(survey).collect())
             }
@@ -100,19 +112,22 @@ impl Router {
     }
 
     /// How many messages of the topic are visible first in each bucket
-    /// `edges[i] <= t < edges[i + 1]`.
+    /// `edges[i] <= t < edges[i + 1]`, and how many shards are not in it since their server does not
+    /// answer.
     ///
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn forecast(&self, topic: &TopicName, edges: &[Timestamp]) -> Result<Vec<u64>, RouteError> {
+    pub async fn forecast(&self, topic: &TopicName, edges: &[Timestamp]) -> Result<(Vec<u64>, usize), RouteError> {
         let record = self.topic(topic).await?;
         let shards: Vec<Shard> = record.routing.all(topic).collect();
+        let mut silent = 0;
         let mut buckets = vec![0; edges.len().saturating_sub(1)];
         for some in shards.chunks(SHARDS_PER_CALL) {
-            let counts = self.kit.tools.store.forecast(some, edges).await?;
+            let (counts, missing) = self.kit.tools.store.forecast_known(some, edges).await?;
+            silent += missing;
             buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
         }
-        Ok(buckets)
+        Ok((buckets, silent))
     }
 }

@@ -7,6 +7,7 @@ use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
 use duetime_core::store::{DeadPage, StoreError, Survey};
 use duetime_core::{MessageId, Nonce, Score, Shard, Timestamp};
 use duetime_redis::LinkError;
+use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
@@ -14,6 +15,8 @@ use crate::store::RedisStore;
 
 /// Commands sent in one pipeline of reads.
 const PIPELINE_MAX: usize = 2048;
+/// Commands that count one shard.
+const COUNTS: usize = 5;
 
 /// The body, or what can be said without one: a reader must not fail over what a claim will bury.
 fn body(value: Value) -> Envelope {
@@ -161,53 +164,135 @@ impl RedisStore {
     }
 
     pub(crate) async fn count_shards(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        let top = Score::due_at_most(now).raw();
         let mut surveys = Vec::with_capacity(shards.len());
-        for part in shards.chunks(PIPELINE_MAX / 5) {
-            let mut pipeline = Pipeline::with_capacity(part.len() * 5);
-            for shard in part {
-                let key = self.keys.messages(shard);
-                pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
-                pipeline.cmd("ZCARD").arg(&key);
-                pipeline.cmd("ZCOUNT").arg(&key).arg("-inf").arg(top);
-                pipeline.cmd("ZCARD").arg(self.keys.dead(shard));
-                pipeline.cmd("HGET").arg(self.keys.meta(shard)).arg("in_flight");
-            }
-            let mut values = self.read("count messages", &pipeline).await?.into_iter();
-            while let (Some(first), Some(all), Some(due), Some(dead), Some(held)) =
-                (values.next(), values.next(), values.next(), values.next(), values.next())
-            {
-                let in_flight = if held == Value::Nil { 0 } else { count(&held)? };
-                surveys.push(Survey {
-                    // The entry that is never claimed is in both counts.
-                    scheduled: count(&all)?.saturating_sub(1).saturating_sub(in_flight),
-                    due: count(&due)?,
-                    in_flight,
-                    dead: count(&dead)?.saturating_sub(1),
-                    head: head(first)?,
-                });
+        for part in shards.chunks(PIPELINE_MAX / COUNTS) {
+            let values = self.read("count messages", &self.counts(part, now)).await?;
+            for values in values.chunks_exact(COUNTS) {
+                surveys.push(counted(values)?);
             }
         }
         Ok(surveys)
     }
 
+    /// The same; `None` for shards whose master is silent while others answer.
+    pub(crate) async fn count_known(
+        &self,
+        shards: &[Shard],
+        now: Timestamp,
+    ) -> Result<Vec<Option<Survey>>, StoreError> {
+        let asked: Vec<Pipeline> = shards.chunks(PIPELINE_MAX / COUNTS).map(|part| self.counts(part, now)).collect();
+        let groups = self.look_each("count messages", &asked, COUNTS).await?;
+        groups.into_iter().map(|values| values.map(|values| counted(&values)).transpose()).collect()
+    }
+
+    fn counts(&self, shards: &[Shard], now: Timestamp) -> Pipeline {
+        let top = Score::due_at_most(now).raw();
+        let mut pipeline = Pipeline::with_capacity(shards.len() * COUNTS);
+        for shard in shards {
+            let key = self.keys.messages(shard);
+            pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
+            pipeline.cmd("ZCARD").arg(&key);
+            pipeline.cmd("ZCOUNT").arg(&key).arg("-inf").arg(top);
+            pipeline.cmd("ZCARD").arg(self.keys.dead(shard));
+            pipeline.cmd("HGET").arg(self.keys.meta(shard)).arg("in_flight");
+        }
+        pipeline
+    }
+
+    /// Asks all at once; the answers in groups of so many, `None` where a master is silent while
+    /// others answer.
+    async fn look_each(
+        &self,
+        doing: &'static str,
+        asked: &[Pipeline],
+        group: usize,
+    ) -> Result<Vec<Option<Vec<Value>>>, StoreError> {
+        let looks = join_all(asked.iter().map(|pipeline| self.link.look(doing, pipeline))).await;
+        let mut groups = Vec::new();
+        let mut silent = None;
+        for answers in looks {
+            let mut answers = answers.into_iter();
+            while answers.len() >= group {
+                match answers.by_ref().take(group).collect::<Vec<_>>().into_iter().collect() {
+                    Ok(values) => groups.push(Some(values)),
+                    Err(LinkError::Unavailable(text)) => {
+                        silent = Some(text);
+                        groups.push(None);
+                    }
+                    Err(error) => return Err(store_error(doing, None, error)),
+                }
+            }
+        }
+        match silent {
+            Some(text) if groups.iter().all(Option::is_none) => {
+                Err(store_error(doing, None, LinkError::Unavailable(text)))
+            }
+            _ => Ok(groups),
+        }
+    }
+
     pub(crate) async fn count_buckets(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let mut totals = vec![0u64; edges.len().saturating_sub(1)];
-        let asks: Vec<(&Shard, usize)> =
-            shards.iter().flat_map(|shard| (0..totals.len()).map(move |bucket| (shard, bucket))).collect();
-        for part in asks.chunks(PIPELINE_MAX) {
-            let mut pipeline = Pipeline::with_capacity(part.len());
-            for (shard, bucket) in part {
-                let edge = |at: usize| edges[at].as_millis().saturating_mul(1000);
-                pipeline.cmd("ZCOUNT").arg(self.keys.messages(shard));
-                pipeline.arg(edge(*bucket)).arg(format!("({}", edge(bucket + 1)));
-            }
-            for ((_, bucket), value) in part.iter().zip(self.read("forecast", &pipeline).await?) {
-                totals[*bucket] += count(&value)?;
-            }
+        for part in shards.chunks((PIPELINE_MAX / totals.len().max(1)).max(1)) {
+            let values = self.read("forecast", &self.buckets(part, edges)).await?;
+            add_up(&mut totals, &values)?;
         }
         Ok(totals)
     }
+
+    /// The same without shards whose master is silent while others answer, and how many these are.
+    pub(crate) async fn count_known_buckets(
+        &self,
+        shards: &[Shard],
+        edges: &[Timestamp],
+    ) -> Result<(Vec<u64>, usize), StoreError> {
+        let mut totals = vec![0u64; edges.len().saturating_sub(1)];
+        if totals.is_empty() {
+            return Ok((totals, 0));
+        }
+        let parts = shards.chunks((PIPELINE_MAX / totals.len()).max(1));
+        let asked: Vec<Pipeline> = parts.map(|part| self.buckets(part, edges)).collect();
+        let groups = self.look_each("forecast", &asked, totals.len()).await?;
+        let silent = groups.iter().filter(|values| values.is_none()).count();
+        for values in groups.iter().flatten() {
+            add_up(&mut totals, values)?;
+        }
+        Ok((totals, silent))
+    }
+
+    fn buckets(&self, shards: &[Shard], edges: &[Timestamp]) -> Pipeline {
+        let edge = |at: Timestamp| at.as_millis().saturating_mul(1000);
+        let mut pipeline = Pipeline::with_capacity(shards.len() * edges.len());
+        for shard in shards {
+            for pair in edges.windows(2) {
+                pipeline.cmd("ZCOUNT").arg(self.keys.messages(shard));
+                pipeline.arg(edge(pair[0])).arg(format!("({}", edge(pair[1])));
+            }
+        }
+        pipeline
+    }
+}
+
+/// Reads the answers to the counts of one shard.
+fn counted(values: &[Value]) -> Result<Survey, StoreError> {
+    let [first, all, due, dead, held] = values else { return Err(odd("another number of counts than asked for")) };
+    let in_flight = if *held == Value::Nil { 0 } else { count(held)? };
+    Ok(Survey {
+        // The entry that is never claimed is in both counts.
+        scheduled: count(all)?.saturating_sub(1).saturating_sub(in_flight),
+        due: count(due)?,
+        in_flight,
+        dead: count(dead)?.saturating_sub(1),
+        head: head(first.clone())?,
+    })
+}
+
+/// Adds the counts of shards, bucket by bucket.
+fn add_up(totals: &mut [u64], values: &[Value]) -> Result<(), StoreError> {
+    for (at, value) in values.iter().enumerate() {
+        totals[at % totals.len()] += count(value)?;
+    }
+    Ok(())
 }
 
 /// Visible time of the first message; a shard with only the entry that is never claimed has none.

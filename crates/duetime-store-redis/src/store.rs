@@ -251,6 +251,14 @@ impl Store for RedisStore {
         self.metered("heads", self.read_heads(shards)).await
     }
 
+    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
+        self.metered("survey", self.count_known(shards, now)).await
+    }
+
+    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
+        self.metered("forecast", self.count_known_buckets(shards, edges)).await
+    }
+
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.metered("forecast", self.count_buckets(shards, edges)).await
     }

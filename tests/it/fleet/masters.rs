@@ -11,15 +11,22 @@ use super::leases::LATE_MAX_MS;
 use super::{TAKEOVER, secs};
 
 /// A master is dead for so long before its replica may take over.
-const DEAD: Duration = Duration::from_secs(8);
+const DEAD: Duration = Duration::from_secs(7);
 /// Longer than that: before it is over, the cluster does not know of the death.
-const NODE_TIMEOUT_MS: u32 = 10_000;
+const NODE_TIMEOUT_MS: u32 = 60_000;
+/// With this it soon does.
+const NOTICED_MS: u32 = 2_000;
+
+/// A master counts as dead after this silence.
+fn dead_after(cluster: &RedisCluster, silence_ms: u32) {
+    for node in cluster.nodes.iter().filter(|node| node.runs()) {
+        node.cli(&["CONFIG", "SET", "cluster-node-timeout", &silence_ms.to_string()]);
+    }
+}
 
 async fn house() -> House {
     let cluster = RedisCluster::start(3, 1).await;
-    for node in &cluster.nodes {
-        node.cli(&["CONFIG", "SET", "cluster-node-timeout", &NODE_TIMEOUT_MS.to_string()]);
-    }
+    dead_after(&cluster, NODE_TIMEOUT_MS);
     let mut house = House::empty(Servers::Cluster(cluster), Sharing::Etcd).await;
     for _ in 0..3 {
         house.join_at(Spot::default()).await;
@@ -50,6 +57,16 @@ async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_d
     house.arrived_of(until, Duration::from_secs(30), |shard| spared.contains(&shard)).await;
     let late = house.latest_of(killed_at, until, |shard| spared.contains(&shard));
     assert!(late < LATE_MAX_MS, "shards of other masters were {late} ms late");
+    // What is asked about all shards is answered for those, and says which are missing.
+    let silent = SHARDS as usize - spared.len();
+    let told = house.client(1).topic(TOPIC).await.unwrap();
+    let shards = house.client(1).shards(TOPIC).await.unwrap().shards;
+    let forecast = house.client(1).forecast(TOPIC, Duration::from_secs(1), 5).await.unwrap();
+    let listed = house.client(1).topics().await.unwrap();
+    let is_dead = !house.cluster().is_master(replica);
+    assert_eq!((told.silent_shards, forecast.silent_shards, listed[0].silent_shards), (silent, silent, silent));
+    assert!(is_dead && shards.iter().all(|shard| shard.silent != spared.contains(&shard.index)), "{shards:?}");
+    dead_after(house.cluster(), NOTICED_MS);
     house.cluster().promoted(replica).await;
     house.recorder.fault_ends(FaultKind::StoreStopped);
     house.arrived_of(now_ms(), Duration::from_secs(60), |shard| spared.contains(&shard)).await;

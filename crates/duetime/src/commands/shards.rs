@@ -130,7 +130,11 @@ async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
             shard.due.to_string(),
             shard.in_flight.to_string(),
             shard.dead.to_string(),
-            shard.oldest_due_at.map_or_else(String::new, output::away),
+            if shard.silent {
+                "does not answer".to_owned()
+            } else {
+                shard.oldest_due_at.map_or_else(String::new, output::away)
+            },
         ]
     });
     let head = ["shard", "slot", "owner", "scheduled", "due", "in flight", "dead", "oldest due"];

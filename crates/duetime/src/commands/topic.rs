@@ -178,6 +178,11 @@ async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::
     let there = client.topic(&topic).await?;
     let messages = there.scheduled + there.in_flight + there.dead;
     ensure!(messages == 0 || force, "topic {topic:?} holds {messages} messages; to delete them with it, add --force");
+    let silent = there.silent_shards;
+    ensure!(
+        silent == 0 || force,
+        "{silent} shards of topic {topic:?} do not answer; to delete it as it is, add --force"
+    );
     let outcome = client.delete_topic(&topic).await?;
     if connection.json {
         output::json(&outcome)?;
@@ -197,6 +202,10 @@ async fn list(connection: &Connection) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+fn not_counted(topic: &Topic) -> String {
+    format!("{}: {} shards do not answer and are not counted", topic.name, topic.silent_shards)
+}
+
 /// The topics with their counts.
 pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     let rows = topics.iter().map(|topic| {
@@ -212,7 +221,11 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
         ]
     });
     let head = ["topic", "shards", "sink", "scheduled", "due", "in flight", "dead", "oldest due"];
-    output::table(&head, rows.collect(), "no topics yet; create one with `duetime topic create NAME`")
+    output::table(&head, rows.collect(), "no topics yet; create one with `duetime topic create NAME`")?;
+    for topic in topics.iter().filter(|topic| topic.silent_shards > 0) {
+        output::line(&not_counted(topic))?;
+    }
+    Ok(())
 }
 
 fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {

@@ -8,4 +8,5 @@ pub mod brokers;
 pub mod raw;
 pub mod resize;
 pub mod resp;
+pub mod scale;
 pub mod tap;

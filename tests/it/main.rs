@@ -18,6 +18,7 @@ mod redis_faults;
 mod redis_store;
 mod reshard_store;
 mod resize;
+mod server_versions;
 mod shutdown;
 #[cfg(feature = "kafka")]
 mod sink_kafka;

@@ -15,13 +15,13 @@ use duetime_testkit::conformance::store::{self, StoreFactory};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 
 /// Stores on one installation, each with a namespace of its own.
-struct Spaces {
+pub struct Spaces {
     url: String,
     given: AtomicUsize,
 }
 
 impl Spaces {
-    fn new(url: String) -> Self {
+    pub fn new(url: String) -> Self {
         Self { url, given: AtomicUsize::new(0) }
     }
 

@@ -43,14 +43,15 @@ impl Measured {
     }
 }
 
-fn now_ms() -> i64 {
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
     #[expect(clippy::disallowed_methods, reason = "a measurement of real time")]
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     i64::try_from(since.as_millis()).expect("before the end of time")
 }
 
 /// `count` messages, due at `due(n)`, as a stream of lines.
-async fn enqueue(client: &Client, topic: &str, count: u64, due: impl Fn(u64) -> i64 + Send + 'static) {
+pub(crate) async fn enqueue(client: &Client, topic: &str, count: u64, due: impl Fn(u64) -> i64 + Send + 'static) {
     let payload = "x".repeat(PAYLOAD);
     let chunks = (0..count.div_ceil(LINES)).map(move |chunk| {
         let lines = chunk * LINES..count.min((chunk + 1) * LINES);

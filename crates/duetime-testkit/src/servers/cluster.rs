@@ -1,13 +1,18 @@
 //! A real Redis Cluster: masters and replicas, to be failed over, killed and resharded.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use duetime_core::slots::SLOTS;
 
 use super::process::{free_port, until};
 use super::redis::{RedisOptions, RedisServer};
 
 /// Longest wait for the cluster to agree.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Fewest that `redis-cli --cluster create` takes.
+const MASTERS_MIN: usize = 3;
 /// After this silence a node counts as dead.
 const NODE_TIMEOUT_MS: u32 = 2000;
 
@@ -25,6 +30,15 @@ impl RedisCluster {
     ///
     /// When a node does not serve or the cluster does not come up.
     pub async fn start(masters: usize, replicas: usize) -> Self {
+        Self::start_on(None, masters, replicas).await
+    }
+
+    /// The same with another program than `redis-server`.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisCluster::start`].
+    pub async fn start_on(program: Option<PathBuf>, masters: usize, replicas: usize) -> Self {
         let count = masters * (1 + replicas);
         let options = || RedisOptions {
             append_only: true,
@@ -36,6 +50,7 @@ impl RedisCluster {
                 "cluster-replica-validity-factor 0".to_owned(),
                 "repl-diskless-sync-delay 0".to_owned(),
             ],
+            program: program.clone(),
             ..RedisOptions::default()
         };
         let mut nodes = Vec::with_capacity(count);
@@ -43,14 +58,38 @@ impl RedisCluster {
             nodes.push(RedisServer::start_with(options()).await);
         }
         let cluster = Self { nodes };
-        let addresses: Vec<String> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        if masters < MASTERS_MIN && replicas == 0 {
+            cluster.join_by_hand();
+        } else {
+            cluster.join(replicas);
+        }
+        cluster.settled().await;
+        cluster
+    }
+
+    fn join(&self, replicas: usize) {
+        let addresses: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         let mut args = vec!["--cluster", "create"];
         args.extend(addresses.iter().map(String::as_str));
         let replicas = replicas.to_string();
         args.extend(["--cluster-replicas", replicas.as_str(), "--cluster-yes"]);
-        cluster.manage(&args);
-        cluster.settled().await;
-        cluster
+        self.manage(&args);
+    }
+
+    /// Of masters alone, fewer than `redis-cli` allows.
+    fn join_by_hand(&self) {
+        let count = self.nodes.len();
+        for (at, node) in self.nodes.iter().enumerate() {
+            let slots = usize::from(SLOTS);
+            let (first, last) = (at * slots / count, (at + 1) * slots / count - 1);
+            node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
+            node.cli(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+        }
+        let bus = self.nodes[0].cli(&["CONFIG", "GET", "cluster-port"]);
+        let bus = bus.lines().last().expect("it is set").to_owned();
+        for node in &self.nodes[1..] {
+            node.cli(&["CLUSTER", "MEET", "127.0.0.1", &self.nodes[0].port().to_string(), &bus]);
+        }
     }
 
     /// As a store's URL, with every node.

@@ -12,6 +12,7 @@ mod rabbitmq;
 mod redis;
 mod sentinel;
 mod skewed_clock;
+mod versions;
 
 pub use certificates::write_certificates;
 pub use cluster::RedisCluster;
@@ -25,3 +26,4 @@ pub use rabbitmq::RabbitMqServer;
 pub use redis::{RedisOptions, RedisServer};
 pub use sentinel::Sentinel;
 pub use skewed_clock::SkewedClock;
+pub use versions::ServerVersion;

@@ -36,6 +36,8 @@ pub struct RedisOptions {
     pub replica_of: Option<u16>,
     /// It is no server but a sentinel; `lines` say what it watches.
     pub sentinel: bool,
+    /// Another program than `redis-server`; see [`ServerVersion`](super::ServerVersion).
+    pub program: Option<PathBuf>,
     /// Variables of its environment.
     pub env: Vec<(&'static str, String)>,
     /// More lines of `redis.conf`.
@@ -118,7 +120,8 @@ impl RedisServer {
     /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs");
-        let program = std::env::var_os(PROGRAM_VARIABLE).unwrap_or_else(|| "redis-server".into());
+        let asked = self.options.program.clone().map(PathBuf::into_os_string);
+        let program = asked.or_else(|| std::env::var_os(PROGRAM_VARIABLE)).unwrap_or_else(|| "redis-server".into());
         let mut command = Command::new(program);
         command
             .arg(self.path("redis.conf"))

@@ -1,5 +1,6 @@
 //! A real primary with its replica, and the sentinels that watch them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::process::until;
@@ -30,9 +31,19 @@ impl Sentinel {
     ///
     /// When one of them does not serve.
     pub async fn start(sentinels: usize) -> Self {
+        Self::start_on(None, sentinels).await
+    }
+
+    /// The same with another program than `redis-server`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sentinel::start`].
+    pub async fn start_on(program: Option<PathBuf>, sentinels: usize) -> Self {
         let append_only = RedisOptions {
             append_only: true,
             lines: vec!["repl-diskless-sync-delay 0".to_owned()],
+            program: program.clone(),
             ..RedisOptions::default()
         };
         let primary = RedisServer::start_with(append_only.clone()).await;
@@ -48,6 +59,7 @@ impl Sentinel {
                 format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}"),
                 format!("sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MS}"),
             ],
+            program,
             ..RedisOptions::default()
         };
         let mut watching = Vec::with_capacity(sentinels);

@@ -24,7 +24,7 @@ pub(super) const LONG: Duration = Duration::from_secs(30);
 /// How long a claim holds that a test lets run out.
 pub(super) const SHORT: Duration = Duration::from_millis(60);
 /// Wait after the first attempt, under the suite's retry policy.
-pub(super) const FIRST_WAIT: Duration = Duration::from_millis(80);
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// Attempts under the suite's retry policy.
 pub(super) const ATTEMPTS: u8 = 3;
 

@@ -1,0 +1,62 @@
+//! The store contract on every server version that can be had, besides the system's own.
+
+use duetime_testkit::conformance::{reshard, store};
+use duetime_testkit::servers::{RedisCluster, RedisOptions, RedisServer, Sentinel, ServerVersion};
+
+use crate::redis_cluster::Spaces;
+
+async fn holds_at(url: String) {
+    let spaces = Spaces::new(url);
+    store::run_all(&spaces).await;
+    reshard::run_all(&spaces).await;
+}
+
+/// The server is what the test says it is.
+fn told_by(version: ServerVersion, server: &RedisServer) {
+    let told = server.cli(&["INFO", "server"]);
+    assert!(told.contains(&version.tells()), "not {version:?}: {told}");
+}
+
+async fn holds_on(version: ServerVersion) {
+    let options = RedisOptions { program: Some(version.program()), ..RedisOptions::default() };
+    let server = RedisServer::start_with(options).await;
+    told_by(version, &server);
+    holds_at(server.url()).await;
+}
+
+async fn holds_behind_sentinel_of(version: ServerVersion) {
+    let servers = Sentinel::start_on(Some(version.program()), 1).await;
+    told_by(version, &servers.sentinels[0]);
+    holds_at(servers.url()).await;
+}
+
+async fn holds_on_a_cluster_of(version: ServerVersion) {
+    let cluster = RedisCluster::start_on(Some(version.program()), 3, 1).await;
+    told_by(version, &cluster.nodes[0]);
+    holds_at(cluster.url()).await;
+}
+
+macro_rules! each {
+    ($($sentence:ident: $holds:ident($version:ident);)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $sentence() {
+                $holds(ServerVersion::$version).await;
+            }
+        )+
+    };
+}
+
+each! {
+    the_whole_contract_holds_on_redis_6_2: holds_on(Redis62);
+    the_whole_contract_holds_on_redis_8_2: holds_on(Redis82);
+    the_whole_contract_holds_on_valkey_8_1: holds_on(Valkey81);
+    the_whole_contract_holds_on_valkey_9_1: holds_on(Valkey91);
+    the_whole_contract_holds_behind_sentinel_of_redis_6_2: holds_behind_sentinel_of(Redis62);
+    the_whole_contract_holds_behind_sentinel_of_redis_8_2: holds_behind_sentinel_of(Redis82);
+    the_whole_contract_holds_behind_sentinel_of_valkey_8_1: holds_behind_sentinel_of(Valkey81);
+    the_whole_contract_holds_behind_sentinel_of_valkey_9_1: holds_behind_sentinel_of(Valkey91);
+    the_whole_contract_holds_on_a_cluster_of_redis_8_2: holds_on_a_cluster_of(Redis82);
+    the_whole_contract_holds_on_a_cluster_of_valkey_8_1: holds_on_a_cluster_of(Valkey81);
+    the_whole_contract_holds_on_a_cluster_of_valkey_9_1: holds_on_a_cluster_of(Valkey91);
+}

@@ -1,7 +1,12 @@
 //! The shard count changes under load, on real stores, with nodes killed meanwhile: nothing is lost,
 //! doubled or misplaced.
 
+mod cluster;
+mod house;
 mod load;
+mod steps;
+mod troubles;
+mod wishes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +22,17 @@ use load::Load;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const CONFIG: &str = "[node]\nshutdown_grace = \"3s\"\n[resize]\nleave_due_within = \"100ms\"\n\
     [topics.orders]\nshards = 8\nvisibility_timeout = \"5s\"\nretry = { max_attempts = 50, initial = \"100ms\" }\n";
+/// What moves need not wait for long.
+const SETTINGS: &str = "[resize]\nleave_due_within = \"100ms\"\n";
+/// Nodes without a coordinator.
+const SHARED: &str = "round-robin";
 /// Longest wait for one change of the shard count.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages that stay for the whole test and move each time.
 const KEPT: usize = 400;
 
 /// Sees that each message that was kept is in its home, once, and that nothing else is anywhere.
-async fn check_homes(store: Arc<dyn Reshard>) {
+async fn check_homes(store: Arc<dyn Reshard>, kept: usize) {
     let topic = TopicName::new("orders").unwrap();
     let record = Store::topics(&*store).await.unwrap().into_iter().find(|record| record.name == topic).unwrap();
     assert!(!record.routing.is_moving());
@@ -46,12 +55,12 @@ async fn check_homes(store: Arc<dyn Reshard>) {
             }
         }
     }
-    assert_eq!(seen, KEPT);
+    assert_eq!(seen, kept);
 }
 
 /// 8 → 32 → 8 → 31 → 1 → 16 under load; `killed`: the node, and its mover with it, in the middle of each.
 async fn resized(node: &mut Node, killed: bool) {
-    let load = Load::start(node.url(), KEPT).await;
+    let load = Load::start(vec![node.url()], KEPT, 0).await;
     for shards in [32, 8, 31, 1, 16] {
         load.resize(shards).await;
         if killed {
@@ -73,7 +82,7 @@ async fn on_redis(killed: bool) {
     let mut node = Node::start(PROGRAM, &redis.url(), CONFIG).await;
     resized(&mut node, killed).await;
     let config = RedisStoreConfig { url: redis.url(), ..RedisStoreConfig::default() };
-    check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()).await;
+    check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap(), KEPT).await;
 }
 
 async fn on_embedded(killed: bool) {
@@ -81,7 +90,7 @@ async fn on_embedded(killed: bool) {
     resized(&mut node, killed).await;
     let folder = node.folder().join("data");
     let open = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, Arc::new(Meters::new())));
-    check_homes(open.await.unwrap().unwrap()).await;
+    check_homes(open.await.unwrap().unwrap(), KEPT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,3 +1,6 @@
 //! What tests and the programs they start share.
 
 pub mod crash;
+
+/// In the working folder of a node under test: what is to befall it, see `duetime-under-test`.
+pub const FAULT_FILE: &str = "fault";

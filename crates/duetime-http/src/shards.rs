@@ -1,5 +1,6 @@
 //! The shards of a topic: where each lives, who scans it, what is in it.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use duetime_core::store::Survey;
-use duetime_core::{ResizeProgress, ShardCount, slots};
+use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, slots};
 use duetime_router::{TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -139,8 +140,19 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     responses((status = 200, description = "Every shard", body = ShardsView))
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
-    let survey = app.router.survey(&topic).await?;
-    Ok(Json(view(&app, &survey).await?).into_response())
+    let seen = async { view(&app, &app.router.survey(&topic).await?).await };
+    let seen = seen.await.map_err(|problem| waiting(&app, &topic, problem));
+    Ok(Json(seen?).into_response())
+}
+
+/// Where a part of the store is away, a resize that cannot be counted is said to wait for it.
+fn waiting(app: &App, topic: &TopicName, mut problem: Problem) -> Problem {
+    let moving = app.catalog.get(topic).filter(|record| record.routing.is_moving());
+    if let Some(record) = moving.filter(|_| problem.code == "store_unavailable") {
+        let (from, to) = (record.routing.previous, record.routing.shards);
+        let _ = write!(problem.detail, "; the resize from {from} to {to} waits for it and goes on by itself");
+    }
+    problem
 }
 
 #[derive(Deserialize)]
@@ -175,7 +187,11 @@ pub(crate) async fn put(
     // First of all: is there such a topic, and does who decides answer?
     app.resizing.check(&topic).await?;
     let wish = serde_json::to_value(ask.shards).expect("a number or a word");
-    app.catalog.put(&topic, &TopicChange::new(Map::from_iter([("shards".to_owned(), wish)]))).await?;
+    let change = TopicChange::new(Map::from_iter([("shards".to_owned(), wish)]));
+    // A topic that is deleted meanwhile is not made again.
+    if app.catalog.change(&topic, &change).await?.is_none() {
+        return Err(ResizeError::UnknownTopic(topic).into());
+    }
     app.resizing.ask(&topic, ask.shards).await?;
     app.catalog.refresh().await?;
     let survey = app.router.survey(&topic).await?;

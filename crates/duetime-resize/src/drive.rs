@@ -111,7 +111,7 @@ impl Inner {
         let begun = Instant::now();
         self.clear_all(topic, routing, &mine, begun).await?;
         // A shard that was clean once stays so: nothing new is made in it, and what was seen is replicated.
-        let (mut unclean, mut waited) = ([mine.clone(), others].concat(), (usize::MAX, begun));
+        let (mut unclean, mut waited) = ([mine, others].concat(), (usize::MAX, begun));
         loop {
             let mut dirty = Vec::new();
             for index in unclean {
@@ -129,8 +129,11 @@ impl Inner {
                 waited = (dirty.len(), Instant::now());
             }
             let impatient = waited.1.elapsed() >= PATIENCE;
-            let due = |index: &&u32| impatient || mine.contains(index);
-            let due: Vec<u32> = dirty.iter().filter(due).copied().collect();
+            // In round-robin shards go from hand to hand: what is held here at this moment counts.
+            let due: Vec<u32> = {
+                let owned = self.owned.borrow();
+                dirty.iter().filter(|index| impatient || owned.has(topic, **index)).copied().collect()
+            };
             self.clear_all(topic, routing, &due, begun).await?;
             unclean = dirty;
             tokio::time::sleep(LOOK_AGAIN).await;

@@ -229,10 +229,23 @@ impl Catalog {
     /// [`CatalogError::Invalid`] names the field; [`StoreError::Conflict`] after several changes
     /// by others in between.
     pub async fn put(&self, name: &TopicName, change: &TopicChange) -> Result<Put, CatalogError> {
+        self.write(name, change, true).await.map(|put| put.expect("what is not there is created"))
+    }
+
+    /// Makes `change` to the topic that is there; none: it is not, or not any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Catalog::put`].
+    pub async fn change(&self, name: &TopicName, change: &TopicChange) -> Result<Option<Put>, CatalogError> {
+        self.write(name, change, false).await
+    }
+
+    async fn write(&self, name: &TopicName, change: &TopicChange, creates: bool) -> Result<Option<Put>, CatalogError> {
         self.refresh().await?;
         let mut tries = 0;
         loop {
-            match self.put_once(name, change).await {
+            match self.put_once(name, change, creates).await {
                 Err(CatalogError::Store(StoreError::Conflict)) if tries < CONFLICTS_MAX => {
                     tries += 1;
                     conflict_pause().await;
@@ -243,8 +256,16 @@ impl Catalog {
         }
     }
 
-    async fn put_once(&self, name: &TopicName, change: &TopicChange) -> Result<Put, CatalogError> {
+    async fn put_once(
+        &self,
+        name: &TopicName,
+        change: &TopicChange,
+        creates: bool,
+    ) -> Result<Option<Put>, CatalogError> {
         let present = self.get(name);
+        if present.is_none() && !creates {
+            return Ok(None);
+        }
         let base = present.as_ref().map_or_else(TopicConfig::default, |record| record.config.clone());
         let config = change.apply(&base)?;
         if let (Some(sink), Some(sinks)) = (&config.sink, self.sinks.get())
@@ -262,7 +283,7 @@ impl Catalog {
                 TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now())
             }
             Some(old) if old.config == config => {
-                return Ok(Put { record: old.clone(), created: false });
+                return Ok(Some(Put { record: old.clone(), created: false }));
             }
             Some(old) => TopicRecord { config, version: old.version + 1, ..(**old).clone() },
         };
@@ -271,7 +292,7 @@ impl Catalog {
         self.topics.send_modify(|topics| {
             Arc::make_mut(topics).insert(name.clone(), record.clone());
         });
-        Ok(Put { record, created: present.is_none() })
+        Ok(Some(Put { record, created: present.is_none() }))
     }
 
     /// Creates the topic unless it is there; true: it was created.

@@ -13,8 +13,10 @@ mod sharing;
 mod stores;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser as _;
+use duetime_resize::{NoSteps, Steps};
 
 /// Many small bodies come and go; the system's allocator is slower at that.
 #[global_allocator]
@@ -26,6 +28,12 @@ const REFUSED: u8 = 1;
 /// The program.
 #[must_use]
 pub fn main() -> ExitCode {
+    main_watched(Arc::new(NoSteps))
+}
+
+/// The program, whose changes of shard counts are looked on, or ended, step by step: for tests.
+#[must_use]
+pub fn main_watched(steps: Arc<dyn Steps>) -> ExitCode {
     // A reader that goes away (`| head`) must end us quietly; everything else is checked below.
     let cli = cli::Cli::parse();
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -36,7 +44,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(REFUSED);
         }
     };
-    let answer = runtime.block_on(commands::run(cli));
+    let answer = runtime.block_on(commands::run(cli, steps));
     // Blocking reads of stdin may be under way; they must not hold the end up.
     runtime.shutdown_background();
     match answer {

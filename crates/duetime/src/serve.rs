@@ -8,7 +8,7 @@ use duetime_core::{Clock as _, Fleet, Member, Reshard, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
-use duetime_resize::{ResizeParts, Resizer, Tools};
+use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, MeteredStore, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use tokio::net::TcpListener;
@@ -88,7 +88,7 @@ impl ServeArgs {
 /// # Errors
 ///
 /// Whatever keeps the node from starting, with what to do about it.
-pub async fn run(args: &ServeArgs) -> anyhow::Result<bool> {
+pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
     let config = match config::load(args.config.as_deref(), &args.overlays()) {
         Ok(config) => config,
         Err(complaints) => {
@@ -101,7 +101,7 @@ pub async fn run(args: &ServeArgs) -> anyhow::Result<bool> {
     logs::start(config.node.log_format);
     let signals = drain::Signals::listen().context("listening for signals")?;
     let listener = listen(&config.node.listen).await?;
-    let running = start(&config, listener).await?;
+    let running = start(&config, listener, steps).await?;
     drain::until_told(running, signals, config.node.shutdown_grace).await;
     Ok(true)
 }
@@ -118,7 +118,7 @@ async fn listen(address: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
-async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running> {
+async fn start(config: &Config, listener: TcpListener, steps: Arc<dyn Steps>) -> anyhow::Result<Running> {
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
@@ -128,7 +128,7 @@ async fn start(config: &Config, listener: TcpListener) -> anyhow::Result<Running
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone());
     create_topics(config, &catalog).await?;
-    let tools = Tools { grace: stores::move_grace(&config.store), ..Tools::new(store.clone()) };
+    let tools = Tools { grace: stores::move_grace(&config.store), steps, ..Tools::new(store.clone()) };
     let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
     let address = listener.local_addr().context("asking where we listen")?;
     let me = Member {

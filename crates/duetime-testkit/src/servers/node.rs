@@ -164,6 +164,12 @@ impl Node {
         self.process = None;
     }
 
+    /// Whether it was started and not ended by us.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// Stalls it, as an overloaded machine would.
     pub fn pause(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);

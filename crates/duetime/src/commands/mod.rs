@@ -17,6 +17,7 @@ use std::sync::Arc;
 use clap::CommandFactory as _;
 use duetime_client::{Client, ClientError};
 use duetime_core::Store;
+use duetime_resize::Steps;
 
 use crate::cli::{Cli, Command, Connection};
 use crate::clock::SystemClock;
@@ -28,9 +29,9 @@ use crate::{serve, stores};
 /// # Errors
 ///
 /// What kept it from being done, for people.
-pub async fn run(cli: Cli) -> anyhow::Result<bool> {
+pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
     match cli.command {
-        Command::Serve(args) => serve::run(&args).await,
+        Command::Serve(args) => serve::run(&args, steps).await,
         Command::Topic(command) => topic::run(command).await,
         Command::Enqueue(args) => enqueue::run(args).await,
         Command::Cancel(args) => message::cancel(args).await,

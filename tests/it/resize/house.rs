@@ -1,0 +1,144 @@
+//! Several nodes that share one Redis, or a cluster of them, and the load that they are under.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_metrics::Meters;
+use duetime_resize::Step;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::history::FaultKind;
+use duetime_testkit::servers::Node;
+use duetime_tests::FAULT_FILE;
+
+use super::load::Load;
+use super::{PATIENCE, PROGRAM, check_homes};
+
+const TOPIC: &str =
+    "[topics.orders]\nvisibility_timeout = \"5s\"\nretry = { max_attempts = 50, initial = \"100ms\" }\n";
+
+/// See the module.
+pub struct House {
+    pub nodes: Vec<Node>,
+    pub load: Load,
+    kept: usize,
+    store: String,
+    settings: String,
+}
+
+impl House {
+    /// So many nodes on this store, of this mode of ownership, with these lines of settings, begun with `shards` and `kept` far messages.
+    /// No consumer asks the first `quiet` of them.
+    pub async fn start(
+        store: &str,
+        mode: &str,
+        nodes: usize,
+        shards: &str,
+        settings: &str,
+        kept: usize,
+        quiet: usize,
+    ) -> Self {
+        let settings = format!("[ownership]\nmode = \"{mode}\"\n{settings}{TOPIC}shards = {shards}\n");
+        let mut started = Vec::new();
+        for n in 0..nodes {
+            started.push(Node::start(PROGRAM, store, &config(n, &settings)).await);
+        }
+        let load = Load::start(started.iter().map(Node::url).collect(), kept, quiet).await;
+        Self { nodes: started, load, kept, store: store.to_owned(), settings }
+    }
+
+    /// One more node.
+    pub async fn join(&mut self) {
+        let node = Node::start(PROGRAM, &self.store, &config(self.nodes.len(), &self.settings)).await;
+        self.load.join(node.url());
+        self.nodes.push(node);
+    }
+
+    fn fault(&self, n: usize) -> PathBuf {
+        self.nodes[n].folder().join(FAULT_FILE)
+    }
+
+    /// Has the node send itself the signal as soon as its movers take this step.
+    pub fn arm(&self, n: usize, step: Step, signal: &str) {
+        let name = Step::ALL.iter().find(|known| known.0 == step).expect("it has a name").1;
+        // In one piece: half a file is no fault.
+        let draft = self.fault(n).with_extension("draft");
+        std::fs::write(&draft, format!("{name} 1 {signal}")).unwrap();
+        std::fs::rename(draft, self.fault(n)).unwrap();
+    }
+
+    /// Whether what was armed has struck.
+    fn is_struck(&self, n: usize) -> bool {
+        !self.fault(n).exists()
+    }
+
+    /// Changes the count until it strikes the node, which is the only one.
+    pub async fn resize_until_struck(&self, n: usize, shards: u32) {
+        let changed = async {
+            self.load.insist(shards).await;
+            self.load.until_resized(shards, PATIENCE).await;
+            // It is struck as soon as it has said so.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = self.until_struck(n) => {}
+            () = changed => {}
+        }
+    }
+
+    /// Waits until it strikes the node.
+    pub async fn until_struck(&self, n: usize) {
+        let struck = async {
+            while !self.is_struck(n) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, struck).await;
+        assert!(in_time.is_ok(), "the step is never taken:\n{}", self.outputs());
+    }
+
+    /// What was struck is away.
+    pub fn goes(&mut self, n: usize, how: FaultKind) {
+        self.load.history.fault_begins(how);
+        self.load.is_up(n, false);
+        if how == FaultKind::NodeKilled {
+            self.nodes[n].kill();
+        } else {
+            self.nodes[n].pause();
+        }
+    }
+
+    /// It is there again.
+    pub async fn comes(&mut self, n: usize, how: FaultKind) {
+        if how == FaultKind::NodeKilled {
+            self.nodes[n].start_again().await;
+        } else {
+            self.nodes[n].resume();
+        }
+        self.load.is_up(n, true);
+        self.load.history.fault_ends(how);
+    }
+
+    /// What the nodes printed.
+    pub fn outputs(&self) -> String {
+        self.nodes.iter().map(Node::output).collect::<Vec<_>>().join("\n----\n")
+    }
+
+    /// Ends the load, has the history judged, ends the nodes, and sees that everything is at home.
+    pub async fn finish(self) {
+        let Self { mut nodes, load, kept, store, .. } = self;
+        load.end().await;
+        for node in &mut nodes {
+            if node.runs() {
+                assert!(node.sigterm(Duration::from_secs(20)).await.success());
+            }
+        }
+        let config = RedisStoreConfig { url: store, ..RedisStoreConfig::default() };
+        check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap(), kept).await;
+    }
+}
+
+fn config(n: usize, settings: &str) -> String {
+    format!("[node]\nid = \"n{n}\"\nshutdown_grace = \"5s\"\nlog_format = \"json\"\n{settings}")
+}

@@ -1,8 +1,8 @@
 //! What a change of the shard count does to a load that goes on: the same load with and without it.
 //!
-//! `cargo build --release -p duetime && cargo run --release -p duetime-benches --bin resize [-- MESSAGES [OUT]]`
+//! `cargo build --release -p duetime && cargo run --release -p duetime-benches --bin resize [-- MESSAGES [OUT [SETTING=VALUE,…]]]`
 //!
-//! OUT: a file name without its ending, for the tables. MESSAGES stay pending and move: 8 → 16 → 8 → 16
+//! OUT: a file name without its ending, for the tables. SETTING: of the section `[resize]`. MESSAGES stay pending and move: 8 → 16 → 8 → 16
 //! shards, with stretches of the load alone before, between and after.
 
 use std::fmt::Write as _;
@@ -30,9 +30,10 @@ fn program() -> PathBuf {
     path
 }
 
-async fn run(count: u64) -> Vec<Phase> {
+async fn run(count: u64, settings: &str) -> Vec<Phase> {
     let redis = RedisServer::start().await;
-    let node = Node::start(program(), &redis.url(), &format!("[topics.{TOPIC}]\nshards = {FROM}\n")).await;
+    let config = format!("[resize]\n{}\n[topics.{TOPIC}]\nshards = {FROM}\n", settings.replace(',', "\n"));
+    let node = Node::start(program(), &redis.url(), &config).await;
     let client = Client::new(&node.url(), None).expect("a good URL");
     let server = redis::Client::open(redis.url()).expect("a good URL");
     let mut server = server.get_multiplexed_async_connection().await.expect("the server answers");
@@ -142,8 +143,9 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let count = args.next().map_or(MESSAGES, |text| text.parse().expect("a number of messages"));
     let out = args.next();
+    let settings = args.next().unwrap_or_default();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let phases = runtime.block_on(run(count));
+    let phases = runtime.block_on(run(count, &settings));
     let text = report(&phases, count);
     println!("{text}");
     if let Some(out) = out {

@@ -18,8 +18,9 @@ use crate::steps::Step;
 /// Ids asked for in one page: a script of this size holds the store up for half a millisecond.
 pub(crate) const PAGE: usize = BATCH_ITEMS_MAX;
 
-/// Messages in one batch: a script of this size holds the store up for well under a millisecond.
-const BATCH: usize = 128;
+/// Messages in one batch: scripts of this size hold Redis up for half a millisecond, those of 128 for more than
+/// one with a million pending.
+const BATCH: usize = 64;
 
 /// Ids that wait for their batch to be full, at most: there are many destinations, and small batches cost more.
 const GATHERED_MAX: usize = 8_192;

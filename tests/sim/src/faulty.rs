@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, RoutingRecord, ScanPage};
+use duetime_core::reshard::{
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Kept, Put, RoutingRecord, ScanPage,
+};
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
 };
@@ -41,6 +43,8 @@ pub struct FaultyStore {
     pub lost_permille: Mutex<u64>,
     /// Changes of a topic's record that are undone by a failover before they are answered, in a thousand.
     pub fails_over_permille: Mutex<u64>,
+    /// A put is not on a replica when it is answered, and says so.
+    pub alone: Mutex<bool>,
     terms: Mutex<BTreeMap<u32, u64>>,
 }
 
@@ -57,6 +61,7 @@ impl FaultyStore {
             dice,
             lost_permille,
             fails_over_permille,
+            alone: Mutex::default(),
             terms: Mutex::default(),
         })
     }
@@ -283,7 +288,14 @@ impl Reshard for FaultyStore {
     }
 
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
-        self.on(shard.index, self.inner.put(shard, batch)).await
+        if !*self.alone.lock() {
+            return self.on(shard.index, self.inner.put(shard, batch)).await;
+        }
+        // Answered by its server alone: the next failover may undo it.
+        match self.ask(self.inner.put(shard, batch)).await? {
+            Put::Done { fresh, .. } => Ok(Put::Done { fresh, kept: Kept::Alone }),
+            conflict @ Put::Conflict { .. } => Ok(conflict),
+        }
     }
 
     async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {

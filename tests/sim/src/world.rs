@@ -28,6 +28,8 @@ const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 2;
 const LIVES: u64 = 12;
+/// Longest time a batch is kept that only one server has.
+const GRACE_MS_MAX: u64 = 500;
 /// Longest stop of a mover.
 const DOZE_MS_MAX: u64 = 20_000;
 /// Shards a node may be told to scan.
@@ -92,6 +94,7 @@ impl World {
         let dice = self.dice.clone();
         let mut tools = Tools { draw: Draw::new(move || dice.next()), ..Tools::new(self.store.clone()) };
         let router = Router::new(tools.clone(), catalog.clone(), self.clock.clone(), meters.clone());
+        tools.grace = Duration::from_millis(self.dice.below(GRACE_MS_MAX));
         tools.steps = Arc::new(Dozes { dice: self.dice.clone(), permille: self.dozes_permille });
         let owned = watch::Sender::new(self.some_shards());
         let resizer = Resizer::new(ResizeParts {
@@ -182,6 +185,7 @@ async fn live(seed: u64) -> Story {
     (0..shards).for_each(|index| store.inner.replicate(&topic, index));
     store.inner.replicate_topics();
     *store.lost_permille.lock() = if trouble > 0 { 20 } else { 0 };
+    *store.alone.lock() = trouble == 2 && dice.permille(500);
     *store.fails_over_permille.lock() = if trouble == 2 { 100 } else { 0 };
     if trouble > 0 {
         world.history.fault_begins(FaultKind::NetworkFailed);

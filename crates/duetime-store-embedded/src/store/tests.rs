@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_core::reshard::{Floor, Put, Reshard as _, RoutingAuthority as _};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
 
@@ -135,4 +136,61 @@ async fn an_enqueue_that_becomes_the_head_is_told() {
     }
     let told: Vec<_> = std::iter::from_fn(|| wakeups.try_recv().ok()).map(|w| w.visible_at.since(NOW)).collect();
     assert_eq!(told, [Duration::from_secs(60), Duration::from_secs(5)]);
+}
+
+/// Takes from a folder what format 1 did not have: it knew no change of the shard count.
+fn downgrade(folder: &Path) {
+    let conn = rusqlite::Connection::open(folder.join(folder::DATABASE)).unwrap();
+    conn.execute_batch(
+        "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved;
+         UPDATE topic SET record = json_remove(record, '$.desired', '$.widest');
+         PRAGMA user_version = 1;",
+    )
+    .unwrap();
+    let tables = "SELECT group_concat(name) FROM (SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name)";
+    let tables: String = conn.query_row(tables, [], |row| row.get(0)).unwrap();
+    assert_eq!(tables, "dead,gone,message,shard,sqlite_sequence,topic", "the tables of format 1");
+}
+
+#[tokio::test]
+async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let batch = ["held", "dead", "far", "due"].map(|id| message(id, Due::At(NOW)));
+    store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    let held = store.claim(&shard(), NOW, &asking(1, 2)).await.unwrap().messages;
+    let (dead, held) = held.into_iter().partition::<Vec<_>, _>(|message| message.id.as_str() == "dead");
+    let bury = Settlement::Bury("too old".to_owned());
+    let bury = [Settle { id: dead[0].id.clone(), score: dead[0].score, how: bury }];
+    assert_eq!(store.settle(&shard(), NOW, &bury).await.unwrap(), [Settled::Ok]);
+    drop(store);
+    downgrade(folder.path());
+
+    for _ in 0..2 {
+        let store = open(folder.path());
+        let survey = store.survey(&[shard()], NOW).await.unwrap()[0];
+        assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (2, 1, 1));
+        drop(store);
+    }
+    let store = open(folder.path());
+    let record = store.topics().await.unwrap().remove(0);
+    assert_eq!((record.widest(), record.routing.epoch), (2, 1));
+    let (seen, mut new) = (record.routing_record(), record.routing_record());
+    let state = duetime_core::RoutingState::Moving;
+    new.routing = Routing { epoch: 2, rid: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state };
+    store.swap_routing(&record.name, &seen, &new).await.unwrap();
+    for index in 0..3 {
+        store.fence(&record.name, index, &new.routing, &Floor::default()).await.unwrap();
+    }
+    let (source, destination) = (new.routing.shard(&record.name, 0), new.routing.shard(&record.name, 2));
+    let ids = batch.map(|message| message.id);
+    let taken = store.take(&source, 2, &ids, 7).await.unwrap().unwrap();
+    assert!(matches!(store.put(&destination, &taken).await.unwrap(), Put::Done { fresh: 4, .. }));
+    assert!(store.drop_batch(&source, 7).await.unwrap());
+    let ack = [Settle { id: held[0].id.clone(), score: held[0].score, how: Settlement::Ack }];
+    assert_eq!(store.settle(&destination, NOW, &ack).await.unwrap(), [Settled::Ok]);
+    let there: Vec<_> = store.get(&destination, &ids).await.unwrap().into_iter().flatten().collect();
+    let dead = there.iter().find(|message| message.id.as_str() == "dead").unwrap();
+    assert_eq!((there.len(), dead.death.as_ref().unwrap().reason.as_str()), (3, "too old"));
+    assert!(there.iter().all(|message| message.payload == message.id.as_str()));
 }

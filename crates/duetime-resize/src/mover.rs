@@ -18,9 +18,9 @@ use crate::steps::Step;
 /// Ids asked for in one page: a script of this size holds the store up for half a millisecond.
 pub(crate) const PAGE: usize = BATCH_ITEMS_MAX;
 
-/// Messages in one batch: scripts of this size hold Redis up for half a millisecond, those of 128 for more than
-/// one with a million pending.
-const BATCH: usize = 64;
+/// Messages in one batch: scripts of this size hold Redis up for well under a millisecond, with a million
+/// pending for one to two.
+const BATCH: usize = 128;
 
 /// Ids that wait for their batch to be full, at most: there are many destinations, and small batches cost more.
 const GATHERED_MAX: usize = 8_192;

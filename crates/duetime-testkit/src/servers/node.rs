@@ -175,6 +175,11 @@ impl Node {
         self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);
     }
 
+    /// The same, and waits until all of it stands still.
+    pub async fn stall(&self) {
+        self.process.as_ref().expect("it runs").stall().await;
+    }
+
     /// Ends the stall.
     pub fn resume(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);

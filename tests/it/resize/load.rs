@@ -14,6 +14,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 const PRODUCERS: usize = 4;
 const CONSUMERS: usize = 3;
@@ -21,6 +22,8 @@ pub const FAR_MS: i64 = 3_600_000;
 const VISIBILITY_MS: i64 = 5_000;
 /// Longest wait for an answer; what was stopped meanwhile may take long.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// A node asks its store again after five seconds.
+const DOUBTED_AFTER: Duration = Duration::from_secs(4);
 /// Longer than any answer takes: the next claim is written down after the end of this one.
 const NACK_DELAY_MS: u64 = 1_500;
 /// A settlement is tried again for about as long as its claim lasts.
@@ -38,6 +41,8 @@ pub struct Api {
     nodes: watch::Receiver<Vec<Place>>,
     client: reqwest::Client,
     history: Arc<Recorder>,
+    /// Whether an answer counts that took long.
+    is_patient: bool,
 }
 
 /// A node as the clients see it.
@@ -51,6 +56,11 @@ impl Api {
     /// The same client at another node.
     pub fn at(&self, at: usize) -> Self {
         Self { at, ..self.clone() }
+    }
+
+    /// The same client, which asks only what cannot have been done before the node fell asleep.
+    pub fn patient(&self) -> Self {
+        Self { is_patient: true, ..self.clone() }
     }
 
     /// The answer, or none while the node is away.
@@ -86,7 +96,11 @@ impl Api {
     /// What fewer replicas have than the nodes are told to wait for may be lost: it counts as not answered.
     async fn change(&self, id: &str, change: Change, method: Method, path: &str, body: Value) -> Option<String> {
         self.history.note("orders", id, What::Invoked(change));
-        let outcome = match self.call(method, path, body).await {
+        let asked = Instant::now();
+        let answer = self.call(method, path, body).await;
+        // The store's answer to the node may have been lost, and what was delivered since is unknown.
+        let answer = answer.filter(|_| self.is_patient || asked.elapsed() < DOUBTED_AFTER);
+        let outcome = match answer {
             Some((_, body)) if body["replicas"] == 0 => None,
             Some((_, body)) => body["outcome"].as_str().or(body["code"].as_str()).map(str::to_owned),
             None => None,
@@ -214,7 +228,8 @@ impl Load {
         let history = Recorder::new(Arc::new(WallClock));
         let places = urls.into_iter().map(|url| Place { url, is_up: true });
         let (nodes, seen) = watch::channel(places.collect());
-        let api = Api { at: 0, nodes: seen, client: crate::http_api::client(), history: history.clone() };
+        let api =
+            Api { at: 0, nodes: seen, client: crate::http_api::client(), history: history.clone(), is_patient: false };
         for n in 0..kept {
             let id = format!("kept-{n}");
             let first = api.at(n).enqueue(&id, FAR_MS, &id, "reject").await;

@@ -38,7 +38,7 @@ async fn a_change_whose_mover_is_killed_after_any_step_goes_on() {
 async fn rename_batches(redis: &RedisServer, house: &House, shards: u32) {
     house.arm(0, Step::Taken, "SIGSTOP");
     house.resize_until_struck(0, shards).await;
-    house.nodes[0].stall().await;
+    house.nodes[0].still().await;
     let mut renamed = 0;
     let outboxes = redis.cli(&["KEYS", "duetime:*:orders:*:outbox"]);
     let index = |key: &str| key.rsplit(':').nth(1).unwrap().to_owned();
@@ -63,7 +63,7 @@ async fn a_mover_sleeps_after(step: Step) {
     house.arm(0, step, "SIGSTOP");
     house.resize_until_struck(0, 12).await;
     house.load.history.fault_begins(NodeStalled);
-    house.nodes[0].stall().await;
+    house.nodes[0].still().await;
     house.join().await;
     house.load.is_up(0, false);
     house.load.until_resized(12, PATIENCE).await;

@@ -104,7 +104,7 @@ async fn a_producer_whose_node_slept_through_two_changes_does_not_notice() {
     let redis = RedisServer::start().await;
     let mut house = House::start(&redis.url(), SHARED, 2, "8", SETTINGS, KEPT, 1).await;
     house.load.api = house.load.api.at(1);
-    let sleepy = house.load.api.at(0);
+    let sleepy = house.load.api.at(0).patient();
     for n in (0..48).filter(|n| n % 4 != 3) {
         let first = sleepy.enqueue(&format!("held-{n}"), FAR_MS, "a body", "reject").await;
         assert_eq!(first.as_deref(), Some("scheduled"));

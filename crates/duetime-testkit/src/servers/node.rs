@@ -180,6 +180,11 @@ impl Node {
         self.process.as_ref().expect("it runs").stall().await;
     }
 
+    /// Waits until it stands still, where it stalls itself.
+    pub async fn still(&self) {
+        self.process.as_ref().expect("it runs").still().await;
+    }
+
     /// Ends the stall.
     pub fn resume(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);

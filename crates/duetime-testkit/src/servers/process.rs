@@ -77,6 +77,11 @@ impl Process {
     /// Stalls it, and waits until all of it stands still.
     pub async fn stall(&self) {
         self.signal(Signal::SIGSTOP);
+        self.still().await;
+    }
+
+    /// Waits until all of it stands still.
+    pub async fn still(&self) {
         let stat = format!("/proc/{}/stat", self.child.id());
         let still = || read(stat.as_ref()).rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'));
         until(STALL_MAX, || "a stopped process goes on".to_owned(), still).await;

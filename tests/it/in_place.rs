@@ -22,7 +22,8 @@ const GROUP: &str = "closers";
 const ORDERS: i64 = 4_000;
 const BATCH: i64 = 200;
 const SPREAD_MS: i64 = 2_500;
-const FIRST_DUE_MS: i64 = 1_000;
+/// Long enough for a slow machine to place and cancel all.
+const FIRST_DUE_MS: i64 = 6_000;
 const DOWN: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(60);
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples/stream_consumer.py");
@@ -54,7 +55,7 @@ fn payload_of(n: i64) -> Vec<u8> {
     payload
 }
 
-/// Orders that fall due in the coming seconds; every other one is cancelled in time.
+/// Orders that fall due in the coming seconds; every other one is cancelled in time. Returns when the first is due.
 async fn place(client: &Client, recorder: &Recorder) {
     let now = WallClock.now().as_millis();
     for from in (0..ORDERS).step_by(usize::try_from(BATCH).unwrap()) {
@@ -81,6 +82,8 @@ async fn place(client: &Client, recorder: &Recorder) {
             recorder.note(TOPIC, id, what);
         }
     }
+    let left = now + FIRST_DUE_MS - WallClock.now().as_millis();
+    tokio::time::sleep(Duration::from_millis(u64::try_from(left).expect("all was placed in time"))).await;
 }
 
 fn text(fields: &std::collections::HashMap<String, redis::Value>, name: &str) -> String {

@@ -28,4 +28,3 @@ mod sink_rabbitmq;
 mod sink_redis_stream;
 mod sink_tls;
 mod webhook;
-mod wishes;

@@ -4,6 +4,7 @@
 mod cluster;
 mod house;
 mod load;
+mod refused;
 mod steps;
 mod troubles;
 mod wishes;

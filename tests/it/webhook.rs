@@ -1,5 +1,7 @@
 //! A topic whose sink is a webhook, on a real node.
 
+mod limits;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

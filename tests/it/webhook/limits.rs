@@ -1,0 +1,128 @@
+//! What a webhook may reach, how much of an answer is read and how much is asked of a target at once.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use duetime_testkit::Webhook;
+use duetime_testkit::webhook::Answer;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::hand_over::{House, ids};
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node with these sinks, each a webhook at `hook` by the name of this machine, and a topic for each.
+async fn house(hook: &Webhook, sinks: &[(&str, &str)]) -> House {
+    let mut config = String::new();
+    let port = hook.address().port();
+    for (name, lines) in sinks {
+        writeln!(config, "[sinks.{name}]\ntype = \"http\"\nurl = \"http://localhost:{port}/{name}\"\n{lines}").unwrap();
+    }
+    let house = House::new(&config).await;
+    for (name, _) in sinks {
+        let (status, body) = house.topic(name, json!({"shards": 2, "sink": {"name": name}})).await;
+        assert_eq!(status, 201, "{body}");
+    }
+    house
+}
+
+fn paths(hook: &Webhook) -> Vec<String> {
+    hook.hits().into_iter().map(|hit| hit.path).collect()
+}
+
+/// Waits until the log says it.
+async fn said(house: &House, what: &str) {
+    let end = Instant::now() + PATIENCE;
+    while !house.node.output().contains(what) {
+        assert!(Instant::now() < end, "{what:?} is not said:\n{}", house.node.output());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_leads_inside_is_refused_unless_it_is_allowed_and_on_the_list() {
+    let hook = Webhook::start();
+    let sinks = [
+        ("inside", ""),
+        ("other-range", "allow = [\"10.0.0.0/8\"]"),
+        ("off-the-list", "allow = [\"127.0.0.0/8\"]\nonly = [\"192.0.2.0/24\", \"shop.example\"]"),
+        ("listed-not-allowed", "only = [\"localhost\"]"),
+        ("by-range", "allow = [\"127.0.0.0/8\"]"),
+        ("by-name", "allow = [\"localhost\"]"),
+        ("listed", "allow = [\"127.0.0.0/8\"]\nonly = [\"localhost\"]"),
+        ("listed-by-range", "allow = [\"localhost\"]\nonly = [\"127.0.0.0/8\"]"),
+    ];
+    let house = house(&hook, &sinks).await;
+    for (name, _) in sinks {
+        house.enqueue(name, ids("order", 3)).await;
+    }
+    for (name, _) in &sinks[4..] {
+        house.drained(name, PATIENCE).await;
+    }
+    said(&house, "127.0.0.1, a loopback address, which a webhook may not reach").await;
+    said(&house, "127.0.0.1, not on its list").await;
+    let reached = paths(&hook);
+    for (n, (name, _)) in sinks.iter().enumerate() {
+        let hits = reached.iter().filter(|path| **path == format!("/{name}")).count();
+        assert_eq!(hits, if n < 4 { 0 } else { 3 }, "{name}: {reached:?}");
+    }
+    for (name, _) in &sinks[..4] {
+        let counts = house.counts(name).await;
+        assert_eq!((&counts["scheduled"], &counts["dead"]), (&json!(3), &json!(0)), "{name} waits: {counts}");
+        assert_eq!(house.message(name, "order-1").await["attempts"], 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_leads_nowhere_and_no_more_of_an_answer_is_read_than_allowed() {
+    let hook = Webhook::start();
+    hook.answer(|hit| match hit.path.as_str() {
+        "/moved" => Answer::status(307).header("location", "/inside"),
+        "/talks" => Answer::status(410).body(vec![b'x'; 8 << 20]),
+        _ => Answer::status(200).body(vec![b'x'; 8 << 20]),
+    });
+    let allow = "allow = [\"localhost\"]\nresponse_max = \"1KiB\"";
+    let house = house(&hook, &[("moved", allow), ("talks", allow), ("thanks", allow)]).await;
+    for name in ["moved", "talks", "thanks"] {
+        house.enqueue(name, ids("order", 2)).await;
+        house.drained(name, PATIENCE).await;
+    }
+    assert!(!paths(&hook).contains(&"/inside".to_owned()), "{:?}", paths(&hook));
+    for (name, says) in [("moved", "307"), ("talks", "410")] {
+        let dead = house.dead(name).await;
+        assert_eq!(dead.len(), 2, "{name}");
+        let reason = dead[0]["death"]["reason"].as_str().unwrap();
+        assert!(reason.contains(says) && reason.len() <= 1_200, "{reason}");
+    }
+    assert_eq!(house.counts("thanks").await["dead"], 0);
+    assert_eq!(hook.hits().len(), 6, "each was asked once");
+}
+
+#[tokio::test]
+async fn concurrency_and_rate_hold_over_all_topics_of_a_target() {
+    const SLOW: Duration = Duration::from_millis(100);
+    let hook = Webhook::start();
+    hook.answer(|hit| Answer::status(200).after(if hit.path == "/narrow" { SLOW } else { Duration::ZERO }));
+    let narrow = "allow = [\"localhost\"]\nconcurrency = 3";
+    let paced = "allow = [\"localhost\"]\nper_second = 20";
+    let house = house(&hook, &[("narrow", narrow), ("paced", paced)]).await;
+    for name in ["narrow", "paced"] {
+        let second = format!("{name}-too");
+        let (status, body) = house.topic(&second, json!({"shards": 2, "sink": {"name": name}})).await;
+        assert_eq!(status, 201, "{body}");
+        let began = Instant::now();
+        house.enqueue(name, ids("order", 18)).await;
+        house.enqueue(&second, ids("order", 18)).await;
+        house.drained(name, PATIENCE).await;
+        house.drained(&second, PATIENCE).await;
+        // 36 answers of 100 ms, three at a time; 36 requests at 20 a second.
+        let least = if name == "narrow" { SLOW * 12 } else { Duration::from_millis(50) * 35 };
+        assert!(began.elapsed() >= least, "{name}: {:?}", began.elapsed());
+    }
+    assert_eq!(hook.hits().len(), 72);
+    let ports: std::collections::BTreeSet<_> =
+        hook.hits().iter().filter(|hit| hit.path == "/narrow").map(|hit| hit.peer.port()).collect();
+    assert!(ports.len() <= 3, "no more connections than requests at once: {ports:?}");
+}

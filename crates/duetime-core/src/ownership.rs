@@ -36,7 +36,7 @@ pub enum MemberState {
     Serving,
     /// It ends: it claims no more.
     Draining,
-    /// It cannot claim and has given its shards away; its log and `unfit` say why.
+    /// It cannot claim, and nodes that can have its shards; its log and `unfit` say why.
     Unfit,
 }
 
@@ -130,7 +130,8 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// Says that everything in flight of a shard that is no longer owned is settled.
     async fn settled(&self, topic: &TopicName, index: u32);
 
-    /// Says that this node cannot claim, and why: its shards go to others. `None`: it can again.
+    /// Says that this node cannot claim, and why: its shards go to nodes that can, if there are any. `None`: it can
+    /// again.
     async fn unfit(&self, why: Option<String>);
 
     /// Gives everything up and leaves; called once, at the end. Returns within a few seconds, also

@@ -19,8 +19,8 @@ use crate::steps::Step;
 pub(crate) const PAGE: usize = BATCH_ITEMS_MAX;
 
 /// Messages in one batch: scripts of this size hold Redis up for well under a millisecond, with a million
-/// pending for one to two.
-const BATCH: usize = 128;
+/// pending for about one.
+const BATCH: usize = 64;
 
 /// Ids that wait for their batch to be full, at most: there are many destinations, and small batches cost more.
 const GATHERED_MAX: usize = 8_192;

@@ -1,8 +1,11 @@
 //! Tells every shard of a change: from then on it refuses whoever has not heard of it.
 
-use duetime_core::reshard::Floor;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use duetime_core::reshard::{Fenced, Floor};
 use duetime_core::{Reshard, Routing, StoreError, TopicName};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 
 /// Shards fenced at once.
 const AT_ONCE: usize = 32;
@@ -17,18 +20,32 @@ const AT_ONCE: usize = 32;
 ///
 /// As [`Reshard::fence`].
 pub async fn fence_all(store: &dyn Reshard, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-    let raise = |index: u32, floor: Floor| async move { store.fence(topic, index, routing, &floor).await };
-    let fenced: Vec<_> = futures::stream::iter(0..routing.previous)
-        .map(|index| raise(index, Floor::default()))
-        .buffer_unordered(AT_ONCE)
-        .try_collect()
-        .await?;
+    let fenced = raise_each(store, topic, routing, 0..routing.previous, Floor::default()).await?;
     let mut floor = Floor::default();
     fenced.iter().for_each(|fenced| floor.raise_all(&fenced.floor));
     let first = if routing.shards > routing.previous { routing.previous } else { 0 };
-    futures::stream::iter(first..routing.shards)
-        .map(|index| raise(index, floor))
-        .buffer_unordered(AT_ONCE)
-        .try_for_each(|_| async { Ok(()) })
-        .await
+    raise_each(store, topic, routing, first..routing.shards, floor).await?;
+    Ok(())
+}
+
+/// After the first error no other is begun, but those under way are waited for: who makes a shard for
+/// a topic that is deleted meanwhile takes it back.
+async fn raise_each(
+    store: &dyn Reshard,
+    topic: &TopicName,
+    routing: &Routing,
+    indexes: Range<u32>,
+    floor: Floor,
+) -> Result<Vec<Fenced>, StoreError> {
+    let failed = AtomicBool::new(false);
+    let raise = async |index: u32| {
+        if failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let raised = store.fence(topic, index, routing, &floor).await;
+        failed.fetch_or(raised.is_err(), Ordering::Relaxed);
+        Some(raised)
+    };
+    let raised: Vec<_> = futures::stream::iter(indexes).map(raise).buffer_unordered(AT_ONCE).collect().await;
+    raised.into_iter().flatten().collect()
 }

@@ -134,6 +134,15 @@ impl RedisStore {
         }
         let floor = floor(&fields.split_off(5))?;
         let before = <[Value; 5]>::try_from(fields).ok().and_then(routing);
+        // The topic may have been deleted between the look above and the script.
+        if before.is_none() && self.born(topic).await? != Some(born) {
+            let unmake = self.link.script(&self.scripts.unmake, |cmd, _| {
+                self.keys.fill_all(cmd, &shard);
+                cmd.arg(&record.rid).arg(born);
+            });
+            unmake.await.map_err(|error| store_error("remove a shard of a deleted topic", Some(&shard), error))?;
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
         Ok(Fenced { before, floor })
     }
 

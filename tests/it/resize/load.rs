@@ -178,18 +178,20 @@ impl Api {
                 let id = message["id"].as_str().unwrap().to_owned();
                 let attempt = u8::try_from(message["attempt"].as_u64().unwrap()).unwrap();
                 let payload = digest(message["payload"].as_str().unwrap().as_bytes());
-                let until_ms = Some(asked_ms + VISIBILITY_MS - 1_000);
-                self.history.note("orders", &id, What::Handed { attempt, payload, until_ms });
+                let until_ms = asked_ms + VISIBILITY_MS - 1_000;
+                self.history.note("orders", &id, What::Handed { attempt, payload, until_ms: Some(until_ms) });
                 let (api, receipt) = (self.clone(), message["receipt"].clone());
                 match rand::random_range(0..10) {
                     0 => {
                         held.spawn(async move {
                             tokio::time::sleep(HELD).await;
-                            api.settle("/ack", &id, attempt, &receipt, Outcome::Accepted).await;
+                            api.settle("/ack", &id, attempt, &receipt, Outcome::Accepted, until_ms).await;
                         });
                     }
-                    1 | 2 if attempt < 5 => api.settle("/nack", &id, attempt, &receipt, Outcome::Retry).await,
-                    _ => api.settle("/ack", &id, attempt, &receipt, Outcome::Accepted).await,
+                    1 | 2 if attempt < 5 => {
+                        api.settle("/nack", &id, attempt, &receipt, Outcome::Retry, until_ms).await;
+                    }
+                    _ => api.settle("/ack", &id, attempt, &receipt, Outcome::Accepted, until_ms).await,
                 }
             }
         }
@@ -197,7 +199,7 @@ impl Api {
     }
 
     /// Settles, again and again until it is answered.
-    async fn settle(&self, path: &str, id: &str, attempt: u8, receipt: &Value, outcome: Outcome) {
+    async fn settle(&self, path: &str, id: &str, attempt: u8, receipt: &Value, outcome: Outcome, until_ms: i64) {
         let nack = json!({"receipts": [receipt], "delay": NACK_DELAY_MS});
         let body = if path == "/ack" { json!({"receipts": [receipt]}) } else { nack };
         for n in 0..SETTLE_TRIES {
@@ -205,8 +207,10 @@ impl Api {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            // A try whose answer was lost may have done it.
-            if answer["results"][0]["outcome"] == "ok" || n > 0 {
+            // A try whose answer was lost, here or between node and store, may have done it: within its
+            // time a claim is not gone by itself.
+            let in_time = WallClock.now().as_millis() < until_ms;
+            if answer["results"][0]["outcome"] == "ok" || n > 0 || in_time {
                 self.history.note("orders", id, What::Settled { attempt, outcome });
             }
             return;

@@ -13,6 +13,9 @@ use super::redis::{RedisOptions, RedisServer};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Fewest that `redis-cli --cluster create` takes.
 const MASTERS_MIN: usize = 3;
+/// How often a master's replica is looked for.
+const REPLICA_LOOKS: u32 = 600;
+const REPLICA_LOOK_EVERY: Duration = Duration::from_millis(50);
 /// After this silence a node counts as dead.
 const NODE_TIMEOUT_MS: u32 = 2000;
 
@@ -21,6 +24,14 @@ const NODE_TIMEOUT_MS: u32 = 2000;
 pub struct RedisCluster {
     /// Masters first, as they were started; a failover changes who is one.
     pub nodes: Vec<RedisServer>,
+}
+
+/// Whether the master counts every replica that it knows among those it waits for.
+pub(super) fn all_online(master: &RedisServer) -> bool {
+    let told = master.cli(&["INFO", "replication"]);
+    told.lines()
+        .filter(|line| line.starts_with("slave") && line.contains("state="))
+        .all(|line| line.contains("state=online"))
 }
 
 impl RedisCluster {
@@ -122,7 +133,7 @@ impl RedisCluster {
                 && !node.cli(&["CLUSTER", "NODES"]).contains("handshake")
                 && match node.cli(&["ROLE"]) {
                     role if role.starts_with("slave") => role.contains("connected") && !role.contains("connecting"),
-                    role => role.starts_with("master"),
+                    role => role.starts_with("master") && all_online(node),
                 }
         };
         let state = || "the cluster does not come up".to_owned();
@@ -182,9 +193,17 @@ impl RedisCluster {
     /// When it has none.
     #[must_use]
     pub fn replica_of(&self, master: usize) -> usize {
-        let (id, lines) = (self.id(master), self.lines());
-        let line = lines.iter().find(|line| line.split(' ').nth(3) == Some(id.as_str()));
-        line.and_then(|line| self.of_line(line)).expect("a replica of the master")
+        let id = self.id(master);
+        // After a failover it takes a moment for the old master to be one.
+        for _ in 0..REPLICA_LOOKS {
+            let lines = self.lines();
+            let line = lines.iter().find(|line| line.split(' ').nth(3) == Some(id.as_str()));
+            if let Some(replica) = line.and_then(|line| self.of_line(line)) {
+                return replica;
+            }
+            std::thread::sleep(REPLICA_LOOK_EVERY);
+        }
+        panic!("a replica of the master")
     }
 
     /// Has a replica of this master take over in good order.

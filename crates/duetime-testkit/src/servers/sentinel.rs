@@ -49,7 +49,10 @@ impl Sentinel {
         let primary = RedisServer::start_with(append_only.clone()).await;
         let replica = RedisServer::start_with(RedisOptions { replica_of: Some(primary.port()), ..append_only }).await;
         // A sentinel asks for replicas when it starts, and then rarely.
-        let follows = || replica.cli(&["INFO", "replication"]).contains("master_link_status:up");
+        let follows = || {
+            replica.cli(&["INFO", "replication"]).contains("master_link_status:up")
+                && primary.cli(&["INFO", "replication"]).contains("state=online")
+        };
         until(PATIENCE, || "the replica does not follow".to_owned(), follows).await;
         let quorum = sentinels / 2 + 1;
         let options = RedisOptions {

@@ -20,6 +20,9 @@ use tokio::time::Instant;
 /// Longest wait until a sink uses a target again.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 
+/// The sinks here wait for a second; a slow machine may add to that.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// A sink with these lines; `settings` are the topic's.
 fn bind(config: &str, settings: serde_json::Value) -> Arc<dyn Sink> {
     let configs = toml::from_str(&format!("[s]\n{config}")).unwrap();
@@ -46,10 +49,12 @@ async fn trusts_only(config: &str, ca: &Path, settings: &serde_json::Value) -> A
 async fn a_lost_confirm_is_an_absence(sink: &Arc<dyn Sink>, proxy: &Proxy) {
     proxy.lose_answers();
     let batch = ids("cut", 20);
+    let sent = Instant::now();
     for verdict in sink.deliver(&batch).await {
         let Verdict::Unavailable { reason, .. } = &verdict else { panic!("{verdict:?}") };
         assert!(!reason.contains(CANARY), "{reason}");
     }
+    assert!(sent.elapsed() < WAIT_MAX, "a batch waits no longer than a message: {:?}", sent.elapsed());
     proxy.heal();
     let end = Instant::now() + RECOVERY_MAX;
     while !sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted) {

@@ -115,10 +115,7 @@ impl NatsTarget {
             PublishErrorKind::MaxPayloadExceeded => {
                 (Verdict::Rejected { reason: "it is larger than the server's max_payload".to_owned() }, false)
             }
-            PublishErrorKind::TimedOut => {
-                let wait = self.config.timeout.as_millis();
-                (unavailable(format!("JetStream did not acknowledge within {wait} ms")), true)
-            }
+            PublishErrorKind::TimedOut => (self.silent(), true),
             PublishErrorKind::BrokenPipe => {
                 (unavailable(format!("lost the connection to {}: {said}", self.config.url)), true)
             }
@@ -136,6 +133,11 @@ impl NatsTarget {
                 }
             }
         }
+    }
+
+    fn silent(&self) -> Verdict {
+        let reason = format!("JetStream did not acknowledge within {} ms", self.config.timeout.as_millis());
+        Verdict::Unavailable { reason, after: None }
     }
 
     async fn deliver(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {
@@ -175,12 +177,17 @@ impl NatsTarget {
         for sent in sent {
             verdicts.push(match sent {
                 Err(verdict) => verdict,
-                Ok((subject, ack)) => match ack.await {
-                    Ok(_) => Verdict::Accepted,
-                    Err(error) => {
+                // All wait until the same moment: a silent server costs a batch no more than a message.
+                Ok((subject, ack)) => match tokio::time::timeout_at(until, ack.into_future()).await {
+                    Ok(Ok(_)) => Verdict::Accepted,
+                    Ok(Err(error)) => {
                         let (verdict, lost) = self.of_error(&subject, &error);
                         broken |= lost;
                         verdict
+                    }
+                    Err(_) => {
+                        broken = true;
+                        self.silent()
                     }
                 },
             });

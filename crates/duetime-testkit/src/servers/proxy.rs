@@ -1,6 +1,8 @@
-//! A network that fails: a TCP proxy that delays, cuts, loses the answers and heals.
+//! A network that fails: a TCP proxy that delays, cuts, loses or holds the answers, and heals.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +23,8 @@ enum Weather {
     Cut,
     /// Requests arrive, answers do not, and nobody is told.
     AnswersLost,
+    /// Requests arrive, answers wait until all is well again.
+    AnswersHeld,
 }
 
 /// See the module. Ends when dropped.
@@ -29,6 +33,7 @@ pub struct Proxy {
     port: u16,
     weather: watch::Sender<Weather>,
     accepting: JoinHandle<()>,
+    asked: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -51,9 +56,12 @@ impl Proxy {
         let own = listener.local_addr().expect("it is bound").port();
         let (weather, seen) = watch::channel(Weather::Passing(Duration::ZERO));
         let target = SocketAddr::from(([127, 0, 0, 1], port));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
         let accepting = tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else { continue };
+                counted.fetch_add(1, Ordering::Relaxed);
                 if *seen.borrow() == Weather::Cut {
                     continue;
                 }
@@ -65,7 +73,13 @@ impl Proxy {
                 tokio::spawn(carry(from_server, to_client, seen.clone(), true));
             }
         });
-        Self { port: own, weather, accepting }
+        Self { port: own, weather, accepting, asked }
+    }
+
+    /// How many connections were asked for so far, also those that were closed at once.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Where clients connect.
@@ -87,6 +101,11 @@ impl Proxy {
     /// Requests arrive, answers are lost; connections stay open.
     pub fn lose_answers(&self) {
         self.weather.send_replace(Weather::AnswersLost);
+    }
+
+    /// Requests arrive, answers wait until [`Proxy::heal`]; connections stay open.
+    pub fn hold_answers(&self) {
+        self.weather.send_replace(Weather::AnswersHeld);
     }
 
     /// All is well again. A connection that lost an answer is closed: TCP loses no part of a stream.
@@ -121,14 +140,15 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut weather: wat
                 _ => return,
             },
         };
-        let now = *weather.borrow();
+        let held = |now: &Weather| answers && *now == Weather::AnswersHeld;
+        let Ok(now) = weather.wait_for(|now| !held(now)).await.map(|now| *now) else { return };
         match now {
             Weather::Cut => return,
             Weather::AnswersLost if answers => {
                 lost = true;
                 continue;
             }
-            Weather::AnswersLost => {}
+            Weather::AnswersLost | Weather::AnswersHeld => {}
             Weather::Passing(_) if lost => return,
             Weather::Passing(by) => {
                 if !by.is_zero() {
@@ -169,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_or_lost_is_healed() {
+    async fn what_is_cut_lost_or_held_is_healed() {
         let proxy = Proxy::before(echo().await).await;
         let connect = async || TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         let mut socket = connect().await;
@@ -179,9 +199,17 @@ mod tests {
         proxy.heal();
         assert_eq!(ask(&mut connect().await).await, Some(*b"hi"));
         let mut socket = connect().await;
+        proxy.hold_answers();
+        assert_eq!(ask(&mut socket).await, None);
+        proxy.heal();
+        let mut answer = [0; 2];
+        assert!(timeout(Duration::from_secs(30), socket.read_exact(&mut answer)).await.is_ok(), "it comes late");
+        let before = proxy.connections();
+        let mut socket = connect().await;
         proxy.cut();
         assert_eq!(ask(&mut socket).await, None);
         proxy.delay(Duration::from_millis(20));
         assert_eq!(ask(&mut connect().await).await, Some(*b"hi"));
+        assert_eq!(proxy.connections(), before + 2);
     }
 }

@@ -152,7 +152,7 @@ impl Keeper {
         let silence_max = lease.ttl / 3 * 2;
         let mut heard = Instant::now();
         loop {
-            let wake = session.view.wakes_at(Instant::now()).map_or(plan_at, |at| at.min(plan_at));
+            let wake = session.view.wakes_at().map_or(plan_at, |at| at.min(plan_at));
             tokio::select! {
                 biased;
                 _ = renew.tick() => {

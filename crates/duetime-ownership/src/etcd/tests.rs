@@ -197,11 +197,25 @@ async fn an_event_that_is_older_than_what_this_node_wrote_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn it_wakes_for_calm_and_for_shards_it_gives_up_and_else_for_nothing() {
     let mut world = World::new(4);
-    assert_eq!(world.view.wakes_at(world.now), Some(world.now + CALM));
+    assert_eq!(world.view.wakes_at(), Some(world.now + CALM));
     world = world.with(&["a"]);
     world.act();
-    assert_eq!(world.view.wakes_at(world.now), None);
+    assert_eq!(world.view.wakes_at(), None);
     world.all.clear();
     world.plan();
-    assert_eq!(world.view.wakes_at(world.now), Some(world.now + SETTLE_MAX));
+    assert_eq!(world.view.wakes_at(), Some(world.now + SETTLE_MAX));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_shared_is_not_forgotten_when_other_work_comes_first() {
+    let mut world = World::new(4).with(&["a", "b"]);
+    world.act();
+    world.view.member(name("b"), None, world.now);
+    let due = world.now + CALM;
+    // The lease was renewed at the very moment: the plan is late, and still due.
+    world.later(CALM * 2);
+    assert_eq!(world.view.wakes_at(), Some(due));
+    world.act();
+    assert_eq!(world.owned.len(), 4);
+    assert_eq!(world.view.wakes_at(), None);
 }

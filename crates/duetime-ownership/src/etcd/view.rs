@@ -49,7 +49,8 @@ pub(super) struct View {
     /// This node's share, and of which shards and members it was made.
     share: BTreeSet<ShardName>,
     shared: Option<(Vec<ShardName>, Vec<Arc<str>>)>,
-    calm_until: Instant,
+    /// When shards are to be shared anew; it stays until that was done, however late.
+    calm_until: Option<Instant>,
 }
 
 impl View {
@@ -62,14 +63,14 @@ impl View {
             giving: BTreeMap::new(),
             share: BTreeSet::new(),
             shared: None,
-            calm_until: now + CALM,
+            calm_until: Some(now + CALM),
         }
     }
 
     pub fn member(&mut self, name: Arc<str>, member: Option<Member>, now: Instant) {
         let before = self.members.get(&name).map(|member| member.state);
         if before != member.as_ref().map(|member| member.state) {
-            self.calm_until = now + CALM;
+            self.calm_until = Some(now + CALM);
         }
         match member {
             Some(member) => drop(self.members.insert(name, member)),
@@ -111,7 +112,8 @@ impl View {
     /// What follows. `scanned`: what this node scans at present, perhaps without a key since its
     /// lease was lost.
     pub fn plan(&mut self, all: &[ShardName], serving: bool, scanned: &BTreeSet<ShardName>, now: Instant) -> Plan {
-        if now >= self.calm_until {
+        if self.calm_until.is_none_or(|until| until <= now) {
+            self.calm_until = None;
             self.share_out(all);
         }
         if self.shared.is_none() {
@@ -142,10 +144,9 @@ impl View {
         plan
     }
 
-    /// When a plan is due without any event.
-    pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
-        let calm = (self.calm_until > now).then_some(self.calm_until);
-        self.giving.values().copied().chain(calm).min()
+    /// When a plan is due without any event; in the past when other work came first.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.giving.values().copied().chain(self.calm_until).min()
     }
 
     /// Nobody is better off than another (the store is away, its clock is wrong): giving shards away

@@ -1,5 +1,8 @@
 //! A topic whose sink is Kafka: on the client library's own cluster, with errors put into it.
 
+mod reader;
+mod tansu;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -10,16 +13,14 @@ use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaResult;
-use rdkafka::message::Headers as _;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList};
 use serde_json::json;
 use tokio::time::Instant;
 
+use self::reader::Reader;
 use crate::hand_over::{House, ids};
 
 /// Messages above this are refused by the test's sink.
@@ -71,78 +72,31 @@ impl Cluster {
     }
 }
 
-/// A cluster of one broker, and how far one of its topics was read.
+/// What the sink has set in every test.
+fn config(brokers: &str) -> String {
+    format!(
+        "type = \"kafka\"\nbrokers = {:?}\ntimeout = \"4s\"\nconnect_timeout = \"2s\"\nmessage_max = {LARGEST}\n\
+             compression = \"zstd\"\nproperties = {{ \"client.rack\" = {CANARY:?} }}\n",
+        brokers
+    )
+}
+
+/// A cluster of one broker, and a reader of one of its topics.
 struct Kafka {
     cluster: Cluster,
-    topic: &'static str,
-    read: [i64; PARTITIONS],
-    keys: Vec<(String, i32)>,
+    reader: Reader,
 }
 
 impl Kafka {
     fn with(topic: &'static str) -> Self {
         let cluster = Cluster::start();
         cluster.order(|cluster| cluster.create_topic(topic, PARTITIONS as i32, 1));
-        Self { cluster, topic, read: [0; PARTITIONS], keys: Vec::new() }
-    }
-
-    fn reader(&self) -> BaseConsumer {
-        let mut config = ClientConfig::new();
-        config
-            .set("bootstrap.servers", &self.cluster.brokers)
-            .set("group.id", "test")
-            .set("enable.auto.commit", "false");
-        let reader: BaseConsumer = config.create().unwrap();
-        let mut from = TopicPartitionList::new();
-        for (partition, next) in self.read.iter().enumerate() {
-            from.add_partition_offset(self.topic, partition as i32, Offset::Offset(*next)).unwrap();
-        }
-        reader.assign(&from).unwrap();
-        reader
-    }
-
-    /// What arrived since the last call; the end is there when nothing comes for a while.
-    fn fetch(&mut self, wanted: usize) -> Vec<Received> {
-        let reader = self.reader();
-        let mut received = Vec::new();
-        let end = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < end {
-            let quiet = if received.len() < wanted { Duration::from_secs(2) } else { Duration::from_millis(300) };
-            match reader.poll(quiet) {
-                Some(Ok(got)) => {
-                    let headers = got.headers().unwrap();
-                    let text = |name: &str| {
-                        let of_name = headers.iter().find(|header| header.key == name);
-                        of_name.map_or_else(String::new, |one| {
-                            String::from_utf8(one.value.unwrap_or_default().to_vec()).unwrap()
-                        })
-                    };
-                    let key = String::from_utf8(got.key().unwrap_or_default().to_vec()).unwrap();
-                    self.keys.push((key, got.partition()));
-                    self.read[got.partition() as usize] = got.offset() + 1;
-                    received.push(Received {
-                        topic: text("duetime-topic"),
-                        id: text("duetime-id"),
-                        delivery_id: text("duetime-delivery-id"),
-                        attempt: text("duetime-attempt"),
-                        due_at: text("duetime-due-at"),
-                        payload: got.payload().unwrap_or_default().to_vec(),
-                    });
-                }
-                Some(Err(_)) => {}
-                None if received.len() >= wanted => return received,
-                None => {}
-            }
-        }
-        received
+        let reader = Reader::of(&cluster.brokers, topic);
+        Self { cluster, reader }
     }
 
     fn config(&self) -> String {
-        format!(
-            "type = \"kafka\"\nbrokers = {:?}\ntimeout = \"4s\"\nconnect_timeout = \"2s\"\nmessage_max = {LARGEST}\n\
-             compression = \"zstd\"\nproperties = {{ \"client.rack\" = {CANARY:?} }}\n",
-            self.cluster.brokers
-        )
+        config(&self.cluster.brokers)
     }
 }
 
@@ -158,7 +112,7 @@ impl SinkWorld for World {
     }
 
     async fn received(&mut self) -> Option<Vec<Received>> {
-        Some(tokio::task::block_in_place(|| self.kafka.fetch(1)))
+        Some(self.kafka.reader.fetch())
     }
 
     fn refused_message(&self) -> Option<Delivery> {
@@ -191,9 +145,9 @@ async fn kafka_keeps_the_contract_of_a_sink_and_a_key_keeps_its_partition() {
     };
     let batch: Vec<Delivery> = (0..100).map(of_shop).collect();
     assert!(sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted));
-    let received = tokio::task::block_in_place(|| kafka.fetch(100));
+    let received = kafka.reader.fetch();
     assert_eq!(received.len(), 100);
-    let places: BTreeSet<_> = kafka.keys.iter().cloned().collect();
+    let places: BTreeSet<_> = kafka.reader.keys.iter().cloned().collect();
     assert_eq!(places.len(), 5, "each key is in one partition: {places:?}");
 
     for (given, says) in [
@@ -259,7 +213,7 @@ async fn errors_of_the_broker_are_repeated_unseen_or_are_the_messages_own_matter
     );
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     kafka.cluster.order(|cluster| cluster.broker_round_trip_time(1, Duration::ZERO));
-    let received = tokio::task::block_in_place(|| kafka.fetch(69));
+    let received = kafka.reader.fetch();
     let unique: BTreeSet<_> = received.iter().map(|one| &one.id).collect();
     assert_eq!(unique.len(), received.len(), "what the client repeated is there once");
 }
@@ -280,7 +234,7 @@ async fn a_broker_that_goes_away_costs_no_attempt_and_nothing_is_lost() {
     kafka.cluster.up();
     house.drained("orders", Duration::from_secs(60)).await;
     assert_eq!(house.counts("orders").await["dead"], 0);
-    let received = tokio::task::block_in_place(|| kafka.fetch(2_000));
+    let received = kafka.reader.fetch();
     let again: Vec<_> = received.iter().filter(|message| message.attempt != "1").collect();
     assert!(again.is_empty(), "{again:?}\n{}", house.node.output());
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);

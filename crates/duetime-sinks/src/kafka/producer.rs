@@ -1,6 +1,8 @@
 //! One producer of the client library, and what it says beside its answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
@@ -8,6 +10,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::producer::{FutureProducer, Producer as _};
+use tokio::time::Instant;
 
 use crate::secret::Scrubber;
 
@@ -40,7 +43,13 @@ impl ClientContext for Ear {
 /// See the module.
 pub(super) struct Producer {
     ear: Arc<Ear>,
-    pub(super) inner: FutureProducer<EarHandle>,
+    /// Empty only while it is dropped.
+    inner: Option<FutureProducer<EarHandle>>,
+    born: Instant,
+    /// How long it may take until it sends its first message.
+    patience: Duration,
+    accepted: Mutex<Option<Instant>>,
+    spent: AtomicBool,
 }
 
 /// The context that the library owns; the ear stays ours too.
@@ -57,11 +66,22 @@ impl ClientContext for EarHandle {
 }
 
 impl Producer {
-    /// Starts the library's threads, which then connect.
-    pub(super) fn start(config: &ClientConfig, scrubber: &Scrubber) -> KafkaResult<Self> {
+    /// Starts the library's threads, which then connect; `patience` is how long that may take.
+    pub(super) fn start(config: &ClientConfig, scrubber: &Scrubber, patience: Duration) -> KafkaResult<Self> {
         let ear = Arc::new(Ear { scrubber: scrubber.clone(), last: Mutex::default() });
         let inner = config.create_with_context(EarHandle(ear.clone()))?;
-        Ok(Self { ear, inner })
+        Ok(Self {
+            ear,
+            inner: Some(inner),
+            born: Instant::now(),
+            patience,
+            accepted: Mutex::default(),
+            spent: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn inner(&self) -> &FutureProducer<EarHandle> {
+        self.inner.as_ref().expect("it is taken only at the end")
     }
 
     /// What was complained about last.
@@ -70,12 +90,43 @@ impl Producer {
     }
 
     /// A message was taken: older complaints say nothing any more.
-    pub(super) fn content(&self) {
+    pub(super) fn took(&self) {
         *self.ear.last.lock() = None;
+        *self.accepted.lock() = Some(Instant::now());
     }
 
-    /// Whether it will never send again.
-    pub(super) fn is_dead(&self) -> bool {
-        self.inner.client().fatal_error().is_some()
+    /// A message given to it at `given` was not answered in time.
+    ///
+    /// The library deals with most that can happen to an idempotent producer, but not with a broker
+    /// that forgot it: it then sends the same over and over, and tells nobody. So a producer that
+    /// brought nothing through for so long is used no more, unless it may still be on its way to
+    /// the brokers; the next one costs a few connections.
+    pub(super) fn timed_out(&self, given: Instant) {
+        let useless = match *self.accepted.lock() {
+            Some(last) => last < given,
+            None => self.born.elapsed() > self.patience,
+        };
+        if useless {
+            self.give_up();
+        }
+    }
+
+    /// It is used no more.
+    pub(super) fn give_up(&self) {
+        self.spent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is to be used no more.
+    pub(super) fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed) || self.inner().client().fatal_error().is_some()
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        // The library waits for its threads, so this thread does not wait for the library. Where
+        // there is no further thread, it does.
+        let inner = self.inner.take();
+        let _ = std::thread::Builder::new().name("kafka-end".to_owned()).spawn(move || drop(inner));
     }
 }

@@ -11,6 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureRecord, Producer as _};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::config::{KIND, KafkaConfig, KafkaSettings};
 use super::producer::{Producer, SAID_BYTES};
@@ -25,6 +26,8 @@ use crate::template::Template;
 const BATCH_MAX: usize = 256;
 /// Calls in flight for one topic.
 const CALLS_MAX: usize = 8;
+/// So many producers are tried for a call: one that its brokers no longer know, and its successor.
+const PRODUCERS_MAX: usize = 2;
 /// Longest name of a topic that Kafka takes.
 const TOPIC_BYTES_MAX: usize = 249;
 
@@ -42,8 +45,24 @@ impl std::fmt::Debug for KafkaTarget {
     }
 }
 
-/// What a message became: on its way to a topic, or judged already.
-type Sent = Result<(String, rdkafka::producer::DeliveryFuture), Verdict>;
+/// What became of a message with one producer.
+enum Answer {
+    /// The verdict.
+    Final(Verdict),
+    /// It was not taken because this producer is of no more use; the verdict if its successor is not either.
+    OfProducer(Verdict),
+}
+
+impl Answer {
+    fn verdict(self) -> Verdict {
+        match self {
+            Self::Final(verdict) | Self::OfProducer(verdict) => verdict,
+        }
+    }
+}
+
+/// A message on its way to a topic, or what became of it already.
+type Sent = Result<(String, rdkafka::producer::DeliveryFuture), Answer>;
 
 impl KafkaTarget {
     /// Checks the configuration; opens no connection.
@@ -56,11 +75,11 @@ impl KafkaTarget {
 
     async fn producer(&self) -> Result<Arc<Producer>, String> {
         let start = async || {
-            Producer::start(&self.client, &self.scrubber)
+            Producer::start(&self.client, &self.scrubber, self.config.connect_timeout + self.config.timeout)
                 .map_err(|error| format!("the Kafka client does not start: {}", self.clean(&error)))
         };
         let producer = self.link.get(start).await?;
-        if !producer.is_dead() {
+        if !producer.is_spent() {
             return Ok(producer);
         }
         self.link.give_up(&producer).await;
@@ -89,52 +108,91 @@ impl KafkaTarget {
         }
     }
 
-    fn of_error(&self, producer: &Producer, error: &KafkaError, topic: &str, varies: bool) -> Verdict {
-        match error.rdkafka_error_code() {
-            Some(code) => verdict::of_code(code, &self.explain(producer, code), topic, varies),
-            None => Verdict::Rejected { reason: format!("it cannot be made a record: {}", self.clean(error)) },
+    fn of_error(&self, producer: &Producer, error: &KafkaError, topic: &str, varies: bool) -> Answer {
+        let Some(code) = error.rdkafka_error_code() else {
+            let reason = format!("it cannot be made a record: {}", self.clean(error));
+            return Answer::Final(Verdict::Rejected { reason });
+        };
+        let verdict = verdict::of_code(code, &self.explain(producer, code), topic, varies);
+        if !verdict::ends_producer(code) {
+            return Answer::Final(verdict);
         }
+        tracing::debug!(?code, "another Kafka producer takes over");
+        producer.give_up();
+        Answer::OfProducer(verdict)
     }
 
     fn send(&self, producer: &Producer, settings: &Checked, message: &Delivery) -> Sent {
-        let topic = topic_of(&settings.topic, message).map_err(|reason| Verdict::Rejected { reason })?;
-        let key = settings.key.fill(message, |c| c).map_err(|reason| Verdict::Rejected { reason })?;
+        let refused = |reason| Answer::Final(Verdict::Rejected { reason });
+        let topic = topic_of(&settings.topic, message).map_err(refused)?;
+        let key = settings.key.fill(message, |c| c).map_err(refused)?;
         let mut record = FutureRecord::<str, [u8]>::to(&topic).payload(&message.payload).headers(headers(message));
         if !key.is_empty() {
             record = record.key(&key);
         }
-        match producer.inner.send_result(record) {
+        match producer.inner().send_result(record) {
             Ok(sent) => Ok((topic, sent)),
             Err((error, _)) => Err(self.of_error(producer, &error, &topic, settings.topic.varies())),
         }
     }
 
-    async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
-        let producer = match self.producer().await {
-            Ok(producer) => producer,
-            Err(reason) => return vec![Verdict::Unavailable { reason, after: None }; batch.len()],
-        };
-        let varies = settings.topic.varies();
+    /// Sends by one producer; as many answers as messages, in order.
+    async fn send_all(
+        &self,
+        producer: &Producer,
+        settings: &Checked,
+        messages: impl Iterator<Item = &Delivery>,
+    ) -> Vec<Answer> {
+        let (varies, given) = (settings.topic.varies(), Instant::now());
         // All are given to the library before the first answer is awaited: it batches them itself.
-        let sent: Vec<Sent> = batch.iter().map(|message| self.send(&producer, settings, message)).collect();
+        let sent: Vec<Sent> = messages.map(|message| self.send(producer, settings, message)).collect();
         let answers: FuturesOrdered<_> = sent
             .into_iter()
             .map(async |sent| match sent {
-                Err(verdict) => verdict,
+                Err(answer) => answer,
                 Ok((topic, answer)) => match answer.await {
                     Ok(Ok(_)) => {
-                        producer.content();
-                        Verdict::Accepted
+                        producer.took();
+                        Answer::Final(Verdict::Accepted)
                     }
-                    Ok(Err((error, _))) => self.of_error(&producer, &error, &topic, varies),
+                    Ok(Err((error, _))) => {
+                        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut) {
+                            producer.timed_out(given);
+                        }
+                        self.of_error(producer, &error, &topic, varies)
+                    }
                     Err(_) => {
                         let reason = "the Kafka client ended before it was answered".to_owned();
-                        Verdict::Unavailable { reason, after: None }
+                        Answer::Final(Verdict::Unavailable { reason, after: None })
                     }
                 },
             })
             .collect();
         answers.collect().await
+    }
+
+    async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+        let mut answers: Vec<Answer> = Vec::new();
+        for _ in 0..PRODUCERS_MAX {
+            let open = |n: usize| answers.get(n).is_none_or(|answer| matches!(answer, Answer::OfProducer(_)));
+            let open: Vec<usize> = (0..batch.len()).filter(|n| open(*n)).collect();
+            if open.is_empty() {
+                break;
+            }
+            let again = match self.producer().await {
+                Ok(producer) => self.send_all(&producer, settings, open.iter().map(|n| &batch[*n])).await,
+                Err(reason) => {
+                    let away = Verdict::Unavailable { reason, after: None };
+                    open.iter().map(|_| Answer::Final(away.clone())).collect()
+                }
+            };
+            if answers.is_empty() {
+                answers = again;
+            } else {
+                open.into_iter().zip(again).for_each(|(n, answer)| answers[n] = answer);
+            }
+        }
+        answers.into_iter().map(Answer::verdict).collect()
     }
 }
 
@@ -187,7 +245,7 @@ impl Target for KafkaTarget {
         let (asking, within) = (producer.clone(), self.config.connect_timeout);
         // The library answers this question on the thread that asks.
         let asked = tokio::task::spawn_blocking(move || {
-            asking.inner.client().fetch_metadata(None, within).map(|known| known.brokers().len())
+            asking.inner().client().fetch_metadata(None, within).map(|known| known.brokers().len())
         });
         match asked.await {
             Ok(Ok(_)) => Ok(()),

@@ -5,7 +5,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 
 use super::config::KafkaConfig;
 use super::target::KafkaTarget;
-use super::verdict::of_code;
+use super::verdict::{ends_producer, of_code};
 
 fn refused(text: &str) -> String {
     let config = toml::from_str::<KafkaConfig>(&format!("brokers = \"a:9092\"\n{text}"));
@@ -50,4 +50,8 @@ fn each_error_has_the_verdict_of_whom_it_concerns() {
     assert!(matches!(of(Code::NotEnoughReplicas, false), Verdict::Unavailable { .. }));
     assert!(matches!(of(Code::MessageTimedOut, false), Verdict::Unavailable { .. }));
     assert!(matches!(of(Code::NotImplemented, false), Verdict::Retry { .. }));
+    for code in [Code::ProducerFenced, Code::UnknownProducerId, Code::OutOfOrderSequenceNumber, Code::Fatal] {
+        assert!(ends_producer(code) && matches!(of(code, false), Verdict::Unavailable { .. }), "{code:?}");
+    }
+    assert!(!ends_producer(Code::MessageTimedOut) && !ends_producer(Code::MessageSizeTooLarge));
 }

@@ -40,7 +40,6 @@ pub(super) fn met(code: Code) -> Met {
         | Code::QueueFull
         | Code::PurgeQueue
         | Code::PurgeInflight
-        | Code::Fatal
         | Code::NotEnoughReplicas
         | Code::NotEnoughReplicasAfterAppend
         | Code::LeaderNotAvailable
@@ -50,13 +49,25 @@ pub(super) fn met(code: Code) -> Met {
         | Code::NetworkException
         | Code::KafkaStorageError
         | Code::ClusterAuthorizationFailed
-        | Code::SaslAuthenticationFailed
-        | Code::OutOfOrderSequenceNumber
-        | Code::InvalidProducerEpoch
-        | Code::UnknownProducerId
-        | Code::ProducerFenced => Met::Cluster,
+        | Code::SaslAuthenticationFailed => Met::Cluster,
+        _ if ends_producer(code) => Met::Cluster,
         _ => Met::ThisTime,
     }
+}
+
+/// Whether a producer that is told so is of no more use, though another one may be: its brokers do
+/// not know it any more, or not as the library thinks they do.
+pub(super) fn ends_producer(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Fatal
+            | Code::Fenced
+            | Code::OutOfOrderSequenceNumber
+            | Code::InvalidProducerEpoch
+            | Code::InvalidProducerIdMapping
+            | Code::UnknownProducerId
+            | Code::ProducerFenced
+    )
 }
 
 /// The verdict. `varies`: another message of the same Duetime topic may go to another topic there.

@@ -12,6 +12,7 @@ mod rabbitmq;
 mod redis;
 mod sentinel;
 mod skewed_clock;
+mod tansu;
 mod versions;
 
 pub use certificates::write_certificates;
@@ -26,4 +27,5 @@ pub use rabbitmq::RabbitMqServer;
 pub use redis::{RedisOptions, RedisServer};
 pub use sentinel::Sentinel;
 pub use skewed_clock::SkewedClock;
+pub use tansu::{TansuOptions, TansuServer};
 pub use versions::ServerVersion;

@@ -1,4 +1,4 @@
-//! Other versions of the server than the one the system has: where `./test` puts their programs.
+//! Servers that the system does not have, or not in this version: where `./test` puts their programs.
 
 use std::path::PathBuf;
 
@@ -44,9 +44,14 @@ impl ServerVersion {
     /// When it is not there; the message says how to get it.
     #[must_use]
     pub fn program(self) -> PathBuf {
-        let folder = std::env::var_os(FOLDER_VARIABLE).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from);
-        let program = folder.join(self.name());
-        assert!(program.exists(), "{} is missing; `./test --tools` installs what the tests need", program.display());
-        program
+        program(self.name())
     }
+}
+
+/// A program that `./test` put there, by the name it gave it.
+pub(super) fn program(name: &str) -> PathBuf {
+    let folder = std::env::var_os(FOLDER_VARIABLE).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from);
+    let program = folder.join(name);
+    assert!(program.exists(), "{} is missing; `./test --tools` installs what the tests need", program.display());
+    program
 }

@@ -1,0 +1,155 @@
+//! The sink for Kafka on a real broker, which is killed, stalled and started again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{Delivery, Headers, Sink, Verdict};
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::servers::{Proxy, TansuOptions, TansuServer, free_port};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::reader::Reader;
+use super::{LARGEST, PARTITIONS, bind, config};
+use crate::hand_over::{House, ids};
+
+/// Longest wait until a broker is used again.
+const RECOVERY_MAX: Duration = Duration::from_secs(30);
+
+/// A broker with one topic, behind a network that is cut while the broker starts: it makes topics that
+/// it is asked for and does not have, and would make this one before it is told to.
+pub(super) struct Broker {
+    server: TansuServer,
+    proxy: Proxy,
+    topic: &'static str,
+}
+
+impl Broker {
+    pub(super) async fn with(topic: &'static str) -> Self {
+        let port = free_port();
+        let proxy = Proxy::before(port).await;
+        let topics = vec![(topic, PARTITIONS as u32)];
+        let options = TansuOptions { topics, port: Some(port), advertised: Some(proxy.port()) };
+        Self { server: TansuServer::start_with(options).await, proxy, topic }
+    }
+
+    fn kill(&mut self) {
+        self.proxy.cut();
+        self.server.stop_hard();
+    }
+
+    async fn start_again(&mut self) {
+        self.server.start_again().await;
+        self.proxy.heal();
+    }
+
+    fn address(&self) -> String {
+        self.server.address()
+    }
+
+    /// Reads its topic from the beginning.
+    fn reader(&self) -> Reader {
+        Reader::of(&self.address(), self.topic)
+    }
+}
+
+struct World {
+    broker: Broker,
+    reader: Reader,
+    sink: Arc<dyn Sink>,
+}
+
+#[async_trait]
+impl SinkWorld for World {
+    fn sink(&self) -> Arc<dyn Sink> {
+        self.sink.clone()
+    }
+
+    async fn received(&mut self) -> Option<Vec<Received>> {
+        Some(self.reader.fetch())
+    }
+
+    fn refused_message(&self) -> Option<Delivery> {
+        Some(message("large", vec![b'x'; LARGEST + 1]))
+    }
+
+    async fn take_down(&mut self) -> bool {
+        self.broker.kill();
+        true
+    }
+
+    async fn bring_back(&mut self) {
+        self.broker.start_again().await;
+        // It forgot all.
+        self.reader = self.broker.reader();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() {
+    let broker = Broker::with("due.conformance").await;
+    let mut reader = broker.reader();
+    let keyed = json!({"name": "k", "topic": "due.{topic}", "key": "{header.shop|none}"});
+    let sink = bind(&config(&broker.address()), keyed).unwrap();
+    let of_shop = |n: usize| {
+        let headers = Headers::new(vec![("shop".to_owned(), format!("s{}", n % 5))]).unwrap();
+        Delivery { headers, ..message(&format!("k{n:03}"), "x") }
+    };
+    let batch: Vec<Delivery> = (0..200).map(of_shop).collect();
+    assert!(sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted));
+    let received = reader.fetch();
+    assert_eq!(received.len(), 200);
+    assert_eq!(reader.keys.iter().collect::<BTreeSet<_>>().len(), 5, "each key is in one partition");
+    for shop in (0..5).map(|n| format!("s{n}")) {
+        let of_one = received.iter().zip(&reader.keys).filter(|(_, (key, _))| *key == shop);
+        let ids: Vec<_> = of_one.map(|(message, _)| &message.id).collect();
+        assert!(ids.len() == 40 && ids.is_sorted(), "{ids:?}");
+    }
+
+    // A stall is an absence. This broker fences its producer then, and another takes over.
+    broker.server.pause().await;
+    let verdict = sink.deliver(&[message("stalled", "x")]).await.remove(0);
+    assert!(
+        matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("within 4000 ms")),
+        "{verdict:?}"
+    );
+    broker.server.resume();
+    let end = Instant::now() + RECOVERY_MAX;
+    loop {
+        let verdict = sink.deliver(&[message("stalled", "x")]).await;
+        if verdict == [Verdict::Accepted] {
+            break;
+        }
+        assert!(Instant::now() < end, "the broker is not used again: {verdict:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let again = reader.fetch();
+    assert!(again.iter().all(|message| message.id == "stalled"), "{again:?}");
+    run_all(&mut World { broker, reader, sink }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_broker_that_is_killed_costs_no_attempt_and_nothing_is_lost() {
+    let mut broker = Broker::with("orders").await;
+    let house = House::new(&format!("[sinks.k]\n{}", config(&broker.address()))).await;
+    let retry = json!({"max_attempts": 2, "initial": "20ms"});
+    let (status, body) = house.topic("orders", json!({"shards": 4, "sink": {"name": "k"}, "retry": retry})).await;
+    assert_eq!(status, 201, "{body}");
+    house.enqueue("orders", ids("before", 1_000)).await;
+    house.drained("orders", Duration::from_secs(60)).await;
+    let mut received = broker.reader().fetch();
+
+    broker.kill();
+    house.enqueue("orders", ids("during", 1_000)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    broker.start_again().await;
+    house.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(house.counts("orders").await["dead"], 0);
+    received.extend(broker.reader().fetch());
+    assert_eq!(received.len(), 2_000, "nothing twice");
+    assert!(received.iter().all(|message| message.attempt == "1"), "{}", house.node.output());
+    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);
+    assert!(!house.node.output().contains(CANARY));
+}

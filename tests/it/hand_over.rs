@@ -9,6 +9,8 @@ use tokio::time::Instant;
 
 use crate::http_api::client;
 
+/// Longest wait for a breaker: that of its last probe may have grown to many seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 
 /// A real node on an embedded store, and a client of it.
@@ -34,6 +36,25 @@ impl House {
         self.call(Method::PUT, &format!("/v1/topics/{topic}"), settings).await
     }
 
+    /// Creates the topic `orders` with the sink `s`, these settings beside its name, and one attempt for each message.
+    pub(crate) async fn orders(&self, settings: &Value, visibility: Value) {
+        let mut sink = settings.clone();
+        sink["name"] = json!("s");
+        let retry = json!({"max_attempts": 1});
+        let topic = json!({"shards": 4, "sink": sink, "visibility_timeout": visibility, "retry": retry});
+        let (status, body) = self.topic("orders", topic).await;
+        assert_eq!(status, 201, "{body}");
+    }
+
+    /// Waits until the breaker of the topic `orders` is open, or closed.
+    pub(crate) async fn breaker(&self, open: bool) {
+        let end = Instant::now() + PATIENCE;
+        while (self.metric("duetime_breaker_open").await > 0.0) != open {
+            assert!(Instant::now() < end, "the breaker stays as it is:\n{}", self.node.output());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Enqueues so many messages that are due at once, with these ids and payloads.
     pub(crate) async fn enqueue(&self, topic: &str, ids: impl IntoIterator<Item = String>) {
         let messages: Vec<Value> =
@@ -53,6 +74,15 @@ impl House {
     /// The topic with its counts.
     pub(crate) async fn counts(&self, topic: &str) -> Value {
         self.call(Method::GET, &format!("/v1/topics/{topic}"), json!(null)).await.1
+    }
+
+    /// The value of a metric of the topic `orders`, or of all topics, summed over its other labels.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let told = self.client.get(format!("{}/metrics", self.node.url())).send().await.unwrap().text().await.unwrap();
+        let ours = |labels: &str| !labels.contains("topic=") || labels.contains("topic=\"orders\"");
+        let lines = told.lines().filter_map(|line| line.strip_prefix(name)).filter_map(|rest| rest.rsplit_once(' '));
+        let exact = lines.filter(|(labels, _)| (labels.is_empty() || labels.starts_with('{')) && ours(labels));
+        exact.map(|(_, value)| value.parse::<f64>().unwrap()).sum()
     }
 
     /// One message.

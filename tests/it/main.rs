@@ -20,6 +20,8 @@ mod reshard_store;
 mod resize;
 mod server_versions;
 mod shutdown;
+mod sink_breaker;
+mod sink_in_flight;
 #[cfg(feature = "kafka")]
 mod sink_kafka;
 mod sink_nats;
@@ -27,4 +29,5 @@ mod sink_outage;
 mod sink_rabbitmq;
 mod sink_redis_stream;
 mod sink_tls;
+mod targets;
 mod webhook;

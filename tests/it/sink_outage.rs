@@ -1,35 +1,34 @@
-//! A broker that is away for many times the visibility timeout: ten minutes, shortened by
+//! A target that is away for many times the visibility timeout: ten minutes, shortened by
 //! configuration.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use duetime_testkit::servers::{Proxy, RedisOptions, RedisServer};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::hand_over::{House, ids};
-use crate::http_api::client;
+use crate::targets::{Nats, Rabbit, Streams, Target, all_of};
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
 const TIMEOUTS: u32 = 20;
 const VISIBILITY: Duration = Duration::from_millis(500);
-const BACKLOG: usize = 10_000;
-
-/// The value of a metric of the topic `orders`, summed over its other labels.
-fn value(metrics: &str, name: &str) -> f64 {
-    let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains("topic=\"orders\""));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
-}
-
-async fn metrics(house: &House) -> String {
-    client().get(format!("{}/metrics", house.node.url())).send().await.unwrap().text().await.unwrap()
-}
+/// What the sinks here have as their time-outs.
+const TIMES: &str = "timeout = \"200ms\"\nconnect_timeout = \"200ms\"\n";
+/// Messages before it, and as many in it.
+const BACKLOG: usize = 5_000;
+/// Messages at a time.
+const PART: usize = 1_000;
+/// Calls that may be under way when the breaker opens, and eight probes: their distance doubles from a tenth of a
+/// second.
+const CALLS_MAX: f64 = 8.0 + 8.0;
+/// How long a slow machine may stand still meanwhile.
+const STANDSTILL: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Enqueues the backlog; after the first part of it `then` is done.
 async fn enqueue(house: &House, prefix: &str, mut then: impl FnMut()) {
     let all: Vec<String> = ids(prefix, BACKLOG).collect();
-    for (n, part) in all.chunks(1_000).enumerate() {
+    for (n, part) in all.chunks(PART).enumerate() {
         house.enqueue("orders", part.iter().cloned()).await;
         if n == 0 {
             then();
@@ -37,52 +36,48 @@ async fn enqueue(house: &House, prefix: &str, mut then: impl FnMut()) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_long_outage_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
-    let server = RedisServer::start_with(RedisOptions::default()).await;
-    let proxy = Proxy::before(server.port()).await;
-    let sink = format!(
-        "[sinks.r]\ntype = \"redis-stream\"\nurl = {:?}\ntimeout = \"200ms\"\nconnect_timeout = \"200ms\"\n",
-        server.url_at(proxy.port())
-    );
-    let house = House::new(&sink).await;
-    let topic = json!({
-        "shards": 4, "sink": {"name": "r", "stream": "due"}, "visibility_timeout": VISIBILITY.as_millis() as u64,
-        "retry": {"max_attempts": 1},
-    });
-    let (status, body) = house.topic("orders", topic).await;
-    assert_eq!(status, 201, "{body}");
+/// A backlog in good times, and another in an outage that begins when its first messages are on their way.
+async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
+    let house = House::new(&format!("[sinks.s]\n{}{TIMES}", target.config())).await;
+    house.orders(&target.settings(), json!(VISIBILITY.as_millis() as u64)).await;
     let began = Instant::now();
     enqueue(&house, "before", || {}).await;
-    house.drained("orders", Duration::from_secs(60)).await;
+    house.drained("orders", PATIENCE).await;
     let usual = began.elapsed();
 
-    // It goes away in the middle of its work: connections end, and new ones end too.
-    enqueue(&house, "during", || proxy.cut()).await;
+    enqueue(&house, "during", || down(target)).await;
+    house.breaker(true).await;
+    let calls = house.metric("duetime_sink_call_seconds_count").await;
     tokio::time::sleep(VISIBILITY * TIMEOUTS).await;
-    let told = metrics(&house).await;
-    assert_eq!(value(&told, "duetime_breaker_open"), 1.0);
+    assert_eq!(house.metric("duetime_breaker_open").await, 1.0);
+    let calls = house.metric("duetime_sink_call_seconds_count").await - calls;
+    assert!(calls <= CALLS_MAX, "{calls} calls to a target that is away");
     let waiting = house.counts("orders").await;
-    proxy.heal();
+    assert_ne!(waiting["scheduled"], 0, "it went before all were handed over: {waiting}");
+    target.proxy().heal();
+    house.breaker(false).await;
     let began = Instant::now();
-    house.drained("orders", Duration::from_secs(60)).await;
+    house.drained("orders", PATIENCE).await;
     let drained = began.elapsed();
 
-    let told = metrics(&house).await;
-    assert_eq!(value(&told, "duetime_claims_expired_total"), 0.0, "{}", house.node.output());
-    assert_eq!(house.counts("orders").await["dead"], 0, "one attempt was enough for all");
-    // The wait of the breaker may have grown to this before the last probe.
-    let noticed = VISIBILITY * TIMEOUTS;
-    assert!(drained < usual * 3 + noticed, "{drained:?} for {waiting}, in good times {usual:?}");
-    let entries = server.cli(&["--raw", "XRANGE", "due", "-", "+"]);
-    let mut lines = entries.lines();
-    let mut seen = BTreeSet::new();
-    while let Some(line) = lines.next() {
-        match line {
-            "id" => drop(seen.insert(lines.next().unwrap().to_owned())),
-            "attempt" => assert_eq!(lines.next(), Some("1")),
-            _ => {}
-        }
-    }
-    assert_eq!(seen.len(), 2 * BACKLOG);
+    assert_eq!(house.metric("duetime_claims_expired_total").await, 0.0, "{}", house.node.output());
+    assert_eq!(house.counts("orders").await["dead"], 0, "one attempt was enough for all: {}", house.node.output());
+    assert!(drained < usual * 3 + STANDSTILL, "{drained:?} for {waiting}, in good times {usual:?}");
+    let arrived = all_of(target, 2 * BACKLOG).await;
+    assert!(arrived.iter().all(|(_, attempt)| attempt == "1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_outage_of_redis_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
+    a_long_outage(&mut Streams::start().await, |target| target.proxy().cut()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_outage_of_rabbitmq_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
+    a_long_outage(&mut Rabbit::start().await, |target| target.proxy().cut()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_silence_of_nats_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
+    a_long_outage(&mut Nats::start().await, |target| target.proxy().lose_answers()).await;
 }

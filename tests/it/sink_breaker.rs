@@ -1,0 +1,119 @@
+//! A target that is away is left alone: one small probe at a time finds out when it is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_testkit::webhook::Answer;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::hand_over::{House, ids};
+use crate::targets::{Hook, Nats, Streams, Target, all_of};
+
+/// How long the target is away.
+const AWAY: Duration = Duration::from_secs(5);
+/// Probes in that time, whose distance doubles from a tenth of a second, and one that may be under way.
+const PROBES: usize = 7;
+/// Messages of a probe.
+const OF_A_PROBE: usize = 8;
+const BACKLOG: usize = 200;
+/// The webhook here answers after this time.
+const SLOW: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One message finds out that the target is away; the others that fall due meanwhile then only meet the breaker.
+async fn opened(house: &House) {
+    house.enqueue("orders", ids("first", 1)).await;
+    house.breaker(true).await;
+}
+
+/// It was noticed once that the target went, and once that it came back.
+async fn closed(house: &House, target: &mut impl Target) {
+    house.breaker(false).await;
+    house.drained("orders", PATIENCE).await;
+    assert_eq!(house.counts("orders").await["dead"], 0, "{}", house.node.output());
+    let arrived = all_of(target, BACKLOG + 1).await;
+    assert!(arrived.iter().all(|(_, attempt)| attempt == "1"));
+    for said in ["sink is down, claims stop until it answers", "sink answers again, claims go on"] {
+        assert_eq!(house.node.output().matches(said).count(), 1, "{}", house.node.output());
+    }
+}
+
+/// Connections to a broker that ends them at once.
+async fn one_connection_for_each_probe(target: &mut impl Target) {
+    let house = House::new(&format!("[sinks.s]\n{}", target.config())).await;
+    house.orders(&target.settings(), json!("1m")).await;
+    target.proxy().cut();
+    opened(&house).await;
+    house.enqueue("orders", ids("held", BACKLOG)).await;
+    let (asked, calls) = (target.proxy().connections(), house.metric("duetime_sink_call_seconds_count").await);
+    tokio::time::sleep(AWAY).await;
+    let asked = target.proxy().connections() - asked;
+    let calls = house.metric("duetime_sink_call_seconds_count").await - calls;
+    assert!((1..=PROBES).contains(&asked), "{asked} connections, {calls} calls");
+    assert!((1.0..=PROBES as f64).contains(&calls), "{asked} connections, {calls} calls");
+    assert_eq!(house.metric("duetime_breaker_open").await, 1.0);
+    let told = house.metric("duetime_sink_errors_total").await;
+    assert!((1.0..=1.0 + (PROBES * OF_A_PROBE) as f64).contains(&told), "{told} messages were tried");
+    target.proxy().heal();
+    closed(&house, target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_server_that_is_away_is_asked_by_one_probe_at_a_time() {
+    one_connection_for_each_probe(&mut Streams::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nats_server_that_is_away_is_asked_by_one_probe_at_a_time() {
+    one_connection_for_each_probe(&mut Nats::start().await).await;
+}
+
+/// The most requests that were being answered at one moment.
+fn at_once(arrivals: &[Instant]) -> usize {
+    arrivals
+        .iter()
+        .map(|at| arrivals.iter().filter(|other| **other <= *at && *at < **other + SLOW).count())
+        .max()
+        .unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_asks_for_a_pause_is_sent_eight_requests_at_a_time_until_one_is_taken() {
+    let mut target = Hook::start().await;
+    let house = House::new(&format!("[sinks.s]\n{}", target.config())).await;
+    house.orders(&target.settings(), json!("1m")).await;
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let answer_with = |status: u16| {
+        let noted = arrivals.clone();
+        target.hook.answer(move |_| {
+            noted.lock().push(Instant::now());
+            Answer::status(status).after(SLOW)
+        });
+    };
+    answer_with(503);
+    opened(&house).await;
+    house.enqueue("orders", ids("held", BACKLOG)).await;
+    arrivals.lock().clear();
+    tokio::time::sleep(AWAY).await;
+    let probes = std::mem::take(&mut *arrivals.lock());
+    assert!((1..=PROBES * OF_A_PROBE).contains(&probes.len()), "{} requests", probes.len());
+    assert!(at_once(&probes) <= OF_A_PROBE, "{} requests at once", at_once(&probes));
+    assert_eq!(house.metric("duetime_breaker_open").await, 1.0);
+    let counts = house.counts("orders").await;
+    assert_eq!(counts["dead"], 0, "{counts}");
+
+    answer_with(200);
+    house.breaker(false).await;
+    house.drained("orders", PATIENCE).await;
+    let arrivals = std::mem::take(&mut *arrivals.lock());
+    let answered = arrivals[0] + SLOW;
+    let before: Vec<Instant> = arrivals.iter().copied().filter(|at| *at < answered).collect();
+    assert!(before.len() <= OF_A_PROBE, "{} requests before one was taken", before.len());
+    assert!(at_once(&arrivals) > OF_A_PROBE, "the first success lets all go on");
+    for said in ["sink is down, claims stop until it answers", "sink answers again, claims go on"] {
+        assert_eq!(house.node.output().matches(said).count(), 1, "{}", house.node.output());
+    }
+    assert!(target.arrived().await.iter().all(|(_, attempt)| attempt == "1"));
+}

@@ -11,7 +11,7 @@ use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
-use duetime_testkit::servers::NatsServer;
+use duetime_testkit::servers::{NatsServer, Proxy};
 use futures::StreamExt as _;
 use serde_json::json;
 
@@ -81,6 +81,13 @@ impl SinkWorld for World {
 
     fn refused_message(&self) -> Option<Delivery> {
         Some(message("large", vec![b'x'; LARGEST as usize + 1]))
+    }
+
+    async fn behind_proxy(&mut self) -> Option<(Arc<dyn Sink>, Proxy)> {
+        let proxy = Proxy::before(self.server.port()).await;
+        let config = config(&self.server).replace("\"3s\"", "\"5m\"");
+        let config = config.replace(&self.server.url(), &format!("nats://127.0.0.1:{}", proxy.port()));
+        Some((bind(&config, json!({"name": "n", "subject": "orders.{topic}"})).unwrap(), proxy))
     }
 
     async fn take_down(&mut self) -> bool {

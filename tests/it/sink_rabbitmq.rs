@@ -9,7 +9,7 @@ use duetime_core::{Delivery, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
-use duetime_testkit::servers::RabbitMqServer;
+use duetime_testkit::servers::{Proxy, RabbitMqServer};
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -94,6 +94,14 @@ impl SinkWorld for World {
         Some(message("large", vec![b'x'; LARGEST + 1]))
     }
 
+    async fn behind_proxy(&mut self) -> Option<(Arc<dyn Sink>, Proxy)> {
+        let proxy = Proxy::before(self.broker.port()).await;
+        let config = config(&self.broker).replace("\"3s\"", "\"5m\"");
+        let config = config.replace(&self.broker.port().to_string(), &proxy.port().to_string());
+        let topic = json!({"name": "mq", "exchange": "due", "routing_key": "orders.{topic}"});
+        Some((sink_with(&config, topic), proxy))
+    }
+
     async fn take_down(&mut self) -> bool {
         self.broker.stop_hard();
         true
@@ -109,7 +117,11 @@ fn config(broker: &RabbitMqServer) -> String {
 }
 
 fn sink(broker: &RabbitMqServer, topic: serde_json::Value) -> Arc<dyn Sink> {
-    let configs = toml::from_str(&format!("[mq]\n{}", config(broker))).unwrap();
+    sink_with(&config(broker), topic)
+}
+
+fn sink_with(config: &str, topic: serde_json::Value) -> Arc<dyn Sink> {
+    let configs = toml::from_str(&format!("[mq]\n{config}")).unwrap();
     let registry = SinkRegistry::new(configs, Arc::new(WallClock)).unwrap();
     registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap()).unwrap()
 }

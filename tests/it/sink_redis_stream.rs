@@ -9,7 +9,7 @@ use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
-use duetime_testkit::servers::{RedisOptions, RedisServer};
+use duetime_testkit::servers::{Proxy, RedisOptions, RedisServer};
 use serde_json::json;
 
 use crate::hand_over::{House, ids};
@@ -57,6 +57,13 @@ impl SinkWorld for World {
 
     async fn received(&mut self) -> Option<Vec<Received>> {
         Some(fetch(&self.server, "due:conformance").await)
+    }
+
+    async fn behind_proxy(&mut self) -> Option<(Arc<dyn Sink>, Proxy)> {
+        let proxy = Proxy::before(self.server.port()).await;
+        let config =
+            format!("type = \"redis-stream\"\nurl = {:?}\ntimeout = \"5m\"\n", self.server.url_at(proxy.port()));
+        Some((bind(&config, json!({"name": "r", "stream": "due:{topic}"})).unwrap(), proxy))
     }
 
     async fn take_down(&mut self) -> bool {

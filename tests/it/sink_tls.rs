@@ -101,7 +101,7 @@ async fn nats_over_tls_and_a_cut_before_the_acknowledgement() {
     let tls = format!("tls {{ cert_file: {:?}, key_file: {:?} }}", at("server.pem"), at("server.key"));
     let login = format!("authorization {{ user: duetime, password: {CANARY:?} }}");
     let server = NatsServer::start_with(&format!("{tls}\n{login}")).await;
-    let port = server.url().rsplit(':').next().unwrap().parse().unwrap();
+    let port = server.port();
     let options = async_nats::ConnectOptions::new().add_root_certificates(at("ca.pem")).require_tls(true);
     let options = options.user_and_password("duetime".to_owned(), CANARY.to_owned());
     let admin = async_nats::jetstream::new(options.connect(format!("tls://127.0.0.1:{port}")).await.unwrap());

@@ -111,8 +111,8 @@ impl Nats {
         let admin = jetstream::new(async_nats::connect(server.url()).await.unwrap());
         let subjects = vec!["due".to_owned()];
         admin.create_stream(stream::Config { name: "DUE".to_owned(), subjects, ..Default::default() }).await.unwrap();
-        let port = server.url().rsplit(':').next().unwrap().parse().unwrap();
-        Self { server, proxy: Proxy::before(port).await }
+        let proxy = Proxy::before(server.port()).await;
+        Self { server, proxy }
     }
 }
 

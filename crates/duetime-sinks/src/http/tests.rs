@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::{Clock, Delivery, Headers, Sink, SinkBinder, Timestamp, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::servers::Proxy;
 use duetime_testkit::webhook::{Answer, Hit};
 use duetime_testkit::{ManualClock, WallClock, Webhook};
 use tokio::time::Instant;
@@ -66,6 +67,15 @@ impl SinkWorld for World {
 
     fn refused_message(&self) -> Option<Delivery> {
         Some(message("bad", "refuse me"))
+    }
+
+    async fn behind_proxy(&mut self) -> Option<(Arc<dyn Sink>, Proxy)> {
+        let proxy = Proxy::before(self.hook.port()).await;
+        let url = format!("http://127.0.0.1:{}/in", proxy.port());
+        let text = format!("[hook]\ntype = \"http\"\nurl = {url:?}\nallow = [\"127.0.0.1\"]\ntimeout = \"5m\"");
+        let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
+        let sink = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
+        Some((sink, proxy))
     }
 
     async fn take_down(&mut self) -> bool {

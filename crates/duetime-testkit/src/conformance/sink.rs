@@ -12,8 +12,17 @@ use bytes::Bytes;
 use duetime_core::{Delivery, Headers, MessageId, Nonce, Sink, Timestamp, TopicName, Verdict};
 use tokio::time::Instant;
 
+use crate::servers::Proxy;
+
 /// Longest wait until a target that came back is used again.
 const RECOVERY_MAX: Duration = Duration::from_secs(20);
+
+/// So many messages must be under way at once.
+const IN_FLIGHT_MIN: usize = 16;
+/// Messages in each call of those that are all under way at once.
+const EACH: usize = 4;
+/// Longest wait until what was sent has arrived.
+const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
 /// A message as it came out at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +61,12 @@ pub trait SinkWorld: Send {
 
     /// Brings it back, at the same address.
     async fn bring_back(&mut self);
+
+    /// The sink once more, with time-outs of minutes, before a network that can hold answers back; `None` if there
+    /// is no such network for it.
+    async fn behind_proxy(&mut self) -> Option<(Arc<dyn Sink>, Proxy)> {
+        None
+    }
 
     /// A verdict must come within this time, whatever happens to the target.
     fn verdict_within(&self) -> Duration {
@@ -115,6 +130,7 @@ pub async fn run_all(world: &mut impl SinkWorld) {
     any_id_and_any_header_can_be_handed_over(world).await;
     a_second_attempt_has_the_same_delivery_id_and_another_life_has_another(world).await;
     a_refused_message_takes_no_other_along(world).await;
+    all_calls_are_under_way_at_once_and_wait_for_their_own_answers(world).await;
     a_target_that_is_away_is_unavailable_and_its_return_is_noticed(world).await;
 }
 
@@ -128,7 +144,6 @@ pub async fn a_target_that_is_there_passes_the_check(world: &mut impl SinkWorld)
 /// See its name.
 pub async fn each_message_has_one_verdict_and_arrives_once(world: &mut impl SinkWorld) {
     let sink = world.sink();
-    assert!(sink.batch_max() * sink.calls_max() >= 16, "at least 16 messages are in flight");
     let count = 300.max(sink.batch_max() + 1);
     let messages: Vec<Delivery> =
         (0..count).map(|n| message(&format!("many-{n:05}"), format!("payload {n}"))).collect();
@@ -208,6 +223,46 @@ pub async fn a_refused_message_takes_no_other_along(world: &mut impl SinkWorld) 
     if let Some(received) = world.received().await {
         messages.remove(4);
         assert_eq!(by_id(received), messages.iter().map(as_received).collect::<Vec<_>>());
+    }
+}
+
+/// See its name.
+pub async fn all_calls_are_under_way_at_once_and_wait_for_their_own_answers(world: &mut impl SinkWorld) {
+    let sink = world.sink();
+    let (calls, each) = (sink.calls_max(), sink.batch_max().min(EACH));
+    assert!(calls * each >= IN_FLIGHT_MIN, "{calls} calls of {each} messages at once are too few");
+    let Some((sink, proxy)) = world.behind_proxy().await else { return };
+    let messages = |prefix: &str| -> Vec<Delivery> {
+        (0..calls * each).map(|n| message(&format!("{prefix}-{n:04}"), "x")).collect()
+    };
+    // Opens what each call needs of its own.
+    let warm = messages("warm");
+    let opened = futures::future::join_all(warm.chunks(each).map(|batch| sink.deliver(batch))).await;
+    assert!(opened.iter().flatten().all(|verdict| *verdict == Verdict::Accepted), "{opened:?}");
+    let _ = world.received().await;
+
+    proxy.hold_answers();
+    let held = messages("held");
+    let mut answers = tokio::task::JoinSet::new();
+    for batch in held.chunks(each).map(<[Delivery]>::to_vec) {
+        let sink = sink.clone();
+        answers.spawn(async move { sink.deliver(&batch).await });
+    }
+    let mut arrived = Vec::new();
+    let sent = Instant::now();
+    while arrived.len() < held.len()
+        && let Some(more) = world.received().await
+    {
+        arrived.extend(more);
+        assert!(sent.elapsed() < ARRIVAL_MAX, "{} of {} are under way at once", arrived.len(), held.len());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(by_id(arrived), held.iter().map(as_received).collect::<Vec<_>>());
+    assert!(answers.try_join_next().is_none(), "there is no verdict without an answer");
+    proxy.heal();
+    while let Some(answer) = answers.join_next().await {
+        let verdicts = answer.expect("a sink does not panic");
+        assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
     }
 }
 

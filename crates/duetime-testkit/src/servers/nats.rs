@@ -87,6 +87,12 @@ impl NatsServer {
         self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
     }
 
+    /// The port it serves on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its address.
     #[must_use]
     pub fn url(&self) -> String {

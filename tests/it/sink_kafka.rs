@@ -1,5 +1,6 @@
 //! A topic whose sink is Kafka: on the client library's own cluster, with errors put into it.
 
+mod outage;
 mod reader;
 mod tansu;
 

@@ -45,12 +45,17 @@ impl Broker {
         self.proxy.heal();
     }
 
-    fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         self.server.address()
     }
 
+    /// The network before it.
+    pub(super) fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
     /// Reads its topic from the beginning.
-    fn reader(&self) -> Reader {
+    pub(super) fn reader(&self) -> Reader {
         Reader::of(&self.address(), self.topic)
     }
 }

@@ -28,6 +28,9 @@ const BATCH_MAX: usize = 256;
 const CALLS_MAX: usize = 8;
 /// So many producers are tried for a call: one that its brokers no longer know, and its successor.
 const PRODUCERS_MAX: usize = 2;
+/// The library looks for messages whose time is over once a second, and is waited for that much longer:
+/// this share of the time-out. After that a call is not its matter any more, for claims end too.
+const LATE_SHARE: u32 = 4;
 /// Longest name of a topic that Kafka takes.
 const TOPIC_BYTES_MAX: usize = 249;
 
@@ -109,6 +112,10 @@ impl KafkaTarget {
     }
 
     fn of_error(&self, producer: &Producer, error: &KafkaError, topic: &str, varies: bool) -> Answer {
+        if *error == KafkaError::Canceled {
+            let reason = "the Kafka client ended before it was answered".to_owned();
+            return Answer::Final(Verdict::Unavailable { reason, after: None });
+        }
         let Some(code) = error.rdkafka_error_code() else {
             let reason = format!("it cannot be made a record: {}", self.clean(error));
             return Answer::Final(Verdict::Rejected { reason });
@@ -136,42 +143,44 @@ impl KafkaTarget {
         }
     }
 
-    /// Sends by one producer; as many answers as messages, in order.
+    /// Sends by one producer; as many answers as messages, in order, and all `until` then.
     async fn send_all(
         &self,
         producer: &Producer,
         settings: &Checked,
         messages: impl Iterator<Item = &Delivery>,
+        until: Instant,
     ) -> Vec<Answer> {
         let (varies, given) = (settings.topic.varies(), Instant::now());
+        let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
         // All are given to the library before the first answer is awaited: it batches them itself.
         let sent: Vec<Sent> = messages.map(|message| self.send(producer, settings, message)).collect();
         let answers: FuturesOrdered<_> = sent
             .into_iter()
             .map(async |sent| match sent {
                 Err(answer) => answer,
-                Ok((topic, answer)) => match answer.await {
-                    Ok(Ok(_)) => {
-                        producer.took();
-                        Answer::Final(Verdict::Accepted)
-                    }
-                    Ok(Err((error, _))) => {
-                        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut) {
-                            producer.timed_out(given);
+                Ok((topic, answer)) => {
+                    let error = match tokio::time::timeout_at(until, answer).await {
+                        Ok(Ok(Ok(_))) => {
+                            producer.took();
+                            return Answer::Final(Verdict::Accepted);
                         }
-                        self.of_error(producer, &error, &topic, varies)
+                        Ok(Ok(Err((error, _)))) => error,
+                        Ok(Err(_)) => KafkaError::Canceled,
+                        Err(_) => timed_out.clone(),
+                    };
+                    if error == timed_out {
+                        producer.timed_out(given);
                     }
-                    Err(_) => {
-                        let reason = "the Kafka client ended before it was answered".to_owned();
-                        Answer::Final(Verdict::Unavailable { reason, after: None })
-                    }
-                },
+                    self.of_error(producer, &error, &topic, varies)
+                }
             })
             .collect();
         answers.collect().await
     }
 
-    async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+    async fn deliver(self: &Arc<Self>, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+        let until = Instant::now() + self.config.timeout + self.config.timeout / LATE_SHARE;
         let mut answers: Vec<Answer> = Vec::new();
         for _ in 0..PRODUCERS_MAX {
             let open = |n: usize| answers.get(n).is_none_or(|answer| matches!(answer, Answer::OfProducer(_)));
@@ -180,7 +189,15 @@ impl KafkaTarget {
                 break;
             }
             let again = match self.producer().await {
-                Ok(producer) => self.send_all(&producer, settings, open.iter().map(|n| &batch[*n])).await,
+                Ok(producer) => {
+                    let again = self.send_all(&producer, settings, open.iter().map(|n| &batch[*n]), until).await;
+                    if producer.is_spent() {
+                        // Its successor finds the brokers while the engine waits before it tries again.
+                        let this = self.clone();
+                        tokio::spawn(async move { this.producer().await.map(drop) });
+                    }
+                    again
+                }
                 Err(reason) => {
                     let away = Verdict::Unavailable { reason, after: None };
                     open.iter().map(|_| Answer::Final(away.clone())).collect()

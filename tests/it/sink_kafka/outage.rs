@@ -1,0 +1,90 @@
+//! A broker that is away, or silent, for many times the visibility timeout: ten minutes, shortened by
+//! configuration.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use duetime_testkit::conformance::sink::Received;
+use duetime_testkit::servers::Proxy;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::tansu::Broker;
+use crate::hand_over::{House, ids};
+use crate::http_api::client;
+
+/// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
+const TIMEOUTS: u32 = 20;
+const VISIBILITY: Duration = Duration::from_millis(1_250);
+const BACKLOG: usize = 10_000;
+/// Most messages that the sink has on their way at a time.
+const WINDOW: usize = 8 * 256;
+/// Longest wait until all is handed over.
+const DRAINED_MAX: Duration = Duration::from_secs(120);
+
+/// The value of a metric of the topic `orders`, summed over its other labels.
+async fn metric(house: &House, name: &str) -> f64 {
+    let told = client().get(format!("{}/metrics", house.node.url())).send().await.unwrap().text().await.unwrap();
+    let lines = told.lines().filter(|line| line.starts_with(name) && line.contains("topic=\"orders\""));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+/// Enqueues the backlog; after the first part of it `then` is done.
+async fn enqueue(house: &House, prefix: &str, mut then: impl FnMut()) {
+    let all: Vec<String> = ids(prefix, BACKLOG).collect();
+    for (n, part) in all.chunks(1_000).enumerate() {
+        house.enqueue("orders", part.iter().cloned()).await;
+        if n == 0 {
+            then();
+        }
+    }
+}
+
+/// Answers what arrived after an outage that begins in the middle of the work.
+async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
+    let broker = Broker::with("orders").await;
+    let house = House::new(&format!(
+        "[sinks.k]\ntype = \"kafka\"\nbrokers = {:?}\ntimeout = \"400ms\"\nconnect_timeout = \"1s\"\n",
+        broker.address()
+    ))
+    .await;
+    let topic = json!({
+        "shards": 4, "sink": {"name": "k"}, "visibility_timeout": VISIBILITY.as_millis() as u64,
+        "retry": {"max_attempts": 1},
+    });
+    let (status, body) = house.topic("orders", topic).await;
+    assert_eq!(status, 201, "{body}");
+    let began = Instant::now();
+    enqueue(&house, "before", || {}).await;
+    house.drained("orders", DRAINED_MAX).await;
+    let usual = began.elapsed();
+
+    enqueue(&house, "during", || fail(broker.proxy())).await;
+    tokio::time::sleep(VISIBILITY * TIMEOUTS).await;
+    assert_eq!(metric(&house, "duetime_breaker_open").await, 1.0);
+    let waiting = house.counts("orders").await;
+    broker.proxy().heal();
+    let began = Instant::now();
+    house.drained("orders", DRAINED_MAX).await;
+    let drained = began.elapsed();
+
+    let expired = metric(&house, "duetime_claims_expired_total").await;
+    assert_eq!(expired, 0.0, "{}", house.node.output());
+    let dead = house.dead("orders").await;
+    assert!(dead.is_empty(), "one attempt was enough for all: {dead:?}");
+    // The wait of the breaker may have grown to this before the last probe.
+    let noticed = VISIBILITY * TIMEOUTS;
+    assert!(drained < usual * 3 + noticed, "{drained:?} for {waiting}, in good times {usual:?}");
+    let received = broker.reader().fetch();
+    assert!(received.iter().all(|message| message.attempt == "1"));
+    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2 * BACKLOG);
+    received
+}
+
+/// Both at once, for they mostly wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_outage_or_silence_of_kafka_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
+    let (_, received) = tokio::join!(outage(Proxy::cut), outage(Proxy::hold_answers));
+    let twice = received.len() - 2 * BACKLOG;
+    assert!(twice <= WINDOW, "{twice} twice, though no more were on their way");
+}

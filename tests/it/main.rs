@@ -21,6 +21,7 @@ mod resize;
 mod server_versions;
 mod shutdown;
 mod sink_breaker;
+mod sink_check;
 mod sink_in_flight;
 #[cfg(feature = "kafka")]
 mod sink_kafka;

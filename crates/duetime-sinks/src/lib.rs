@@ -22,6 +22,7 @@ pub mod rabbitmq;
 #[cfg(feature = "redis-stream")]
 pub mod redis_stream;
 pub mod registry;
+pub mod remedy;
 pub mod secret;
 pub mod settings;
 pub mod template;

@@ -25,6 +25,8 @@ pub const KIND: &str = "redis-stream";
 const BATCH_MAX: usize = 128;
 /// Pipelines in flight for one topic.
 const CALLS_MAX: usize = 8;
+/// A key where there is no stream.
+const NO_STREAM: &str = "duetime:check-config:none";
 /// Longest text of what the server or the network said.
 const SAID_BYTES: usize = 300;
 
@@ -161,23 +163,35 @@ fn entry(key: &str, max_length: Option<u64>, message: &Delivery) -> redis::Cmd {
 
 #[async_trait]
 impl Target for RedisStreamTarget {
-    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+    fn bind(self: Arc<Self>, topic: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: RedisStreamSettings = settings::read(KIND, &["stream", "max_length"], given)?;
         let stream = Template::parse(&settings.stream).map_err(|error| format!("stream {error}"))?;
         if settings.stream.is_empty() || settings.max_length == Some(0) {
             return Err("stream must not be empty, and max_length must be above 0".to_owned());
         }
-        Ok(Arc::new(RedisStreamSink { target: self, settings: Checked { stream, max_length: settings.max_length } }))
+        let only = (!stream.varies()).then(|| stream.of_topic(topic, |c| c, ""));
+        let settings = Checked { stream, only, max_length: settings.max_length };
+        Ok(Arc::new(RedisStreamSink { target: self, settings }))
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.link.command("ping", &redis::cmd("PING")).await.map(drop).map_err(|error| self.explain(&error).0)
+        self.link.command("ping", &redis::cmd("PING")).await.map_err(|error| self.explain(&error).0)?;
+        // Adds nothing where there is no such stream, but is refused where nothing may be added.
+        let mut add = redis::cmd("XADD");
+        add.arg(NO_STREAM).arg("NOMKSTREAM").arg("*").arg("check").arg("1");
+        match self.link.command("xadd", &add).await {
+            Err(error @ (LinkError::Unavailable(_) | LinkError::Full(_))) => Err(self.explain(&error).0),
+            // A user who may write to some keys alone is refused here and not there.
+            _ => Ok(()),
+        }
     }
 }
 
 #[derive(Debug)]
 struct Checked {
     stream: Template,
+    /// The one stream of the topic, if its messages have no say in it.
+    only: Option<String>,
     max_length: Option<u64>,
 }
 
@@ -205,7 +219,15 @@ impl Sink for RedisStreamSink {
         self.target.deliver(&self.settings, batch).await
     }
 
+    /// Besides the connection: whether the key of the topic can be a stream.
     async fn check(&self) -> Result<(), String> {
-        self.target.check().await
+        self.target.check().await?;
+        let Some(key) = &self.settings.only else { return Ok(()) };
+        match self.target.link.command("type", redis::cmd("TYPE").arg(key)).await {
+            Ok(redis::Value::SimpleString(kind)) if !matches!(kind.as_str(), "none" | "stream") => {
+                Err(format!("the key {key:?} is a {kind} and no stream; remove it, or mend `stream`"))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -24,6 +24,7 @@ use crate::nats::{NatsConfig, NatsTarget};
 use crate::rabbitmq::{RabbitMqConfig, RabbitMqTarget};
 #[cfg(feature = "redis-stream")]
 use crate::redis_stream::{RedisStreamConfig, RedisStreamTarget};
+use crate::remedy::with_remedy;
 use crate::settings::{listed, nearest};
 
 /// One `[sinks.NAME]` of the configuration file.
@@ -109,7 +110,8 @@ impl SinkRegistry {
 
     /// Connects to each configured sink, and says for each what is wrong. Hands nothing over.
     pub async fn check(&self) -> Vec<(String, Result<(), String>)> {
-        let checks = self.targets.iter().map(async |(name, target)| (name.clone(), target.check().await));
+        let checks =
+            self.targets.iter().map(async |(name, target)| (name.clone(), target.check().await.map_err(with_remedy)));
         futures::future::join_all(checks).await
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use duetime_core::Delivery;
+use duetime_core::{Delivery, TopicName};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,20 @@ impl Template {
         self.0.iter().any(|part| matches!(part, Part::Id | Part::Header { .. }))
     }
 
+    /// What it becomes for every message of `topic`; what only a message can say is `unknown`.
+    #[must_use]
+    pub fn of_topic(&self, topic: &TopicName, plain: impl Fn(char) -> char, unknown: &str) -> String {
+        let mut out = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Topic => out.extend(topic.as_str().chars().map(&plain)),
+                Part::Id | Part::Header { .. } => out.push_str(unknown),
+            }
+        }
+        out
+    }
+
     /// Fills it in for `message`; `plain` makes a value fit between the literals.
     ///
     /// # Errors
@@ -130,6 +144,8 @@ mod tests {
         assert_eq!(fill("").unwrap(), "");
         let varies = |text: &str| Template::parse(text).unwrap().varies();
         assert!(!varies("x.{topic}") && varies("{id}") && varies("{header.region|eu}"));
+        let known = Template::parse("x.{topic}.{header.region|eu}").unwrap();
+        assert_eq!(known.of_topic(&message.topic, |c| c.to_ascii_uppercase(), "*"), "x.CONFORMANCE.*");
         assert!(fill("{header.shop}").unwrap_err().contains("\"shop\""));
         for wrong in ["{", "}", "{ids}", "{header.}", "a{id", "{}"] {
             let error = Template::parse(wrong).unwrap_err();

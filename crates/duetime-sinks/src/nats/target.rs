@@ -29,6 +29,8 @@ const CALLS_MAX: usize = 8;
 const ACKS_MAX: usize = 16_384;
 /// Where a JetStream tells about itself, in all versions.
 const ACCOUNT: &str = "$JS.API.INFO";
+/// Where it tells which streams take a subject.
+const STREAMS: &str = "$JS.API.STREAM.NAMES";
 /// Longest text of what the server or the network said.
 const SAID_BYTES: usize = 300;
 /// Headers with these prefixes are instructions to the server, or ours.
@@ -135,6 +137,20 @@ impl NatsTarget {
         }
     }
 
+    /// Whether a stream takes `subjects`. A user who may not ask is not told that anything is wrong.
+    async fn check_taken(&self, subjects: &str) -> Result<(), String> {
+        let context = self.context().await?;
+        let question = serde_json::json!({"subject": subjects}).to_string();
+        let client = context.client();
+        let asked = client.request(STREAMS, question.into());
+        let Ok(Ok(answer)) = tokio::time::timeout(self.config.timeout, asked).await else { return Ok(()) };
+        let answer: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
+        if answer.get("error").is_some() || answer["streams"].as_array().is_some_and(|streams| !streams.is_empty()) {
+            return Ok(());
+        }
+        Err(format!("no stream takes the subject {subjects:?}; create one, or mend `subject`"))
+    }
+
     fn silent(&self) -> Verdict {
         let reason = format!("JetStream did not acknowledge within {} ms", self.config.timeout.as_millis());
         Verdict::Unavailable { reason, after: None }
@@ -213,8 +229,18 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+fn plain(c: char) -> char {
+    if c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>') { '_' } else { c }
+}
+
+/// All subjects of a topic: a part that a message has a say in may be anything.
+fn subjects_of(template: &Template, topic: &TopicName) -> String {
+    let subject = template.of_topic(topic, plain, "*");
+    let parts = subject.split('.').map(|part| if part.contains('*') { "*" } else { part });
+    parts.collect::<Vec<_>>().join(".")
+}
+
 fn subject_of(template: &Template, message: &Delivery) -> Result<String, String> {
-    let plain = |c: char| if c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>') { '_' } else { c };
     let subject = template.fill(message, plain)?;
     if subject.split('.').any(str::is_empty) {
         return Err(format!("its subject {subject:?} has an empty part, which NATS refuses"));
@@ -242,7 +268,7 @@ fn headers(message: &Delivery) -> HeaderMap {
 
 #[async_trait]
 impl Target for NatsTarget {
-    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+    fn bind(self: Arc<Self>, topic: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: NatsSettings = settings::read(KIND, NatsSettings::KNOWN, given)?;
         let text = &settings.subject;
         let wild = text.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '*' | '>'));
@@ -250,7 +276,8 @@ impl Target for NatsTarget {
             return Err(format!("subject {text:?} is refused; write names with dots between, no spaces or wildcards"));
         }
         let subject = Template::parse(text).map_err(|error| format!("subject {error}"))?;
-        Ok(Arc::new(NatsSink { target: self, subject }))
+        let subjects = subjects_of(&subject, topic);
+        Ok(Arc::new(NatsSink { target: self, subject, subjects }))
     }
 
     async fn check(&self) -> Result<(), String> {
@@ -278,6 +305,8 @@ impl Target for NatsTarget {
 struct NatsSink {
     target: Arc<NatsTarget>,
     subject: Template,
+    /// All that it may become, with wildcards.
+    subjects: String,
 }
 
 #[async_trait]
@@ -298,7 +327,9 @@ impl Sink for NatsSink {
         self.target.deliver(&self.subject, batch).await
     }
 
+    /// Besides the connection: whether a stream takes what the topic sends.
     async fn check(&self) -> Result<(), String> {
-        self.target.check().await
+        self.target.check().await?;
+        self.target.check_taken(&self.subjects).await
     }
 }

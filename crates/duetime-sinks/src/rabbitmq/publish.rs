@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use duetime_core::{Delivery, Timestamp};
+use duetime_core::{Delivery, Timestamp, TopicName};
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
@@ -61,6 +61,12 @@ impl Route {
             persistent: settings.persistent,
             content_type: short("content_type", &settings.content_type)?,
         })
+    }
+
+    /// The one queue of `topic` that has to be there, if its messages go to the nameless exchange under one key.
+    pub(super) fn queue(&self, topic: &TopicName) -> Option<String> {
+        let one = self.exchange.as_str().is_empty() && self.mandatory && !self.key.varies();
+        one.then(|| self.key.of_topic(topic, |c| c, ""))
     }
 
     /// Builds what is published for `message`, or says why it cannot be.

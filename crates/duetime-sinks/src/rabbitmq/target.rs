@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
-use lapin::options::ExchangeDeclareOptions;
+use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::tcp::OwnedTLSConfig;
 use lapin::types::FieldTable;
@@ -187,9 +187,10 @@ impl RabbitMqTarget {
 
 #[async_trait]
 impl Target for RabbitMqTarget {
-    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+    fn bind(self: Arc<Self>, topic: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: RabbitMqSettings = settings::read(KIND, RabbitMqSettings::KNOWN, given)?;
-        Ok(Arc::new(RabbitMqSink { route: Route::new(&settings)?, target: self }))
+        let route = Route::new(&settings)?;
+        Ok(Arc::new(RabbitMqSink { queue: route.queue(topic), route, target: self }))
     }
 
     async fn check(&self) -> Result<(), String> {
@@ -201,6 +202,8 @@ impl Target for RabbitMqTarget {
 struct RabbitMqSink {
     target: Arc<RabbitMqTarget>,
     route: Route,
+    /// The one queue it sends to, if it is that simple.
+    queue: Option<String>,
 }
 
 #[async_trait]
@@ -221,22 +224,27 @@ impl Sink for RabbitMqSink {
         self.target.deliver(&self.route, batch).await
     }
 
-    /// Besides the connection: whether the exchange exists.
+    /// Besides the connection: whether the exchange exists, or the queue where none is named.
     async fn check(&self) -> Result<(), String> {
         let connection = self.target.connection().await?;
-        if self.route.exchange.as_str().is_empty() {
-            return Ok(());
-        }
-        let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+        let exchange = self.route.exchange.clone();
         let asked = async {
             let channel = connection.channel().await?;
-            let (name, kind) = (self.route.exchange.clone(), ExchangeKind::Direct);
-            channel.exchange_declare(name, kind, options, FieldTable::default()).await?;
+            if !exchange.as_str().is_empty() {
+                let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+                channel.exchange_declare(exchange, ExchangeKind::Direct, options, FieldTable::default()).await?;
+            } else if let Some(queue) = &self.queue {
+                let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+                channel.queue_declare(queue.as_str().into(), options, FieldTable::default()).await?;
+            }
             connection.keep(channel);
             Ok(())
         };
         match tokio::time::timeout(self.target.config.timeout, asked).await {
             Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) if self.queue.is_some() => {
+                Err(format!("{}; declare the queue, or mend `routing_key` of the topic", self.target.said(&error)))
+            }
             Ok(Err(error)) => match self.target.met(&error) {
                 Met::OneOfThem(reason) | Met::Target(reason) => Err(reason),
             },

@@ -1,5 +1,6 @@
 //! `duetime check-config`: all that is wrong with a file, then its store and sinks are tried.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,22 +48,32 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
             good = false;
         }
         Ok(sinks) => {
+            let mut answering = BTreeSet::new();
             for (name, answer) in sinks.check().await {
                 match answer {
-                    Ok(()) => output::line(&format!("sink {name}: answers"))?,
+                    Ok(()) => {
+                        output::line(&format!("sink {name}: answers"))?;
+                        answering.insert(name);
+                    }
                     Err(error) => {
                         complain(&format!("sinks.{name}: {error}"));
                         good = false;
                     }
                 }
             }
-            for (name, topic) in &config.topics {
-                if let (Some(sink), Ok(topic_name)) = (&topic.sink, TopicName::new(name))
-                    && let Err(error) = sinks.bind(&topic_name, sink)
-                {
-                    complain(&format!("topics.{name}.sink: {error}"));
-                    good = false;
-                }
+            // What is to become of a topic whose sink does not answer was said with the sink.
+            let asked = config.topics.iter().map(async |(name, topic)| {
+                let (sink, topic_name) = (topic.sink.as_ref()?, TopicName::new(name).ok()?);
+                let error = match sinks.bind(&topic_name, sink) {
+                    Ok(bound) if answering.contains(&sink.name) => bound.check().await.err()?,
+                    Ok(_) => return None,
+                    Err(error) => error,
+                };
+                Some(format!("topics.{name}.sink: {error}"))
+            });
+            for error in futures::future::join_all(asked).await.into_iter().flatten() {
+                complain(&error);
+                good = false;
             }
         }
     }

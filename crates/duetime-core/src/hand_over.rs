@@ -4,7 +4,6 @@
 //! answers [`crate::Store::has_streams`]. There is no claim and nothing to settle: the step that
 //! takes a message out of the shard is the one that appends it, so it happens exactly once.
 
-use crate::score::Score;
 use crate::time::Timestamp;
 
 /// What is wrong with a sink in place on a store without streams, after its name.
@@ -34,8 +33,9 @@ pub struct HandOver {
 pub struct Streamed {
     /// Messages that are in the stream now.
     pub count: u64,
-    /// Their scores before; empty when this is the answer of an earlier step told again.
-    pub scores: Vec<Score>,
+    /// Since when they were visible, and how many each time, rounded inwards to the batch for what
+    /// was redriven; empty when this is the answer of an earlier step told again.
+    pub visible: Vec<(Timestamp, u64)>,
     /// The present moment as the store decided it.
     pub now: Timestamp,
     /// When the earliest message left in the shard is visible; `None`: the shard is empty.

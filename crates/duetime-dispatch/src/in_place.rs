@@ -86,8 +86,11 @@ impl Streamer {
         }
         // The step was made between the asking and the answer: the answer is told, so that no lateness is hidden.
         let waited = sent.elapsed();
-        for score in &step.scores {
-            meters.lateness.observe((step.now.since(score.visible_at()) + waited).as_secs_f64());
+        for (visible, messages) in &step.visible {
+            let late = (step.now.since(*visible) + waited).as_secs_f64();
+            for _ in 0..*messages {
+                meters.lateness.observe(late);
+            }
         }
         meters.count(Event::Claimed, step.count);
         meters.count(Event::Delivered, step.count);

@@ -4,26 +4,26 @@
 -- ARGV  2 caller's present in ms  3 limit  4 request (8 bytes)  5 "1": repeated, the first answer was
 --       lost  6 bytes of bodies at most  7 topic  8 about how many entries the stream keeps, or ""
 -- Errors  SKEW ms; WRONGTYPE of the stream's key, before anything is written
--- Returns  {present, next score, due left, buried, expired, handed over, their scores before}
--- Cost  O(limit log N), one call for each message and up to ten for all; without any, just the clock is kept
+-- Returns  {present, next score, due left, buried, expired, handed over, visible since}: a moment in ms
+--          and how many messages, in turn; after a redrive, which keeps due times, as near as the batch tells
+-- Cost  O(limit log N), one call for each message and up to 14 for all; without any, just the clock is kept
 local caller, request = tonumber(ARGV[2]), ARGV[4]
 if math.abs(own - caller) > 2000 then return redis.error_reply('SKEW ' .. int(own - caller)) end
 local now = math.max(high, math.min(own, caller))
 local top = int(now * 1000 + 999)
-local function reply(buried, expired, n, scores)
+local function reply(buried, expired, n, since)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
   local left = tonumber(next) <= now * 1000 + 999 and call('ZCOUNT', Z, '-inf', top) or 0
-  return { now, next, left, buried, expired, n, scores }
+  return { now, next, left, buried, expired, n, since }
 end
 local last = ARGV[5] == '1' and call('HGET', M, 'handed')
 if last and sub(last, 1, 8) == request then return reply(0, 0, tonumber(sub(last, 9)), {}) end
-local got = call('ZRANGEBYSCORE', Z, '-inf', top, 'WITHSCORES', 'LIMIT', '0', ARGV[3])
-if not got[1] then
+local ids = call('ZRANGEBYSCORE', Z, '-inf', top, 'LIMIT', '0', ARGV[3])
+if not ids[1] then
   if now > high then call('HSET', M, 'hw', int(now)) end
-  return reply(0, 0, 0, got)
+  return reply(0, 0, 0, ids)
 end
-local n, ids, max = #got / 2, {}, tonumber(ARGV[6])
-for i = 1, n do ids[i] = got[2 * i - 1] end
+local n, max = #ids, tonumber(ARGV[6])
 if n > 1 and tonumber(meta[4]) * n > max then
   local bytes = call('HSTRLEN', B, ids[1])
   for i = 2, n do
@@ -31,36 +31,42 @@ if n > 1 and tonumber(meta[4]) * n > max then
     if bytes > max then n = i - 1 break end
   end
 end
-local bodies, done, scores, dead, expired = call('HMGET', B, unpack(ids, 1, n)), 0, {}, {}, 0
--- Many messages share the end of their score and their due time: each is read once.
-local S, T, ends, dues = KEYS[6], ARGV[7], {}, {}
+-- Redis prints a score slower than it removes a message. Where no claim ever was, none has a mark.
+local claims, claimed = call('HMGET', M, 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8'), false
+for k = 1, 8 do claimed = claimed or (claims[k] or '0') ~= '0' end
+local scores = claimed and call('ZMSCORE', Z, unpack(ids, 1, n))
+local function seen(i) return math.floor(tonumber(scores and scores[i] or call('ZSCORE', Z, ids[i])) / 1000) end
+local first, final = seen(1), seen(n)
+local bodies, done, dead, expired = call('HMGET', B, unpack(ids, 1, n)), 0, {}, 0
+local S, T, read, since, g, before, text = KEYS[6], ARGV[7], struct.unpack, {}, 0, nil, nil
 for i = 1, n do
-  local id, s, body = ids[i], got[2 * i], bodies[i]
-  local tail = sub(s, -3)
-  local try = ends[tail]
-  if not try then
-    local tries = tonumber(sub(tail, -2))
-    try = { int(tries + 1), (tonumber(sub(tail, 1, 1)) or 0) % 9 > 0, tries }
-    ends[tail] = try
-  end
-  if try[2] then expired = expired + 1 end
-  local plain = body and byte(body, 18) == 0 and byte(body, 1) == 1 and dues[sub(body, 2, 9)]
-  if plain then
-    -- No headers, and a due time seen before: the same entry as below, for less.
-    call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try[1], 'due-at', plain, 'payload', sub(body, 19))
-    done = done + 1
-    ids[done], scores[done] = id, s
+  local id, body, try = ids[i], bodies[i], '1'
+  local version, due, count, headers, payload, wrong
+  if body and #body > 17 then version, due, count = read('>BI8xxxxxxxxB', body) end
+  if version == 1 and count == 0 then
+    payload = sub(body, 19)
   else
-    local due, headers, payload, wrong = open(body)
-    if wrong then
-      dead[#dead + 1] = { id, try[3], wrong, not body }
-    else
-      due = int(due)
-      dues[sub(body, 2, 9)] = due
-      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try[1], 'due-at', due, unpack(with(headers, payload)))
-      done = done + 1
-      ids[done], scores[done] = id, s
+    due, headers, payload, wrong = open(body)
+  end
+  if scores then
+    try = int(tonumber(sub(scores[i], -2)) + 1)
+    if (tonumber(sub(scores[i], -3, -3)) or 0) % 9 > 0 then expired = expired + 1 end
+  end
+  if wrong then
+    dead[#dead + 1] = { id, try - 1, wrong, not body }
+  else
+    if due ~= before or scores then
+      before, text = due, int(due)
+      since[g + 1], since[g + 2], g = scores and seen(i) or math.min(math.max(due, first), final), 0, g + 2
     end
+    since[g] = since[g] + 1
+    if headers then
+      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
+    else
+      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, 'payload', payload)
+    end
+    done = done + 1
+    ids[done] = id
   end
 end
 flight = flight - expired
@@ -72,4 +78,4 @@ if done > 0 then
   if ARGV[8] ~= '' then call('XTRIM', S, 'MAXLEN', '~', ARGV[8]) end
 end
 call('HSET', M, 'hw', int(now), 'in_flight', int(flight), 'handed', request .. done)
-return reply(#dead, expired, done, scores)
+return reply(#dead, expired, done, since)

@@ -29,6 +29,8 @@ for i = 1, n do
       z[zs + 1], z[zs + 2], zs = s, id, zs + 2
       if score < soon then soon = score end
       local class = byte(s, -3) or 48
+      -- Marks of claims have come here, see hand_over.
+      if sub(s, -3) ~= '000' then top[1] = top[1] or 1 end
       if class > 48 and class < 57 and #s > 2 then
         flight, class = flight + 1, class - 48
         top[class] = math.max(top[class] or 0, math.floor(score / 1000))

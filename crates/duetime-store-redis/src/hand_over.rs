@@ -32,11 +32,12 @@ impl RedisStore {
 }
 
 fn read(reply: Value) -> Result<Streamed, StoreError> {
-    let [now, next, left, buried, expired, handed, scores] = tuple(reply)?;
-    let scores: Result<Vec<Option<Score>>, StoreError> = array(scores)?.iter().map(score).collect();
+    let [now, next, left, buried, expired, handed, since] = tuple(reply)?;
+    let since = array(since)?;
+    let visible = since.chunks_exact(2).map(|pair| Ok((Timestamp::from_millis(int(&pair[0])?), count(&pair[1])?)));
     Ok(Streamed {
         count: count(&handed)?,
-        scores: scores?.into_iter().flatten().collect(),
+        visible: visible.collect::<Result<_, StoreError>>()?,
         now: Timestamp::from_millis(int(&now)?),
         next_due: score(&next)?.map(Score::visible_at),
         due_left: count(&left)?,

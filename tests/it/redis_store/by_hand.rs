@@ -16,25 +16,26 @@ use duetime_testkit::WallClock;
 
 use crate::redis_faults::server::Server;
 
-struct World {
-    server: Server,
-    store: Arc<RedisStore>,
+/// One topic of two shards; what is done is done to the second.
+pub(super) struct World {
+    pub(super) server: Server,
+    pub(super) store: Arc<RedisStore>,
     record: TopicRecord,
-    shard: Shard,
+    pub(super) shard: Shard,
     /// The name of the shard's ZSET.
-    key: String,
+    pub(super) key: String,
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     WallClock.now()
 }
 
-fn id(text: &str) -> MessageId {
+pub(super) fn id(text: &str) -> MessageId {
     MessageId::new(text).unwrap()
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let server = Server::start(&["--appendonly", "no"]).await;
         let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
@@ -47,7 +48,7 @@ impl World {
         Self { server, store, record, shard, key }
     }
 
-    async fn put(&self, texts: &[&str]) {
+    pub(super) async fn put(&self, texts: &[&str]) {
         let message = |text: &&str| Enqueue {
             id: id(text),
             due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
@@ -60,7 +61,7 @@ impl World {
         self.store.enqueue(&self.shard, now(), &batch).await.unwrap();
     }
 
-    async fn claim(&self) -> (Vec<ClaimedMessage>, u64) {
+    pub(super) async fn claim(&self) -> (Vec<ClaimedMessage>, u64) {
         let ask = ClaimRequest {
             request: rand::random(),
             limit: 10,
@@ -73,16 +74,16 @@ impl World {
         (claim.messages, claim.buried)
     }
 
-    async fn settle(&self, message: &ClaimedMessage, how: Settlement) -> Settled {
+    pub(super) async fn settle(&self, message: &ClaimedMessage, how: Settlement) -> Settled {
         let batch = [Settle { id: message.id.clone(), score: message.score, how }];
         self.store.settle(&self.shard, now(), &batch).await.unwrap()[0]
     }
 
-    async fn text(&self, words: &str) -> String {
+    pub(super) async fn text(&self, words: &str) -> String {
         redis::from_redis_value(self.server.ask(words).await.unwrap()).unwrap()
     }
 
-    async fn survey(&self) -> Survey {
+    pub(super) async fn survey(&self) -> Survey {
         self.store.survey(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
     }
 }

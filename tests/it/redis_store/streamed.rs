@@ -1,0 +1,122 @@
+//! One step of the hand-over in place: what it makes of marks of earlier claims, of damaged bodies and
+//! of a repeated call.
+
+use std::time::Duration;
+
+use duetime_core::reshard::{Batch, BatchName, Frozen, FrozenState, Put, Reshard as _};
+use duetime_core::store::{DeadAction, Settlement, Store as _};
+use duetime_core::{HandOver, Headers, InPlace, LeaseClass, Nonce, Score, Streamed, Timestamp, envelope};
+
+use super::by_hand::{World, id, now};
+
+impl World {
+    async fn step(&self, request: u64) -> Streamed {
+        let ask = HandOver { request, limit: 256, how: InPlace::default() };
+        self.store.hand_over(&self.shard, now(), &ask).await.unwrap()
+    }
+
+    /// Ids, attempts and payloads in the stream.
+    async fn entries(&self) -> Vec<(String, String, String)> {
+        let all = self.server.ask(&format!("XRANGE {}:stream - +", self.key)).await.unwrap();
+        let all: Vec<(String, Vec<String>)> = redis::from_redis_value(all).unwrap();
+        let value = |fields: &[String], name: &str| {
+            let at = fields.iter().step_by(2).position(|field| field == name).expect("it has the field");
+            fields[2 * at + 1].clone()
+        };
+        all.iter()
+            .map(|(_, fields)| (value(fields, "id"), value(fields, "attempt"), value(fields, "payload")))
+            .collect()
+    }
+
+    async fn counts(&self) -> (u64, u64, u64) {
+        let survey = self.survey().await;
+        (survey.scheduled, survey.in_flight, survey.dead)
+    }
+}
+
+fn entry(name: &str, attempt: &str) -> (String, String, String) {
+    (name.to_owned(), attempt.to_owned(), name.to_owned())
+}
+
+#[tokio::test]
+async fn a_message_that_an_earlier_sink_had_keeps_its_attempts() {
+    let world = World::new().await;
+    world.put(&["tried"]).await;
+    let (held, _) = world.claim().await;
+    world.settle(&held[0], Settlement::Nack(Duration::ZERO)).await;
+    world.put(&["fresh"]).await;
+    let step = world.step(1).await;
+    assert_eq!((step.count, step.expired), (2, 0));
+    assert_eq!(step.visible.iter().map(|(_, messages)| messages).sum::<u64>(), 2);
+    assert_eq!(world.entries().await, [entry("fresh", "1"), entry("tried", "2")]);
+    assert_eq!(world.counts().await, (0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_message_whose_claim_ran_out_is_handed_over_and_held_by_nobody() {
+    let world = World::new().await;
+    world.put(&["held"]).await;
+    let (held, _) = world.claim().await;
+    // Its deadline is past by hand: time is not waited for.
+    let past = Score::new(Timestamp::from_millis(now().as_millis() - 5000), held[0].score.class(), 1);
+    world.server.ask(&format!("ZADD {} {} held", world.key, past.raw())).await.unwrap();
+    assert_eq!(world.counts().await.1, 1);
+    let step = world.step(1).await;
+    assert_eq!((step.count, step.expired), (1, 1));
+    assert_eq!(world.entries().await, [entry("held", "2")]);
+    assert_eq!(world.counts().await, (0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_message_that_comes_from_another_shard_keeps_its_attempts() {
+    let world = World::new().await;
+    let due = Timestamp::from_millis(now().as_millis() - 1000);
+    let body = envelope::encode(due, Nonce(7), &Headers::default(), b"moved");
+    let state = FrozenState::Live(Score::new(due, LeaseClass::FREE, 3));
+    let messages = vec![Frozen { id: id("moved"), state, body: Some(body) }];
+    let batch = Batch { name: BatchName { number: 1, nonce: 5 }, from: 0, to: 1, messages };
+    assert!(matches!(world.store.put(&world.shard, &batch).await.unwrap(), Put::Done { fresh: 1, .. }));
+    assert_eq!(world.step(1).await.count, 1);
+    assert_eq!(world.entries().await, [entry("moved", "4")]);
+}
+
+#[tokio::test]
+async fn a_damaged_message_dies_alone_and_lives_again_when_it_is_redriven() {
+    let world = World::new().await;
+    world.put(&["a", "b", "c", "d"]).await;
+    world.server.ask(&format!("HDEL {}:body b", world.key)).await.unwrap();
+    world.server.ask(&format!("HSET {}:body c nonsense", world.key)).await.unwrap();
+    let step = world.step(1).await;
+    assert_eq!((step.count, step.buried), (2, 2));
+    assert_eq!(world.entries().await, [entry("a", "1"), entry("d", "1")]);
+    let dead = world.store.dead(&world.shard, None, 10).await.unwrap().messages;
+    let reason = |at: usize| dead[at].death.as_ref().unwrap().reason.clone();
+    assert_eq!((dead[0].id.as_str(), reason(0).as_str()), ("b", "its body is missing in the store"));
+    assert!(dead[1].id.as_str() == "c" && reason(1).contains("cannot be read"), "{}", reason(1));
+    assert_eq!(world.counts().await, (0, 0, 2));
+
+    let before = now();
+    world.store.settle_dead(&world.shard, now(), &[id("b")], DeadAction::Redrive).await.unwrap();
+    let step = world.step(2).await;
+    assert_eq!(step.count, 1, "the body was made anew, without a payload");
+    // Late by what it waited since, and not since it was due first.
+    assert!(step.visible.iter().all(|(since, _)| *since >= before), "{:?}", step.visible);
+    assert_eq!(world.entries().await.len(), 3);
+    assert_eq!(world.counts().await, (0, 0, 1));
+}
+
+#[tokio::test]
+async fn what_was_visible_when_is_told_for_each_moment() {
+    let world = World::new().await;
+    world.put(&["a", "b"]).await;
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    world.put(&["c"]).await;
+    let scores: Vec<i64> = {
+        let all = world.server.ask(&format!("ZRANGE {} 0 2 WITHSCORES", world.key)).await.unwrap();
+        let all: Vec<(String, i64)> = redis::from_redis_value(all).unwrap();
+        all.into_iter().map(|(_, score)| score / 1000).collect()
+    };
+    let step = world.step(1).await;
+    let told: Vec<i64> = step.visible.iter().flat_map(|(since, n)| vec![since.as_millis(); *n as usize]).collect();
+    assert_eq!(told, scores);
+}

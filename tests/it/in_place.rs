@@ -1,6 +1,8 @@
 //! Hand-over in place: due messages move to streams beside their shards, exactly once, also when the
 //! node is killed in between or the stream's key is taken by something else.
 
+mod dead_letters;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -43,11 +43,8 @@ for i = 1, n do
   local id, body, try = ids[i], bodies[i], '1'
   local version, due, count, headers, payload, wrong
   if body and #body > 17 then version, due, count = read('>BI8xxxxxxxxB', body) end
-  if version == 1 and count == 0 then
-    payload = sub(body, 19)
-  else
-    due, headers, payload, wrong = open(body)
-  end
+  local plain = version == 1 and count == 0
+  if plain then payload = sub(body, 19) else due, headers, payload, wrong = open(body) end
   if scores then
     try = int(tonumber(sub(scores[i], -2)) + 1)
     if (tonumber(sub(scores[i], -3, -3)) or 0) % 9 > 0 then expired = expired + 1 end
@@ -60,10 +57,10 @@ for i = 1, n do
       since[g + 1], since[g + 2], g = scores and seen(i) or math.min(math.max(due, first), final), 0, g + 2
     end
     since[g] = since[g] + 1
-    if headers then
-      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
-    else
+    if plain then
       call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, 'payload', payload)
+    else
+      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
     end
     done = done + 1
     ids[done] = id

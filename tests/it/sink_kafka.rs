@@ -1,5 +1,6 @@
 //! A topic whose sink is Kafka: on the client library's own cluster, with errors put into it.
 
+mod errors;
 mod outage;
 mod reader;
 mod tansu;
@@ -19,7 +20,6 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::json;
-use tokio::time::Instant;
 
 use self::reader::Reader;
 use crate::hand_over::{House, ids};
@@ -56,10 +56,11 @@ impl Cluster {
         told.recv().unwrap().unwrap();
     }
 
-    /// The next requests to produce are answered with these errors.
-    fn errors(&self, errors: &'static [RDKafkaRespErr]) {
+    /// The next requests of this kind are answered with these errors.
+    fn errors(&self, of: RDKafkaApiKey, errors: &[RDKafkaRespErr]) {
+        let errors = errors.to_vec();
         self.order(move |cluster| {
-            cluster.request_errors(RDKafkaApiKey::Produce, errors);
+            cluster.request_errors(of, &errors);
             Ok(())
         });
     }
@@ -161,62 +162,6 @@ async fn kafka_keeps_the_contract_of_a_sink_and_a_key_keeps_its_partition() {
         assert!(error.contains(says), "{error}");
     }
     run_all(&mut World { kafka, sink }).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn errors_of_the_broker_are_repeated_unseen_or_are_the_messages_own_matter() {
-    let mut kafka = Kafka::with("conformance");
-    let sink = bind(&kafka.config(), json!({"name": "k"})).unwrap();
-    assert_eq!(sink.deliver(&[message("first", "x")]).await, [Verdict::Accepted]);
-
-    // What passes by itself is repeated by the client, and the broker drops what it has already.
-    kafka.cluster.errors(&[
-        RDKafkaRespErr::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
-        RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
-    ]);
-    let batch: Vec<Delivery> = (0..50).map(|n| message(&format!("repeated-{n}"), "x")).collect();
-    assert!(sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted));
-
-    const REFUSALS: [(&[RDKafkaRespErr], &str); 2] = [
-        (&[RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE], "message_max"),
-        (&[RDKafkaRespErr::RD_KAFKA_RESP_ERR_POLICY_VIOLATION], "refuses it"),
-    ];
-    for (error, says) in REFUSALS {
-        kafka.cluster.errors(error);
-        let verdict = sink.deliver(&[message("refused", "x")]).await.remove(0);
-        assert!(matches!(&verdict, Verdict::Rejected { reason } if reason.contains(says)), "{error:?}: {verdict:?}");
-    }
-    kafka.cluster.errors(&[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED]);
-    let verdict = sink.deliver(&[message("forbidden", "x")]).await.remove(0);
-    assert!(matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("right")), "{verdict:?}");
-
-    // A topic that is not there is that message's matter.
-    let routed = bind(&kafka.config(), json!({"name": "k", "topic": "{header.to|conformance}"})).unwrap();
-    let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-    kafka.cluster.order(move |cluster| cluster.topic_error("nowhere", unknown));
-    let mut batch: Vec<Delivery> = (0..20).map(|n| message(&format!("routed-{n}"), "x")).collect();
-    batch[7].headers = Headers::new(vec![("to".to_owned(), "nowhere".to_owned())]).unwrap();
-    batch[9].headers = Headers::new(vec![("to".to_owned(), String::new())]).unwrap();
-    for (n, verdict) in routed.deliver(&batch).await.iter().enumerate() {
-        match n {
-            7 => assert!(matches!(verdict, Verdict::Retry { reason, .. } if reason.contains("nowhere")), "{verdict:?}"),
-            9 => assert!(matches!(verdict, Verdict::Rejected { reason } if reason.contains("no topic")), "{verdict:?}"),
-            _ => assert_eq!(*verdict, Verdict::Accepted, "{n}"),
-        }
-    }
-    // Answers that come too late are an absence, not the message's fault.
-    kafka.cluster.order(|cluster| cluster.broker_round_trip_time(1, Duration::from_secs(6)));
-    let began = Instant::now();
-    let verdict = sink.deliver(&[message("late", "x")]).await.remove(0);
-    assert!(
-        matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("within 4000 ms")),
-        "{verdict:?}"
-    );
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
-    kafka.cluster.order(|cluster| cluster.broker_round_trip_time(1, Duration::ZERO));
-    let received = kafka.reader.fetch();
-    let unique: BTreeSet<_> = received.iter().map(|one| &one.id).collect();
-    assert_eq!(unique.len(), received.len(), "what the client repeated is there once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,9 +2,10 @@
 //! replicas have them.
 //!
 //! `config` is the manual of its settings, `producer` the connection, `verdict` what an error means,
-//! `target` brings them together. Built only with the feature `kafka`; TLS and SCRAM only with
+//! `call` hands messages over, `target` brings them together. Built only with the feature `kafka`; TLS and SCRAM only with
 //! `kafka-tls`.
 
+mod call;
 mod config;
 mod producer;
 mod target;

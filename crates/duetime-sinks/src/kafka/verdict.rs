@@ -21,6 +21,7 @@ pub(super) fn met(code: Code) -> Met {
     match code {
         Code::MessageSizeTooLarge
         | Code::InvalidMessageSize
+        | Code::MessageBatchTooLarge
         | Code::InvalidMessage
         | Code::InvalidTimestamp
         | Code::InvalidTopic
@@ -38,8 +39,6 @@ pub(super) fn met(code: Code) -> Met {
         | Code::Authentication
         | Code::SSL
         | Code::QueueFull
-        | Code::PurgeQueue
-        | Code::PurgeInflight
         | Code::NotEnoughReplicas
         | Code::NotEnoughReplicasAfterAppend
         | Code::LeaderNotAvailable
@@ -49,6 +48,10 @@ pub(super) fn met(code: Code) -> Met {
         | Code::NetworkException
         | Code::KafkaStorageError
         | Code::ClusterAuthorizationFailed
+        | Code::ThrottlingQuotaExceeded
+        | Code::UnsupportedCompressionType
+        | Code::UnsupportedForMessageFormat
+        | Code::InvalidRequiredAcks
         | Code::SaslAuthenticationFailed => Met::Cluster,
         _ if ends_producer(code) => Met::Cluster,
         _ => Met::ThisTime,
@@ -60,7 +63,10 @@ pub(super) fn met(code: Code) -> Met {
 pub(super) fn ends_producer(code: Code) -> bool {
     matches!(
         code,
+        // What a producer that gave up had not sent, and what it had.
         Code::Fatal
+            | Code::PurgeQueue
+            | Code::PurgeInflight
             | Code::Fenced
             | Code::OutOfOrderSequenceNumber
             | Code::InvalidProducerEpoch
@@ -75,9 +81,11 @@ pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verd
     let retry = |reason| Verdict::Retry { reason, after: None };
     let unavailable = |reason| Verdict::Unavailable { reason, after: None };
     match met(code) {
-        Met::ThisMessage if code == Code::MessageSizeTooLarge => Verdict::Rejected {
-            reason: "it is larger than `message_max` of the sink or `max.message.bytes` of the topic".to_owned(),
-        },
+        Met::ThisMessage if matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
+            Verdict::Rejected {
+                reason: "it is larger than `message_max` of the sink or `max.message.bytes` of the topic".to_owned(),
+            }
+        }
         Met::ThisMessage => Verdict::Rejected { reason: format!("Kafka refuses it: {said}") },
         Met::ItsTopic if code == Code::TopicAuthorizationFailed => {
             let reason = format!("the user may not write to the topic {topic:?}; give it the right");

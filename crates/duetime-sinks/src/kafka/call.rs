@@ -1,0 +1,188 @@
+//! One call: records from messages, on their way by one producer or another, and their verdicts.
+
+use std::sync::Arc;
+
+use duetime_core::{Delivery, Verdict};
+use futures::StreamExt as _;
+use futures::stream::FuturesOrdered;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{DeliveryFuture, FutureRecord};
+use tokio::time::Instant;
+
+use super::producer::Producer;
+use super::target::{Checked, KafkaTarget, Way};
+use super::verdict::{self, Met};
+use crate::template::Template;
+
+/// So often a message is sent in a call: by a producer that its brokers no longer know, by the
+/// successor, and alone.
+const ROUNDS_MAX: usize = 3;
+/// The library looks for messages whose time is over once a second, and is waited for that much longer:
+/// this share of the time-out. After that a call is not its matter any more, for claims end too.
+const LATE_SHARE: u32 = 4;
+/// Longest name of a topic that Kafka takes.
+const TOPIC_BYTES_MAX: usize = 249;
+
+/// What became of a message with one producer.
+enum Answer {
+    /// The verdict.
+    Final(Verdict),
+    /// It was not taken, but may be this way; the verdict if there is no time for that.
+    Again(Way, Verdict),
+}
+
+/// A message on its way to a topic, or what became of it already.
+type Sent = Result<(String, DeliveryFuture), Answer>;
+
+/// Hands over; one verdict for each message, in order.
+pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+    let until = Instant::now() + target.timeout() + target.timeout() / LATE_SHARE;
+    let unsent = || Verdict::Unavailable { reason: "there was no time to send it".to_owned(), after: None };
+    let mut answers: Vec<Answer> = batch.iter().map(|_| Answer::Again(Way::Together, unsent())).collect();
+    for _ in 0..ROUNDS_MAX {
+        for way in [Way::Together, Way::Alone] {
+            let goes = |answer: &Answer| matches!(answer, Answer::Again(this, _) if *this == way);
+            let open: Vec<usize> = (0..batch.len()).filter(|n| goes(&answers[*n])).collect();
+            if open.is_empty() || Instant::now() >= until {
+                continue;
+            }
+            let messages = open.iter().map(|n| &batch[*n]).collect();
+            let again = round(target, settings, messages, way, until).await;
+            open.into_iter().zip(again).for_each(|(n, answer)| answers[n] = answer);
+        }
+    }
+    let verdict = |answer| match answer {
+        Answer::Final(verdict) | Answer::Again(_, verdict) => verdict,
+    };
+    answers.into_iter().map(verdict).collect()
+}
+
+async fn round(
+    target: &Arc<KafkaTarget>,
+    settings: &Checked,
+    messages: Vec<&Delivery>,
+    way: Way,
+    until: Instant,
+) -> Vec<Answer> {
+    let producer = match target.producer(way).await {
+        Ok(producer) => producer,
+        Err(reason) => {
+            let away = Verdict::Unavailable { reason, after: None };
+            return messages.iter().map(|_| Answer::Final(away.clone())).collect();
+        }
+    };
+    let lot = Lot { target, settings, producer: &producer, way, given: Instant::now() };
+    // All are given to the library before the first answer is awaited: it batches them itself.
+    let sent: Vec<Sent> = messages.into_iter().map(|message| lot.send(message)).collect();
+    let answers: FuturesOrdered<_> = sent.into_iter().map(|sent| lot.answer(sent, until)).collect();
+    let answers = answers.collect().await;
+    if producer.is_spent() {
+        // Its successor finds the brokers while the engine waits before it tries again.
+        let target = target.clone();
+        tokio::spawn(async move { target.producer(way).await.map(drop) });
+    }
+    answers
+}
+
+/// Messages that are sent at once.
+struct Lot<'a> {
+    target: &'a KafkaTarget,
+    settings: &'a Checked,
+    producer: &'a Producer,
+    way: Way,
+    given: Instant,
+}
+
+impl Lot<'_> {
+    fn send(&self, message: &Delivery) -> Sent {
+        let refused = |reason| Answer::Final(Verdict::Rejected { reason });
+        let topic = topic_of(&self.settings.topic, message).map_err(refused)?;
+        let key = self.settings.key.fill(message, |c| c).map_err(refused)?;
+        let mut record = FutureRecord::<str, [u8]>::to(&topic).payload(&message.payload).headers(headers(message));
+        if !key.is_empty() {
+            record = record.key(&key);
+        }
+        match self.producer.inner().send_result(record) {
+            Ok(sent) => Ok((topic, sent)),
+            Err((error, _)) => Err(self.of_error(&error, &topic, true)),
+        }
+    }
+
+    async fn answer(&self, sent: Sent, until: Instant) -> Answer {
+        let (topic, answer) = match sent {
+            Ok(sent) => sent,
+            Err(answer) => return answer,
+        };
+        let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
+        let error = match tokio::time::timeout_at(until, answer).await {
+            Ok(Ok(Ok(_))) => {
+                self.producer.took();
+                return Answer::Final(Verdict::Accepted);
+            }
+            Ok(Ok(Err((error, _)))) => error,
+            Ok(Err(_)) => KafkaError::Canceled,
+            Err(_) => timed_out.clone(),
+        };
+        if error == timed_out {
+            self.producer.timed_out(self.given);
+        }
+        self.of_error(&error, &topic, self.way == Way::Alone)
+    }
+
+    /// `alone`: the error is of this message and of no other.
+    fn of_error(&self, error: &KafkaError, topic: &str, alone: bool) -> Answer {
+        if *error == KafkaError::Canceled {
+            let reason = "the Kafka client ended before it was answered".to_owned();
+            return Answer::Final(Verdict::Unavailable { reason, after: None });
+        }
+        let Some(code) = error.rdkafka_error_code() else {
+            let reason = format!("it cannot be made a record: {}", self.target.clean(error));
+            return Answer::Final(Verdict::Rejected { reason });
+        };
+        let said = self.target.explain(self.producer, code);
+        let verdict = verdict::of_code(code, &said, topic, self.settings.topic.varies());
+        if verdict::ends_producer(code) {
+            tracing::debug!(?code, "another Kafka producer takes over");
+            self.producer.give_up();
+            return Answer::Again(self.way, verdict);
+        }
+        if verdict::met(code) == Met::ThisMessage && !alone {
+            let reason =
+                format!("Kafka refuses it together with others, and there was no time to try it alone: {said}");
+            return Answer::Again(Way::Alone, Verdict::Retry { reason, after: None });
+        }
+        Answer::Final(verdict)
+    }
+}
+
+fn topic_of(template: &Template, message: &Delivery) -> Result<String, String> {
+    let topic = template.fill(message, plain)?;
+    if topic.is_empty() || topic.len() > TOPIC_BYTES_MAX || topic == "." || topic == ".." {
+        return Err(format!("Kafka takes no topic called {topic:?}"));
+    }
+    Ok(topic)
+}
+
+/// What a topic's name may contain.
+pub(super) fn plain(c: char) -> char {
+    if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' }
+}
+
+fn headers(message: &Delivery) -> OwnedHeaders {
+    let (attempt, due_at) = (message.attempt.to_string(), message.due_at.as_millis().to_string());
+    let delivery_id = message.delivery_id();
+    let own = [
+        ("duetime-topic", message.topic.as_str()),
+        ("duetime-id", message.id.as_str()),
+        ("duetime-delivery-id", delivery_id.as_str()),
+        ("duetime-attempt", attempt.as_str()),
+        ("duetime-due-at", due_at.as_str()),
+    ];
+    let given = message.headers.iter().filter(|(name, _)| !name.to_ascii_lowercase().starts_with("duetime-"));
+    let mut headers = OwnedHeaders::new_with_capacity(own.len() + message.headers.iter().count());
+    for (key, value) in own.into_iter().chain(given) {
+        headers = headers.insert(Header { key, value: Some(value) });
+    }
+    headers
+}

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// Where nobody listens.
 const AWAY: &str = "127.0.0.1:1";
 const INFO: &str = "INFO {\"server_id\":\"X\",\"version\":\"2.10.0\",\"proto\":1,\"host\":\"127.0.0.1\",\
-    \"port\":4222,\"headers\":true,\"max_payload\":1048576,\"auth_required\":true}\r\n";
+    \"port\":4222,\"headers\":true,\"max_payload\":1048576,\"auth_required\":true,\"nonce\":\"PXoWU7zWAMt75FY\"}\r\n";
+/// The seed of a user of NATS, from the documentation of its keys.
+const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
 
 /// What a parrot does with what it is told.
 #[derive(Clone, Copy, PartialEq)]
@@ -86,7 +89,7 @@ fn key() -> String {
 fn clean(place: &str, text: &str) {
     let bytes: Vec<String> = CANARY.bytes().map(|byte| byte.to_string()).collect();
     let plain = STANDARD.encode(format!("\0duetime\0{CANARY}"));
-    for form in [CANARY.to_owned(), bytes.join(", "), plain, key(), "%2Dcanary".to_owned()] {
+    for form in [CANARY.to_owned(), SEED.to_owned(), bytes.join(", "), plain, key(), "%2Dcanary".to_owned()] {
         if let Some(at) = text.find(&form) {
             let from = text[..at].rfind('\n').map_or(0, |line| line + 1);
             let line: String = text[from..].chars().take(2_000).collect();
@@ -96,7 +99,12 @@ fn clean(place: &str, text: &str) {
 }
 
 /// A topic for each, named alike.
-fn sinks(parrots: &BTreeMap<&str, Parrot>, hook: &Webhook, silent: &str) -> BTreeMap<String, String> {
+fn sinks(
+    parrots: &BTreeMap<&str, Parrot>,
+    hook: &Webhook,
+    silent: &str,
+    credentials: &Path,
+) -> BTreeMap<String, String> {
     let mut sinks = BTreeMap::new();
     let times = "timeout = \"500ms\"\nconnect_timeout = \"500ms\"";
     for (how, of) in [("away", None), ("silent", Some(silent)), ("parrot", None)] {
@@ -111,6 +119,7 @@ fn sinks(parrots: &BTreeMap<&str, Parrot>, hook: &Webhook, silent: &str) -> BTre
         let nats = format!("type = \"nats\"\nurl = \"nats://{}\"\n{times}", at("nats"));
         add("nats", format!("{nats}\nuser = \"duetime\"\npassword = \"{CANARY}\""));
         add("token", format!("{nats}\ntoken = \"{CANARY}\""));
+        add("creds", format!("{nats}\ncredentials_file = {credentials:?}"));
         if cfg!(feature = "kafka") {
             let login = format!("sasl = {{ user = \"duetime\", password = \"{CANARY}\" }}");
             let kafka = format!("type = \"kafka\"\nbrokers = \"{}\"\n{login}\ntimeout = \"500ms\"", at("rabbitmq"));
@@ -159,7 +168,14 @@ async fn a_credential_is_in_no_log_no_answer_and_no_metric_whatever_the_targets_
         let told = format!("I was told {} {:?} {}", hit.path, hit.headers, key());
         Answer::status(status).header("location", format!("/{CANARY}")).header("retry-after", CANARY).body(told)
     });
-    let sinks = sinks(&parrots, &hook, &silent.address);
+    let folder = tempfile::tempdir().unwrap();
+    let credentials = folder.path().join("nats.creds");
+    let (dashes, jwt) = ("------", format!("{CANARY}.jwt"));
+    let file = format!(
+        "{dashes}JWT{dashes}\n{jwt}\n{dashes}END{dashes}\n\n{dashes}SEED{dashes}\n{SEED}\n{dashes}END{dashes}\n"
+    );
+    std::fs::write(&credentials, file).unwrap();
+    let sinks = sinks(&parrots, &hook, &silent.address, &credentials);
     let mut config = String::new();
     for (name, lines) in &sinks {
         writeln!(config, "[sinks.{name}]\n{lines}").unwrap();
@@ -210,6 +226,7 @@ async fn a_credential_is_in_no_log_no_answer_and_no_metric_whatever_the_targets_
     }
     assert!(String::from_utf8_lossy(&parrots["redis"].told.lock()).contains(CANARY));
     assert!(String::from_utf8_lossy(&parrots["nats"].told.lock()).contains(CANARY));
+    assert!(String::from_utf8_lossy(&parrots["nats"].told.lock()).contains(&jwt));
     assert!(hook.hits().iter().any(|hit| format!("{:?}", hit.headers).contains(CANARY)));
     assert!(answers.contains("I was told") && answers.contains("***"), "a reason repeats what the hook said");
     assert!(log.contains("sink is down"), "{log}");

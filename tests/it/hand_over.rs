@@ -25,6 +25,12 @@ impl House {
         Self { node: Node::start_embedded(PROGRAM, config).await, client: client() }
     }
 
+    /// The same, and it says all it can say.
+    pub(crate) async fn talkative(config: &str) -> Self {
+        let all = vec![("DUETIME_LOG", "trace".to_owned())];
+        Self { node: Node::start_with(PROGRAM, "embedded:data", config, all).await, client: client() }
+    }
+
     async fn call(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let url = format!("{}{path}", self.node.url());
         let answer = self.client.request(method, url).json(&body).send().await.unwrap();

@@ -26,7 +26,7 @@ fn check(config: &str) -> (bool, String) {
     let file = folder.path().join("duetime.toml");
     std::fs::write(&file, config).unwrap();
     let mut command = Command::new(PROGRAM);
-    command.current_dir(folder.path()).arg("check-config").arg(file).stdin(Stdio::null());
+    command.current_dir(folder.path()).arg("check-config").arg(file).env("DUETIME_LOG", "trace").stdin(Stdio::null());
     let output = command.output().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output.status.success(), said)

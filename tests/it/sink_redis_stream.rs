@@ -131,7 +131,7 @@ async fn redis_streams_keep_the_contract_of_a_sink_and_say_what_is_wrong() {
 #[tokio::test]
 async fn a_stream_server_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     let mut server = server().await;
-    let house = House::new(&format!("[sinks.r]\n{}", config(&server))).await;
+    let house = House::talkative(&format!("[sinks.r]\n{}", config(&server))).await;
     let retry = json!({"max_attempts": 2, "initial": "20ms"});
     let topic = json!({"shards": 4, "sink": {"name": "r", "stream": "due:{topic}"}, "retry": retry});
     let (status, body) = house.topic("orders", topic).await;

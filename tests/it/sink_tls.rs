@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 /// Longest wait until a sink uses a target again.
-const RECOVERY_MAX: Duration = Duration::from_secs(15);
+const RECOVERY_MAX: Duration = Duration::from_secs(30);
 
 /// The sinks here wait for a second; a slow machine may add to that.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -45,8 +45,9 @@ async fn trusts_only(config: &str, ca: &Path, settings: &serde_json::Value) -> A
     sink
 }
 
-/// What was sent, but whose confirm was lost, is unavailable, costs no attempt, and is sent again.
-async fn a_lost_confirm_is_an_absence(sink: &Arc<dyn Sink>, proxy: &Proxy) {
+/// What was sent, but whose confirm was lost, is unavailable, costs no attempt, and is sent again. `there` counts what
+/// the target has.
+async fn a_lost_confirm_is_an_absence(sink: &Arc<dyn Sink>, proxy: &Proxy, mut there: impl AsyncFnMut() -> u64) {
     proxy.lose_answers();
     let batch = ids("cut", 20);
     let sent = Instant::now();
@@ -55,6 +56,11 @@ async fn a_lost_confirm_is_an_absence(sink: &Arc<dyn Sink>, proxy: &Proxy) {
         assert!(!reason.contains(CANARY), "{reason}");
     }
     assert!(sent.elapsed() < WAIT_MAX, "a batch waits no longer than a message: {:?}", sent.elapsed());
+    let end = Instant::now() + RECOVERY_MAX;
+    while there().await != 21 {
+        assert!(Instant::now() < end, "more was lost than the answers");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     proxy.heal();
     let end = Instant::now() + RECOVERY_MAX;
     while !sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted) {
@@ -79,7 +85,8 @@ async fn redis_streams_over_tls_and_a_cut_before_the_answer() {
     let proxy = Proxy::before(server.port()).await;
     let config = format!("type = \"redis-stream\"\nurl = {:?}\ntimeout = \"1s\"\n", server.url_at(proxy.port()));
     let sink = trusts_only(&config, &server.ca_file(), &json!({"name": "s", "stream": "due"})).await;
-    a_lost_confirm_is_an_absence(&sink, &proxy).await;
+    let there = async || server.cli(&["--raw", "XLEN", "due"]).trim().parse().unwrap();
+    a_lost_confirm_is_an_absence(&sink, &proxy, there).await;
     let entries = server.cli(&["XRANGE", "due", "-", "+"]);
     let mut lines = entries.lines();
     let mut ids = Vec::new();
@@ -115,7 +122,7 @@ async fn nats_over_tls_and_a_cut_before_the_acknowledgement() {
         proxy.port()
     );
     let sink = trusts_only(&config, &at("ca.pem"), &json!({"name": "s", "subject": "due"})).await;
-    a_lost_confirm_is_an_absence(&sink, &proxy).await;
+    a_lost_confirm_is_an_absence(&sink, &proxy, async || stream.info().await.unwrap().state.messages).await;
     assert_eq!(stream.info().await.unwrap().state.messages, 21, "what was sent twice is stored once");
 }
 
@@ -143,7 +150,12 @@ async fn rabbitmq_over_tls_and_a_cut_before_the_confirm() {
     let url = format!("amqps://duetime:{CANARY}@127.0.0.1:{}", proxy.port());
     let config = format!("type = \"rabbitmq\"\nurl = {url:?}\ntimeout = \"1s\"\n");
     let sink = trusts_only(&config, Path::new(&at("ca.pem")), &json!({"name": "s", "routing_key": "due"})).await;
-    a_lost_confirm_is_an_absence(&sink, &proxy).await;
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let there = async || {
+        let queue = admin.queue_declare("due".into(), passive, FieldTable::default()).await.unwrap();
+        u64::from(queue.message_count())
+    };
+    a_lost_confirm_is_an_absence(&sink, &proxy, there).await;
     let mut ids = Vec::new();
     while let Some(got) = admin.basic_get("due".into(), BasicGetOptions { no_ack: true }).await.unwrap() {
         ids.push(got.properties.message_id().as_ref().unwrap().to_string());

@@ -10,6 +10,7 @@ use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{ConnectOptions, HeaderMap};
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -41,15 +42,15 @@ const RESERVED: &[&str] = &["nats-", "duetime-"];
 pub(crate) struct NatsTarget {
     config: NatsConfig,
     link: Link<Context>,
-    scrubber: Scrubber,
+    /// Knows the credentials file too, as it was when it was last read.
+    scrubber: Mutex<Scrubber>,
 }
 
 impl NatsTarget {
     /// Checks the configuration; opens no connection.
     pub(crate) fn new(config: &NatsConfig) -> Result<Self, String> {
         config.check()?;
-        let secrets = config.password.iter().chain(&config.token).map(|secret| secret.expose().to_owned());
-        let scrubber = Scrubber::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>());
+        let scrubber = Mutex::new(scrubber(config, ""));
         Ok(Self { config: config.clone(), link: Link::default(), scrubber })
     }
 
@@ -69,7 +70,10 @@ impl NatsTarget {
             options = options.token(token.expose().to_owned());
         }
         if let Some(file) = &config.credentials_file {
-            options = options.credentials_file(file).await.map_err(|error| format!("credentials_file: {error}"))?;
+            let wrong = |error: std::io::Error| format!("credentials_file: {error}");
+            let text = tokio::fs::read_to_string(file).await.map_err(wrong)?;
+            *self.scrubber.lock() = scrubber(config, &text);
+            options = options.credentials(&text).map_err(wrong)?;
         }
         if let Some(file) = &config.ca_file {
             options = options.add_root_certificates(file.clone());
@@ -102,7 +106,7 @@ impl NatsTarget {
     }
 
     fn clean(&self, text: &str) -> String {
-        self.scrubber.clean(text, SAID_BYTES)
+        self.scrubber.lock().clean(text, SAID_BYTES)
     }
 
     /// The verdict for a failed publish, and whether the connection is of no more use.
@@ -213,6 +217,13 @@ impl NatsTarget {
         }
         verdicts
     }
+}
+
+/// Knows what is secret in the configuration, and in each line of a credentials file.
+fn scrubber(config: &NatsConfig, credentials: &str) -> Scrubber {
+    let secrets = config.password.iter().chain(&config.token).map(|secret| secret.expose().to_owned());
+    let lines = credentials.lines().map(|line| line.trim().to_owned());
+    Scrubber::new(secrets.chain(config.url.secrets()).chain(lines))
 }
 
 /// An error with its causes, in one line.

@@ -1,5 +1,7 @@
 //! What the documents name must be there.
 
+use std::collections::BTreeSet;
+
 use crate::repo::{files, is, none, root};
 
 /// A path in a document is taken for one of the repository when it begins like this.
@@ -18,6 +20,29 @@ fn paths_named_in_the_documents_exist() {
         }
     }
     none("a document names a path that is not there", broken);
+}
+
+#[test]
+fn what_a_new_sink_touches_is_listed_whole() {
+    let page = files(|path| path == "docs/ARCHITECTURE.md").remove(0).text;
+    let list =
+        page.split("- **A sink**").nth(1).and_then(|rest| rest.split("- **A store**").next()).expect("it is there");
+    let listed: Vec<&str> =
+        list.split('`').skip(1).step_by(2).filter(|word| word.contains(['/', '.']) || *word == "test").collect();
+    let place = |path: &str| {
+        let of = |listed: &&&str| path == **listed || path.starts_with(&format!("{listed}/"));
+        listed.iter().filter(|listed| **listed != "crates/duetime-sinks").find(of).copied()
+    };
+    // This rule names it too.
+    let ours = |path: &str| is(path, "rs") || is(path, "toml") || path == "test" || path == "docs/SINKS.md";
+    let touched = files(|path| ours(path) && !path.starts_with("tests/tidy/"));
+    let touched: Vec<String> =
+        touched.into_iter().filter(|file| file.text.to_lowercase().contains("nats")).map(|file| file.path).collect();
+    let missing = touched.iter().filter(|path| place(path).is_none()).cloned();
+    none("docs/ARCHITECTURE.md does not say that a new sink touches", missing.collect());
+    let reached: BTreeSet<&str> = touched.iter().filter_map(|path| place(path)).collect();
+    let idle = listed.iter().filter(|listed| **listed != "crates/duetime-sinks" && !reached.contains(**listed));
+    none("docs/ARCHITECTURE.md says that a new sink touches", idle.map(ToString::to_string).collect());
 }
 
 /// Paths of ours between backticks. A `*`, `{`, `<` or `…` makes it a pattern: its folder must exist.

@@ -21,7 +21,7 @@ const WRONG: &str = "canary-7f3a9c-wrong";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 
 /// Whether all is well, and what was printed.
-fn check(config: &str) -> (bool, String) {
+pub(crate) fn check(config: &str) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("duetime.toml");
     std::fs::write(&file, config).unwrap();

@@ -1,6 +1,8 @@
 //! A topic whose sink is Kafka: on the client library's own cluster, with errors put into it.
 
 mod errors;
+mod gate;
+mod login;
 mod outage;
 mod reader;
 mod tansu;
@@ -185,18 +187,4 @@ async fn a_broker_that_goes_away_costs_no_attempt_and_nothing_is_lost() {
     assert!(again.is_empty(), "{again:?}\n{}", house.node.output());
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);
     assert!(!house.node.output().contains(CANARY));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_the_connection_is_said_without_the_password() {
-    let kafka = Kafka::with("orders");
-    let nobody = "type = \"kafka\"\nbrokers = \"127.0.0.1:1\"\nconnect_timeout = \"2s\"\n";
-    let said = bind(nobody, json!({"name": "k"})).unwrap().check().await.unwrap_err();
-    assert!(said.contains("127.0.0.1:1 does not answer") && said.contains("refused"), "{said}");
-    let login = format!("{}sasl = {{ user = \"duetime\", password = {CANARY:?} }}\n", kafka.config());
-    let said = bind(&login, json!({"name": "k"})).unwrap().check().await.unwrap_err();
-    assert!(said.contains("does not answer as a Kafka cluster") && !said.contains(CANARY), "{said}");
-    let tls = format!("{}tls = true\n", kafka.config());
-    let said = bind(&tls, json!({"name": "k"})).unwrap().check().await.unwrap_err();
-    assert!(said.to_lowercase().contains("ssl"), "{said}");
 }

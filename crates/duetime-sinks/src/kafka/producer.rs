@@ -17,6 +17,9 @@ use crate::secret::Scrubber;
 /// Longest text of what the client library or a broker said.
 pub(super) const SAID_BYTES: usize = 300;
 
+/// How the library's complaint ends that says no more than that.
+pub(super) const DOWN: &str = "brokers are down";
+
 /// Keeps the last complaint: the answers themselves say only that time ran out.
 #[derive(Debug)]
 pub(super) struct Ear {
@@ -34,7 +37,7 @@ impl ClientContext for Ear {
         let text = self.scrubber.clean(reason, SAID_BYTES);
         tracing::debug!(code = ?error.rdkafka_error_code(), text, "kafka client complains");
         // That all brokers are down comes after each one's own reason, which says more.
-        if !text.ends_with("brokers are down") || self.last.lock().is_none() {
+        if !text.ends_with(DOWN) || self.last.lock().is_none() {
             *self.last.lock() = Some(text);
         }
     }

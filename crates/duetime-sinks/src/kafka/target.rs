@@ -1,5 +1,6 @@
 //! One cluster: its producers, what is wrong with it, and sinks on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::call;
 use super::config::{KIND, KafkaConfig, KafkaSettings};
-use super::producer::{Producer, SAID_BYTES};
+use super::producer::{DOWN, Producer, SAID_BYTES};
 use super::verdict;
 use crate::link::Link;
 use crate::registry::Target;
@@ -108,11 +109,51 @@ impl KafkaTarget {
             _ => code.to_string(),
         }
     }
+
+    /// The names of all topics that the user may see. To ask for one by name might make it.
+    async fn topics(&self) -> Result<BTreeSet<String>, String> {
+        let producer = self.producer(Way::Together).await?;
+        let (asking, within) = (producer.clone(), self.config.connect_timeout);
+        // The library answers this question on the thread that asks.
+        let asked = tokio::task::spawn_blocking(move || {
+            let known = asking.inner().client().fetch_metadata(None, within)?;
+            Ok(known.topics().iter().map(|topic| topic.name().to_owned()).collect())
+        });
+        match asked.await {
+            Ok(Ok(known)) => Ok(known),
+            Ok(Err::<_, KafkaError>(error)) => {
+                tracing::debug!(%error, "no answer from Kafka");
+                // That brokers are down is said of silent ones too.
+                let cause = producer.complaint().filter(|said| !said.ends_with(DOWN));
+                let cause = cause.unwrap_or_else(|| {
+                    let waited = within.as_millis();
+                    format!("no answer within {waited} ms; mend host and port, or see if it wants `tls` or `sasl`")
+                });
+                let remedy = remedy(&cause).unwrap_or_default();
+                Err(format!("{} does not answer as a Kafka cluster: {cause}{remedy}", self.config.brokers))
+            }
+            Err(_) => Err("the Kafka client could not be asked".to_owned()),
+        }
+    }
+}
+
+/// What to do about what only this client library says so.
+fn remedy(cause: &str) -> Option<&'static str> {
+    const REMEDIES: [(&str, &str); 7] = [
+        ("SASL authentication", "; check `sasl`"),
+        ("Unsupported SASL mechanism", "; check `sasl.mechanism`"),
+        ("certificate verify failed", "; set `ca_file` to a PEM of the authority that signed its certificate"),
+        ("Failed to resolve", "; mend the host"),
+        ("SSL handshake failed", "; mend the port, or take out `tls`"),
+        ("Disconnected", "; brokers that want TLS or a login do this: see to `tls` and `sasl`"),
+        ("ApiVersionRequest failed", "; mend the port, or see to `tls` and `sasl`"),
+    ];
+    REMEDIES.iter().find(|(part, _)| cause.contains(part)).map(|(_, remedy)| *remedy)
 }
 
 #[async_trait]
 impl Target for KafkaTarget {
-    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+    fn bind(self: Arc<Self>, name: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: KafkaSettings = settings::read(KIND, KafkaSettings::KNOWN, given)?;
         let topic = Template::parse(&settings.topic).map_err(|error| format!("topic {error}"))?;
         let key = Template::parse(&settings.key).map_err(|error| format!("key {error}"))?;
@@ -120,25 +161,12 @@ impl Target for KafkaTarget {
             let given = &settings.topic;
             return Err(format!("topic {given:?} is refused; write letters, digits, \".\", \"_\" and \"-\""));
         }
-        Ok(Arc::new(KafkaSink { target: self, settings: Checked { topic, key } }))
+        let constant = (!topic.varies()).then(|| topic.of_topic(name, call::plain, ""));
+        Ok(Arc::new(KafkaSink { target: self, settings: Checked { topic, key }, constant }))
     }
 
     async fn check(&self) -> Result<(), String> {
-        let producer = self.producer(Way::Together).await?;
-        let (asking, within) = (producer.clone(), self.config.connect_timeout);
-        // The library answers this question on the thread that asks.
-        let asked = tokio::task::spawn_blocking(move || {
-            asking.inner().client().fetch_metadata(None, within).map(|known| known.brokers().len())
-        });
-        match asked.await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => {
-                let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::BrokerTransportFailure);
-                let cause = producer.complaint().unwrap_or_else(|| code.to_string());
-                Err(format!("{} does not answer as a Kafka cluster: {cause}", self.config.brokers))
-            }
-            Err(_) => Err("the Kafka client could not be asked".to_owned()),
-        }
+        self.topics().await.map(drop)
     }
 }
 
@@ -153,6 +181,8 @@ pub(super) struct Checked {
 struct KafkaSink {
     target: Arc<KafkaTarget>,
     settings: Checked,
+    /// The topic over there, if it is the same for all messages.
+    constant: Option<String>,
 }
 
 #[async_trait]
@@ -173,7 +203,14 @@ impl Sink for KafkaSink {
         call::deliver(&self.target, &self.settings, batch).await
     }
 
+    /// Besides the connection: whether the topic is there, if it does not vary.
     async fn check(&self) -> Result<(), String> {
-        self.target.check().await
+        let known = self.target.topics().await?;
+        match &self.constant {
+            Some(topic) if !known.contains(topic) => Err(format!(
+                "Kafka has no topic {topic:?}, or does not show it to this user; create it, or mend `topic`"
+            )),
+            _ => Ok(()),
+        }
     }
 }

@@ -130,6 +130,21 @@ async fn nats_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     }
     assert_eq!(fetch(&server).await.len(), 48);
 
+    // A full stream that keeps the old is an absence: it is the same for all that go there.
+    let full = stream::Config {
+        name: "SMALL".to_owned(),
+        subjects: vec!["small".to_owned()],
+        max_messages: 3,
+        discard: stream::DiscardPolicy::New,
+        ..Default::default()
+    };
+    jetstream(&server).await.create_stream(full).await.unwrap();
+    let small = bind(&config(&server), json!({"name": "n", "subject": "small"})).unwrap();
+    for (n, verdict) in small.deliver(&batch[..6]).await.iter().enumerate() {
+        let full = matches!(verdict, Verdict::Unavailable { reason, .. } if reason.contains("maximum messages"));
+        assert!(if n < 3 { *verdict == Verdict::Accepted } else { full }, "{n}: {verdict:?}");
+    }
+
     // A stall is an absence; what was sent into it is stored once.
     let stalled = [message("stalled", "x")];
     assert_eq!(sink.deliver(&[message("before", "y")]).await, [Verdict::Accepted]);

@@ -165,6 +165,24 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     let said = refused.check().await.remove(0).1.unwrap_err();
     assert!(said.contains("ACCESS_REFUSED") && !said.contains(CANARY), "{said}");
 
+    // So is an exchange that the user may not write to.
+    broker.control(&["set_permissions", "duetime", ".*", "^(?!forbidden).*$", ".*"]);
+    let kind = ExchangeKind::Topic;
+    admin.exchange_declare("forbidden".into(), kind, Default::default(), FieldTable::default()).await.unwrap();
+    unavailable(&sink_to("forbidden", "x").deliver(&batch[..2]).await[1], "give the user the right to write there");
+
+    // A full queue that refuses takes what it can hold, and the rest is tried again; so is what nobody waits for.
+    let mut small = FieldTable::default();
+    small.insert("x-max-length".into(), AMQPValue::LongInt(3));
+    small.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    admin.queue_declare("small".into(), QueueDeclareOptions::durable(), small).await.unwrap();
+    let verdicts = sink_to("", "small").deliver(&batch[..10]).await;
+    let refused = |verdict: &Verdict| matches!(verdict, Verdict::Retry { reason, .. } if reason.contains("full"));
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted || refused(verdict)), "{verdicts:?}");
+    assert!(refused(&verdicts[9]) && verdicts[0] == Verdict::Accepted, "{verdicts:?}");
+    let careless = json!({"name": "mq", "exchange": "due", "routing_key": "nobody", "mandatory": false});
+    assert_eq!(sink(&broker, careless).deliver(&batch[..1]).await, [Verdict::Accepted], "it was asked not to care");
+
     // A routing key that AMQP cannot carry is that message's matter.
     let long = Delivery { ..message(&"é".repeat(128), "x") };
     let verdicts = sink_to("due", "orders.{id}").deliver(&[long, message("short", "x")]).await;

@@ -1,19 +1,29 @@
 //! How fast due messages reach each broker, beside what the broker takes from a plain client.
 //!
-//! `cargo build --release -p duetime && cargo run --release -p duetime-benches --bin brokers [-- MESSAGES [OUT [NAME,…]]]`
+//! `cargo build --release -p duetime --features kafka && cargo run --release -p duetime-benches --features kafka --bin brokers
+//! [-- MESSAGES [OUT [NAME,…]]]`
 //!
-//! OUT: a file name without its ending, for the table and the figures. NAME: rabbitmq, nats,
-//! redis-stream, in-place.
+//! OUT: a file name without its ending, for the table and the figures. NAME: rabbitmq, kafka, nats,
+//! redis-stream, in-place. Without the feature there is no kafka.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use duetime_benches::brokers::house::{Measured, measure};
+#[cfg(feature = "kafka")]
+use duetime_benches::brokers::kafka;
 use duetime_benches::brokers::{LATE, TOPIC, plain};
+#[cfg(feature = "kafka")]
+use duetime_testkit::servers::TansuServer;
 use duetime_testkit::servers::{NatsServer, RabbitMqServer, RedisServer};
 
 const MESSAGES: u64 = 1_000_000;
+const KNOWN: &[&str] = if cfg!(feature = "kafka") {
+    &["rabbitmq", "kafka", "nats", "redis-stream", "in-place"]
+} else {
+    &["rabbitmq", "nats", "redis-stream", "in-place"]
+};
 
 struct Row {
     name: &'static str,
@@ -51,6 +61,13 @@ async fn run(name: &'static str, count: u64) -> Row {
             let sink = format!("type = \"nats\"\nurl = \"{url}\"\n");
             (plain, measure(program(), &store, &sink, count).await)
         }
+        #[cfg(feature = "kafka")]
+        "kafka" => {
+            let broker = TansuServer::start(&[("plain", 3), (TOPIC, 3), (LATE, 3)]).await;
+            let plain = per_s(count, kafka::produce(&broker.address(), "plain", count).await);
+            let sink = format!("type = \"kafka\"\nbrokers = \"{}\"\n", broker.address());
+            (plain, measure(program(), &store, &sink, count).await)
+        }
         "redis-stream" => {
             let plain = per_s(count, plain::redis_stream(&store.url(), count).await);
             let sink = format!("type = \"redis-stream\"\nurl = \"{}\"\n", store.url());
@@ -83,12 +100,11 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let count = args.next().map_or(MESSAGES, |text| text.parse().expect("a number of messages"));
     let out = args.next();
-    let asked = args.next().unwrap_or_else(|| "rabbitmq,nats,redis-stream,in-place".to_owned());
+    let asked = args.next().unwrap_or_else(|| KNOWN.join(","));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let known = ["rabbitmq", "nats", "redis-stream", "in-place"];
     let mut rows = Vec::new();
     for name in asked.split(',') {
-        let name = known.into_iter().find(|known| *known == name).unwrap_or_else(|| panic!("{name} is not known"));
+        let name = KNOWN.iter().find(|known| **known == name).unwrap_or_else(|| panic!("{name} is not known"));
         println!("{name} …");
         rows.push(runtime.block_on(run(name, count)));
     }

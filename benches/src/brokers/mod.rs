@@ -4,6 +4,8 @@
 
 pub mod cost;
 pub mod house;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod plain;
 
 /// Messages in one call of a sink, and calls under way: the plain clients keep the same window.

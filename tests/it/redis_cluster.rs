@@ -1,6 +1,7 @@
 //! The store contract on a Redis Cluster and behind Sentinel, and what their faults do to it.
 
 mod faults;
+mod guarded;
 mod half_moved;
 mod load;
 

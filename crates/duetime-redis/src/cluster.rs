@@ -16,6 +16,7 @@ use crate::error::{Failure, LinkError};
 use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::reply::word;
+use crate::url::elsewhere;
 
 /// The map is not asked for more often than this.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
@@ -47,6 +48,8 @@ pub(crate) struct Cluster {
     seeds: Vec<String>,
     config: LinkConfig,
     map: RwLock<Map>,
+    /// What the last node that was asked for the map in vain said.
+    trouble: RwLock<Option<String>>,
     /// When the map was asked for last; held while it is.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -56,9 +59,13 @@ type Range = (u16, u16, String);
 
 impl Cluster {
     pub(crate) fn new(base: ConnectionInfo, seeds: Vec<String>, config: LinkConfig) -> Result<Self, LinkError> {
-        let cluster = Self { base, seeds, config, map: RwLock::default(), refreshed: tokio::sync::Mutex::default() };
+        let (map, trouble, refreshed) = Default::default();
+        let cluster = Self { base, seeds, config, map, trouble, refreshed };
         for seed in &cluster.seeds {
-            cluster.node_at(seed).map_err(|_| LinkError::Setup(format!("store URL: {seed:?} is not host:port")))?;
+            cluster.node_at(seed).map_err(|failure| match failure {
+                Failure::Final(error) => error,
+                _ => LinkError::Setup(format!("store URL: {seed:?} is not host:port")),
+            })?;
         }
         Ok(cluster)
     }
@@ -71,7 +78,7 @@ impl Cluster {
         let (host, port) = name.rsplit_once(':').ok_or_else(|| Failure::odd("an address without a port"))?;
         let port = port.parse().map_err(|_| Failure::odd("a port that is no number"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let info = self.base.clone().set_addr(redis::ConnectionAddr::Tcp(host.to_owned(), port));
+        let info = elsewhere(&self.base, host.to_owned(), port);
         let made = client(info, &self.config).map_err(Failure::Final)?;
         let node = Arc::new(Node::new(name.to_owned(), made, &self.config));
         Ok(self.map.write().nodes.entry(name.to_owned()).or_insert(node).clone())
@@ -92,7 +99,10 @@ impl Cluster {
             reconnect: false,
             text: match slot {
                 Some(slot) => format!("no master is known for slot {slot} of {}", self.config.url),
-                None => format!("no node of {} tells who its masters are", self.config.url),
+                None => {
+                    let why = self.trouble.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
+                    format!("no node of {} tells who its masters are: {why}", self.config.url)
+                }
             },
         })
     }
@@ -138,8 +148,14 @@ impl Cluster {
                     self.take(ranges);
                     break;
                 }
-                Ok(Err(failure)) => debug!(node = node.name, ?failure, "does not tell the cluster's slots"),
-                Err(_) => debug!(node = node.name, "does not tell the cluster's slots in time"),
+                Ok(Err(failure)) => {
+                    debug!(node = node.name, ?failure, "does not tell the cluster's slots");
+                    *self.trouble.write() = Some(LinkError::from(failure).to_string());
+                }
+                Err(_) => {
+                    debug!(node = node.name, "does not tell the cluster's slots in time");
+                    *self.trouble.write() = Some(format!("{} does not answer in time", node.name));
+                }
             }
         }
         *refreshed = Some(Instant::now());

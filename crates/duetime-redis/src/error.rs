@@ -2,6 +2,9 @@
 
 use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
 
+/// What a server's refusal of the login comes to.
+const LOGIN_REFUSED: &str = "redis refused the user or the password; check them in the store's URL";
+
 /// Callers branch on the variant, never on the text.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -59,6 +62,17 @@ impl Failure {
         Self::Transient { reconnect: false, text: format!("redis answered oddly: {what}") }
     }
 
+    /// The same from a sentinel, whose login is another than the servers'.
+    pub(crate) fn of_sentinel(self) -> Self {
+        match self {
+            Self::Final(LinkError::Setup(text)) if text == LOGIN_REFUSED => Self::Final(LinkError::Setup(
+                "the sentinels refused the user or the password; set store.sentinel_user and store.sentinel_password"
+                    .to_owned(),
+            )),
+            other => other,
+        }
+    }
+
     /// For a caller that only tells it.
     pub(crate) fn into_redis(self) -> RedisError {
         RedisError::from((ErrorKind::Io, "no server", format!("{self:?}")))
@@ -93,9 +107,7 @@ fn judge(code: &str, detail: &str) -> Failure {
         "READONLY" | "UNBLOCKED" => Failure::Transient { reconnect: true, text: text() },
         // A full disk or a failed snapshot: the server takes writes again when it is mended.
         "MISCONF" => Failure::Transient { reconnect: false, text: text() },
-        "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::Setup(
-            "redis refused the user or the password; check them in the store's URL".to_owned(),
-        )),
+        "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::Setup(LOGIN_REFUSED.to_owned())),
         "NOPERM" => Failure::Final(LinkError::Setup(format!(
             "redis does not permit this user what duetime needs ({detail}); allow it: \
              ACL SETUSER <user> ~<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info +config|get"

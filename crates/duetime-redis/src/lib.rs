@@ -21,7 +21,7 @@ mod topology;
 mod url;
 
 pub use error::LinkError;
-pub use link::{Link, LinkConfig, TlsConfig};
+pub use link::{Link, LinkConfig, SentinelLogin, TlsConfig};
 pub use pubsub::Subscription;
 pub use replicated::Backing;
 pub use script::Script;

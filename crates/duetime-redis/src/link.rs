@@ -29,6 +29,21 @@ pub struct TlsConfig {
     pub key_file: Option<PathBuf>,
 }
 
+/// What the sentinels ask for, where they ask.
+#[derive(Clone, Default)]
+pub struct SentinelLogin {
+    /// The user; without one it is the default user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+}
+
+impl std::fmt::Debug for SentinelLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SentinelLogin").finish_non_exhaustive()
+    }
+}
+
 /// How to reach Redis.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -36,6 +51,8 @@ pub struct LinkConfig {
     pub url: RedisUrl,
     /// Certificates.
     pub tls: TlsConfig,
+    /// For the sentinels alone; the servers' is in the URL.
+    pub sentinel: SentinelLogin,
     /// Multiplexed connections to each master; calls are spread over them. More than a few gain nothing: Redis
     /// runs scripts one at a time.
     pub connections: usize,
@@ -54,6 +71,7 @@ impl LinkConfig {
         Self {
             url,
             tls: TlsConfig::default(),
+            sentinel: SentinelLogin::default(),
             connections: 3,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(5),
@@ -91,7 +109,9 @@ pub(crate) fn client(info: ConnectionInfo, config: &LinkConfig) -> Result<Client
     let root_cert = config.tls.ca_file.as_deref().map(read).transpose()?;
     let made = if client_tls.is_some() || root_cert.is_some() {
         if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            return Err(LinkError::Setup("tls is set but the URL is without; write rediss://host:port".to_owned()));
+            return Err(LinkError::Setup(
+                "tls is set but the URL is without; write rediss where it says redis".to_owned(),
+            ));
         }
         Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
     } else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, Value};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -12,6 +12,7 @@ use crate::error::{Failure, LinkError};
 use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::reply::word;
+use crate::url::elsewhere;
 
 /// The sentinels are not asked more often than this.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
@@ -26,6 +27,8 @@ pub(crate) struct Sentinels {
     master: String,
     config: LinkConfig,
     present: RwLock<Option<Arc<Node>>>,
+    /// What the last sentinel that was asked in vain said.
+    trouble: RwLock<Option<String>>,
     /// When they were asked last; held while they are.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -37,18 +40,27 @@ impl Sentinels {
         master: String,
         config: LinkConfig,
     ) -> Result<Self, LinkError> {
-        // One connection each: they are asked rarely. Certificates and users are the servers'.
-        let plain = LinkConfig { tls: crate::TlsConfig::default(), connections: 1, ..config.clone() };
+        // One connection each: they are asked rarely. Certificates are the servers', users are their own.
+        let rare = LinkConfig { connections: 1, ..config.clone() };
+        let scheme = if matches!(base.addr(), ConnectionAddr::TcpTls { .. }) { "rediss" } else { "redis" };
+        let mut login = RedisConnectionInfo::default();
+        if let Some(user) = &config.sentinel.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &config.sentinel.password {
+            login = login.set_password(password);
+        }
         let sentinels = addresses
             .iter()
             .map(|address| {
                 let odd = |_| LinkError::Setup(format!("store URL: {address:?} is not host:port"));
-                let info = format!("redis://{address}").into_connection_info().map_err(odd)?;
-                Ok(Node::new(address.clone(), client(info, &plain)?, &plain))
+                let info = format!("{scheme}://{address}").into_connection_info().map_err(odd)?;
+                let info = info.set_redis_settings(login.clone());
+                Ok(Node::new(address.clone(), client(info, &rare)?, &rare))
             })
             .collect::<Result<_, LinkError>>()?;
-        let (present, refreshed) = (RwLock::default(), tokio::sync::Mutex::default());
-        Ok(Self { base, sentinels, master, config, present, refreshed })
+        let (present, trouble, refreshed) = (RwLock::default(), RwLock::default(), tokio::sync::Mutex::default());
+        Ok(Self { base, sentinels, master, config, present, trouble, refreshed })
     }
 
     /// The primary.
@@ -59,7 +71,10 @@ impl Sentinels {
         self.refresh(true).await?;
         self.present.read().clone().ok_or_else(|| Failure::Transient {
             reconnect: false,
-            text: format!("no sentinel tells of a primary of {}", self.config.url),
+            text: {
+                let why = self.trouble.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
+                format!("no sentinel tells of a primary of {}: {why}", self.config.url)
+            },
         })
     }
 
@@ -73,7 +88,7 @@ impl Sentinels {
         if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
             return Ok(());
         }
-        let (mut told, mut unknown) = (false, 0);
+        let (mut told, mut unknown, mut refused) = (false, 0, None);
         let first = rand::random_range(0..self.sentinels.len());
         for sentinel in self.sentinels.iter().cycle().skip(first).take(self.sentinels.len()) {
             match tokio::time::timeout(TELL_WITHIN, self.told_by(sentinel)).await {
@@ -83,11 +98,23 @@ impl Sentinels {
                     break;
                 }
                 Ok(Ok(None)) => unknown += 1,
-                Ok(Err(failure)) => debug!(sentinel = sentinel.name, ?failure, "does not tell the primary"),
-                Err(_) => debug!(sentinel = sentinel.name, "does not tell the primary in time"),
+                Ok(Err(failure)) => {
+                    debug!(sentinel = sentinel.name, ?failure, "does not tell the primary");
+                    if let Failure::Final(error) = &failure {
+                        refused = Some(error.clone());
+                    }
+                    *self.trouble.write() = Some(LinkError::from(failure).to_string());
+                }
+                Err(_) => {
+                    debug!(sentinel = sentinel.name, "does not tell the primary in time");
+                    *self.trouble.write() = Some(format!("{} does not answer in time", sentinel.name));
+                }
             }
         }
         *refreshed = Some(Instant::now());
+        if let (false, Some(error)) = (told, refused) {
+            return Err(Failure::Final(error));
+        }
         if !told && unknown == self.sentinels.len() {
             return Err(Failure::Final(LinkError::Setup(format!(
                 "no sentinel knows a master {:?}; the URL ends in the name after `sentinel monitor`",
@@ -101,7 +128,7 @@ impl Sentinels {
     async fn told_by(&self, sentinel: &Node) -> Result<Option<Arc<Node>>, Failure> {
         let mut cmd = Cmd::new();
         cmd.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        let answer = sentinel.send(&cmd, false).await?;
+        let answer = sentinel.send(&cmd, false).await.map_err(Failure::of_sentinel)?;
         let Value::Array(parts) = &answer else { return Ok(None) };
         let part = |at: usize| parts.get(at).and_then(word).ok_or_else(|| Failure::odd("an address is missing"));
         let (host, port) = (part(0)?, part(1)?);
@@ -110,7 +137,7 @@ impl Sentinels {
             Some(present) if present.name == name => present,
             _ => {
                 let port = port.parse().map_err(|_| Failure::odd("a port that is no number"))?;
-                let info = self.base.clone().set_addr(ConnectionAddr::Tcp(host, port));
+                let info = elsewhere(&self.base, host, port);
                 let made = client(info, &self.config).map_err(Failure::Final)?;
                 Arc::new(Node::new(name, made, &self.config))
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::error::LinkError;
 
@@ -12,6 +12,7 @@ pub enum RedisUrl {
     /// `redis://[user:password@]host[:port][/db]`, or `rediss://` over TLS.
     Standalone(Box<ConnectionInfo>),
     /// `redis-sentinel://[user:password@]h:p,h:p,…/MASTER`; user and password are those of the servers.
+    /// `rediss-sentinel://`: sentinels and servers speak TLS.
     Sentinel {
         /// Addresses of the sentinels.
         sentinels: Vec<String>,
@@ -20,7 +21,7 @@ pub enum RedisUrl {
         /// User and password, with the first address.
         base: Box<ConnectionInfo>,
     },
-    /// `redis-cluster://[user:password@]h:p,h:p,…`.
+    /// `redis-cluster://[user:password@]h:p,h:p,…`, or `rediss-cluster://` over TLS.
     Cluster {
         /// Addresses to start from.
         nodes: Vec<String>,
@@ -48,7 +49,8 @@ impl RedisUrl {
         };
         let base = |list: &str| {
             let first = list.split(',').next().unwrap_or_default();
-            let info = format!("redis://{first}").into_connection_info().map_err(|_| {
+            let plain = if scheme.starts_with("rediss") { "rediss" } else { "redis" };
+            let info = format!("{plain}://{first}").into_connection_info().map_err(|_| {
                 setup(&format!("cannot be read; write {scheme}://user:password@h:p,h:p, special characters as %XX"))
             });
             info.map(Box::new)
@@ -59,21 +61,33 @@ impl RedisUrl {
                     setup("cannot be read; write redis://user:password@host:port/db, special characters as %XX")
                 })
             }
-            "redis-sentinel" => {
-                let (list, master) =
-                    rest.rsplit_once('/').ok_or_else(|| setup("write redis-sentinel://h:p,h:p/MASTER"))?;
+            "redis-sentinel" | "rediss-sentinel" => {
+                let write = || format!("write {scheme}://h:p,h:p/MASTER");
+                let (list, master) = rest.rsplit_once('/').ok_or_else(|| setup(&write()))?;
                 if master.is_empty() {
-                    return Err(setup("the name of the master is missing; write redis-sentinel://h:p,h:p/MASTER"));
+                    return Err(setup(&format!("the name of the master is missing; {}", write())));
                 }
                 Ok(Self::Sentinel { sentinels: hosts(list)?, master: master.to_owned(), base: base(list)? })
             }
-            "redis-cluster" => {
+            "redis-cluster" | "rediss-cluster" => {
                 let list = rest.trim_end_matches('/');
                 Ok(Self::Cluster { nodes: hosts(list)?, base: base(list)? })
             }
-            other => Err(setup(&format!("{other:?} is unknown; use redis, rediss, redis-sentinel or redis-cluster"))),
+            other => Err(setup(&format!(
+                "{other:?} is unknown; use redis, redis-sentinel or redis-cluster, and rediss for redis over TLS"
+            ))),
         }
     }
+}
+
+/// The same server user and the same TLS at another address.
+pub(crate) fn elsewhere(base: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+    base.clone().set_addr(match base.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    })
 }
 
 impl fmt::Display for RedisUrl {
@@ -117,5 +131,11 @@ mod tests {
             RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
             RedisUrl::Cluster { nodes, .. } if nodes.len() == 2
         ));
+        let Ok(RedisUrl::Cluster { base, .. }) = RedisUrl::parse("rediss-cluster://ann:s3cret@a:1,b:2") else {
+            panic!()
+        };
+        let other = elsewhere(&base, "c".to_owned(), 3);
+        assert!(matches!(other.addr(), ConnectionAddr::TcpTls { host, port: 3, .. } if host == "c"));
+        assert_eq!(other.redis_settings().username(), Some("ann"));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duetime_core::Namespace;
-use duetime_redis::{LinkConfig, LinkError, RedisUrl, TlsConfig};
+use duetime_redis::{LinkConfig, LinkError, RedisUrl, SentinelLogin, TlsConfig};
 use serde::Deserialize;
 
 /// How many replicas have a change when it is answered.
@@ -47,8 +47,12 @@ pub struct RedisStoreConfig {
     pub url: String,
     /// What all keys begin with. Default `duetime`.
     pub namespace: Namespace,
-    /// Certificates for `rediss://`. Default: the public authorities.
+    /// Certificates for `rediss…://`. Default: the public authorities.
     pub tls: TlsConfig,
+    /// User of the sentinels, where they ask for one; the servers' is in `url`.
+    pub sentinel_user: Option<String>,
+    /// Password of the sentinels.
+    pub sentinel_password: Option<String>,
     /// What an acknowledged enqueue, cancel or reschedule survives: `memory` (default), what the
     /// server's persistence keeps, or `replicas:N`, a failover to one of N replicas that have it.
     pub durability: Durability,
@@ -72,6 +76,8 @@ impl Default for RedisStoreConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
             namespace: Namespace::default(),
             tls: TlsConfig::default(),
+            sentinel_user: None,
+            sentinel_password: None,
             durability: Durability::Memory,
             connections: 3,
             connect_timeout: Duration::from_secs(2),
@@ -93,6 +99,7 @@ impl RedisStoreConfig {
         }
         let mut link = LinkConfig::new(RedisUrl::parse(&self.url)?);
         link.tls = self.tls.clone();
+        link.sentinel = SentinelLogin { user: self.sentinel_user.clone(), password: self.sentinel_password.clone() };
         link.connections = self.connections;
         link.connect_timeout = self.connect_timeout;
         link.response_timeout = self.response_timeout;

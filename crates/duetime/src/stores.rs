@@ -33,10 +33,11 @@ impl StoreUrl {
         match scheme {
             "embedded" if !rest.is_empty() => Ok(Self::Embedded(PathBuf::from(rest))),
             "redis" | "rediss" if rest.starts_with("//") => Ok(Self::Redis),
-            "redis-cluster" | "redis-sentinel" if rest.starts_with("//") => Ok(Self::Redis),
-            _ => Err(
-                "write embedded:PATH, redis://HOST:PORT/DB, rediss://HOST:PORT/DB, redis-cluster://HOST:PORT,HOST:PORT or \
-                 redis-sentinel://HOST:PORT,HOST:PORT/MASTER"
+            "redis-cluster" | "rediss-cluster" | "redis-sentinel" | "rediss-sentinel" if rest.starts_with("//") => {
+                Ok(Self::Redis)
+            }
+            _ => Err("write embedded:PATH, redis://HOST:PORT/DB, redis-cluster://HOST:PORT,HOST:PORT or \
+                      redis-sentinel://HOST:PORT,HOST:PORT/MASTER; over TLS rediss for redis"
                 .to_owned()),
         }
     }

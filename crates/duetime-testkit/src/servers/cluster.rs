@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use duetime_core::slots::SLOTS;
+use tempfile::TempDir;
 
+use super::certificates::write_certificates;
 use super::process::{free_port, until};
 use super::redis::{RedisOptions, RedisServer};
 
@@ -24,6 +26,8 @@ const NODE_TIMEOUT_MS: u32 = 2000;
 pub struct RedisCluster {
     /// Masters first, as they were started; a failover changes who is one.
     pub nodes: Vec<RedisServer>,
+    /// The certificates of all, where they speak TLS.
+    certificates: Option<TempDir>,
 }
 
 /// Whether the master counts every replica that it knows among those it waits for.
@@ -44,17 +48,35 @@ impl RedisCluster {
         Self::start_on(None, masters, replicas).await
     }
 
+    /// The same over TLS, with certificates of one authority for `127.0.0.1`.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisCluster::start`].
+    pub async fn start_tls(masters: usize, replicas: usize) -> Self {
+        let certificates = tempfile::tempdir().expect("a private folder");
+        write_certificates(certificates.path());
+        Self::make(None, Some(certificates), masters, replicas).await
+    }
+
     /// The same with another program than `redis-server`.
     ///
     /// # Panics
     ///
     /// As [`RedisCluster::start`].
     pub async fn start_on(program: Option<PathBuf>, masters: usize, replicas: usize) -> Self {
+        Self::make(program, None, masters, replicas).await
+    }
+
+    async fn make(program: Option<PathBuf>, certificates: Option<TempDir>, masters: usize, replicas: usize) -> Self {
         let count = masters * (1 + replicas);
         let options = || RedisOptions {
             append_only: true,
+            tls: certificates.is_some(),
+            certificates: certificates.as_ref().map(|folder| folder.path().to_owned()),
             lines: vec![
                 "cluster-enabled yes".to_owned(),
+                format!("tls-cluster {}", if certificates.is_some() { "yes" } else { "no" }),
                 // Not 10000 above the other, where another test may have its own.
                 format!("cluster-port {}", free_port()),
                 format!("cluster-node-timeout {NODE_TIMEOUT_MS}"),
@@ -68,7 +90,7 @@ impl RedisCluster {
         for _ in 0..count {
             nodes.push(RedisServer::start_with(options()).await);
         }
-        let cluster = Self { nodes };
+        let cluster = Self { nodes, certificates };
         if masters < MASTERS_MIN && replicas == 0 {
             cluster.join_by_hand();
         } else {
@@ -107,7 +129,8 @@ impl RedisCluster {
     #[must_use]
     pub fn url(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        format!("redis-cluster://{}", nodes.join(","))
+        let scheme = if self.certificates.is_some() { "rediss-cluster" } else { "redis-cluster" };
+        format!("{scheme}://{}", nodes.join(","))
     }
 
     /// Runs `redis-cli` with these arguments alone; answers what it printed.
@@ -116,7 +139,11 @@ impl RedisCluster {
     ///
     /// When it fails.
     pub fn manage(&self, args: &[&str]) -> String {
-        let output = Command::new("redis-cli").args(args).stdin(Stdio::null()).output().expect("redis-cli starts");
+        let mut command = Command::new("redis-cli");
+        if let Some(folder) = &self.certificates {
+            command.arg("--tls").arg("--cacert").arg(folder.path().join("ca.pem"));
+        }
+        let output = command.args(args).stdin(Stdio::null()).output().expect("redis-cli starts");
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "redis-cli {args:?}: {told}{}", String::from_utf8_lossy(&output.stderr));
         told

@@ -30,6 +30,8 @@ pub struct RedisOptions {
     pub policy: Option<String>,
     /// Serve over TLS alone, with a certificate of an authority of the test's own.
     pub tls: bool,
+    /// Folder that [`write_certificates`] wrote to, for several servers of one authority; else its own.
+    pub certificates: Option<PathBuf>,
     /// Name and password of the only user, who may do everything.
     pub user: Option<(String, String)>,
     /// Port of the server to replicate.
@@ -68,7 +70,7 @@ impl RedisServer {
     pub async fn start_with(options: RedisOptions) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let mut server = Self { options, port: free_port(), folder, process: None, starts: 0 };
-        if server.options.tls {
+        if server.options.tls && server.options.certificates.is_none() {
             write_certificates(server.folder.path());
         }
         server.write_config();
@@ -85,8 +87,9 @@ impl RedisServer {
         let port = self.port;
         if self.options.tls {
             lines.push(format!("port 0\ntls-port {port}\ntls-auth-clients no"));
-            lines.push(format!("tls-cert-file {folder}/server.pem\ntls-key-file {folder}/server.key"));
-            lines.push(format!("tls-ca-cert-file {folder}/ca.pem"));
+            let own = self.certificates().display();
+            lines.push(format!("tls-cert-file {own}/server.pem\ntls-key-file {own}/server.key"));
+            lines.push(format!("tls-ca-cert-file {own}/ca.pem\ntls-replication yes"));
         } else {
             lines.push(format!("port {port}"));
         }
@@ -107,6 +110,10 @@ impl RedisServer {
         }
         lines.extend(self.options.lines.iter().cloned());
         std::fs::write(self.path("redis.conf"), lines.join("\n") + "\n").expect("our own folder");
+    }
+
+    fn certificates(&self) -> &Path {
+        self.options.certificates.as_deref().unwrap_or(self.folder.path())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -204,7 +211,7 @@ impl RedisServer {
     /// The authority that signed its certificate.
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
-        self.path("ca.pem")
+        self.certificates().join("ca.pem")
     }
 
     /// Where its data and log lie.

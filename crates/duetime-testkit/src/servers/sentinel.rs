@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
+use super::certificates::write_certificates;
 use super::process::until;
 use super::redis::{RedisOptions, RedisServer};
 
@@ -22,6 +25,8 @@ pub struct Sentinel {
     pub servers: Vec<RedisServer>,
     /// They decide by majority.
     pub sentinels: Vec<RedisServer>,
+    /// The certificates of all, where they speak TLS.
+    certificates: Option<TempDir>,
 }
 
 impl Sentinel {
@@ -34,14 +39,32 @@ impl Sentinel {
         Self::start_on(None, sentinels).await
     }
 
+    /// The same over TLS, with sentinels that ask for this user and password; the servers ask for none.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sentinel::start`].
+    pub async fn start_guarded(sentinels: usize, user: &str, password: &str) -> Self {
+        let certificates = tempfile::tempdir().expect("a private folder");
+        write_certificates(certificates.path());
+        Self::make(None, Some((certificates, user, password)), sentinels).await
+    }
+
     /// The same with another program than `redis-server`.
     ///
     /// # Panics
     ///
     /// As [`Sentinel::start`].
     pub async fn start_on(program: Option<PathBuf>, sentinels: usize) -> Self {
+        Self::make(program, None, sentinels).await
+    }
+
+    async fn make(program: Option<PathBuf>, guard: Option<(TempDir, &str, &str)>, sentinels: usize) -> Self {
+        let certificates = guard.as_ref().map(|(folder, ..)| folder.path().to_owned());
         let append_only = RedisOptions {
             append_only: true,
+            tls: certificates.is_some(),
+            certificates: certificates.clone(),
             lines: vec!["repl-diskless-sync-delay 0".to_owned()],
             program: program.clone(),
             ..RedisOptions::default()
@@ -55,13 +78,21 @@ impl Sentinel {
         };
         until(PATIENCE, || "the replica does not follow".to_owned(), follows).await;
         let quorum = sentinels / 2 + 1;
+        let mut lines = vec![
+            format!("sentinel monitor {MASTER} 127.0.0.1 {} {quorum}", primary.port()),
+            format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}"),
+            format!("sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MS}"),
+        ];
+        if let Some((_, user, password)) = &guard {
+            // How they greet each other.
+            lines.push(format!("sentinel sentinel-user {user}\nsentinel sentinel-pass {password}"));
+        }
         let options = RedisOptions {
             sentinel: true,
-            lines: vec![
-                format!("sentinel monitor {MASTER} 127.0.0.1 {} {quorum}", primary.port()),
-                format!("sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}"),
-                format!("sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MS}"),
-            ],
+            tls: certificates.is_some(),
+            certificates,
+            user: guard.as_ref().map(|(_, user, password)| ((*user).to_owned(), (*password).to_owned())),
+            lines,
             program,
             ..RedisOptions::default()
         };
@@ -69,7 +100,8 @@ impl Sentinel {
         for _ in 0..sentinels {
             watching.push(RedisServer::start_with(options.clone()).await);
         }
-        let all = Self { servers: vec![primary, replica], sentinels: watching };
+        let certificates = guard.map(|(folder, ..)| folder);
+        let all = Self { servers: vec![primary, replica], sentinels: watching, certificates };
         let known = |sentinel: &RedisServer| {
             let told = sentinel.cli(&["INFO", "sentinel"]);
             told.contains("slaves=1") && told.contains(&format!("sentinels={sentinels}"))
@@ -83,7 +115,8 @@ impl Sentinel {
     #[must_use]
     pub fn url(&self) -> String {
         let all: Vec<String> = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
-        format!("redis-sentinel://{}/{MASTER}", all.join(","))
+        let scheme = if self.certificates.is_some() { "rediss-sentinel" } else { "redis-sentinel" };
+        format!("{scheme}://{}/{MASTER}", all.join(","))
     }
 
     /// Index of the server that the first sentinel calls the primary.

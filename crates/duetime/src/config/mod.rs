@@ -56,13 +56,17 @@ impl Default for NodeConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct StoreConfig {
     /// `embedded:PATH`, `redis://[user:password@]host[:port][/db]`, `rediss://…` over TLS,
-    /// `redis-cluster://h:p,h:p,…` or `redis-sentinel://h:p,…/MASTER`; or
+    /// `redis-cluster://h:p,h:p,…` or `redis-sentinel://h:p,…/MASTER`, with `rediss` over TLS; or
     /// `{ file = "PATH" }` that holds it. Default `embedded:./duetime-data`.
     pub url: Secret,
     /// What all keys begin with. Default `duetime`.
     pub namespace: Namespace,
-    /// Certificates for `rediss://`: `ca_file`, `cert_file`, `key_file`. Default: the public authorities.
+    /// Certificates for `rediss…://`: `ca_file`, `cert_file`, `key_file`. Default: the public authorities.
     pub tls: toml::Table,
+    /// User of the sentinels, where they ask for one; the servers' is in `url`.
+    pub sentinel_user: Option<String>,
+    /// Password of the sentinels, or `{ file = "PATH" }`.
+    pub sentinel_password: Option<Secret>,
     /// What an acknowledged enqueue, cancel or reschedule survives. Default `memory`: on Redis, what
     /// its persistence keeps. `replicas:N`: a failover too, once N replicas have it.
     pub durability: String,
@@ -82,6 +86,8 @@ impl Default for StoreConfig {
             url: Secret::new("embedded:./duetime-data"),
             namespace: Namespace::default(),
             tls: toml::Table::new(),
+            sentinel_user: None,
+            sentinel_password: None,
             durability: "memory".to_owned(),
             connections: None,
             connect_timeout: None,
@@ -109,7 +115,9 @@ impl StoreConfig {
             ("response_timeout", self.response_timeout.clone()),
             ("retry_for", self.retry_for.clone()),
         ];
-        for (name, value) in numbers.into_iter().chain(spans) {
+        let password = self.sentinel_password.as_ref().map(|secret| secret.expose().into());
+        let login = [("sentinel_user", self.sentinel_user.clone().map(Into::into)), ("sentinel_password", password)];
+        for (name, value) in numbers.into_iter().chain(spans).chain(login) {
             if let Some(value) = value {
                 table.insert(name.to_owned(), value);
             }

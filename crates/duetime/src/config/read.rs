@@ -10,7 +10,7 @@ use toml::{Table, Value};
 const FAULTS_MAX: usize = 50;
 
 /// Keys whose values are never shown, not even wrong ones: what they end with.
-const SECRET_KEYS: [&str; 10] = [
+const SECRET_KEYS: [&str; 11] = [
     "secret",
     "secrets",
     "signing_secrets",
@@ -21,6 +21,7 @@ const SECRET_KEYS: [&str; 10] = [
     "sasl",
     "url",
     "etcd_password",
+    "sentinel_password",
 ];
 
 /// One fault: the path of the key inside its section, and a sentence.

@@ -1,0 +1,70 @@
+//! Clusters and sentinels that speak TLS, and sentinels that ask for a login of their own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{Clock as _, ShardCount, Store as _, TopicConfig, TopicName, TopicRecord};
+use duetime_metrics::Meters;
+use duetime_redis::TlsConfig;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::WallClock;
+use duetime_testkit::servers::{RedisCluster, Sentinel};
+
+const USER: &str = "watcher";
+const PASSWORD: &str = "canary-of-the-sentinels";
+
+async fn connect(config: RedisStoreConfig) -> Result<Arc<RedisStore>, String> {
+    let config = RedisStoreConfig { retry_for: Duration::from_secs(8), ..config };
+    RedisStore::connect(config, Arc::new(Meters::new())).await.map_err(|error| error.to_string())
+}
+
+fn trusting(url: String, ca_file: std::path::PathBuf) -> RedisStoreConfig {
+    RedisStoreConfig { url, tls: TlsConfig { ca_file: Some(ca_file), ..TlsConfig::default() }, ..Default::default() }
+}
+
+/// Makes a topic whose shards lie on every master, and reads it all.
+async fn use_all_of(store: &RedisStore, name: &str) {
+    let topic = TopicName::new(name).unwrap();
+    let config = TopicConfig { shards: ShardCount::Fixed(16), ..TopicConfig::default() };
+    let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), WallClock.now());
+    store.put_topic(&record, None).await.unwrap();
+    let shards: Vec<_> = (0..16).map(|index| record.routing.shard(&topic, index)).collect();
+    assert_eq!(store.survey(&shards, WallClock.now()).await.unwrap().len(), 16);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_reached_over_tls_also_after_a_failover() {
+    let cluster = RedisCluster::start_tls(3, 1).await;
+    let ca_file = cluster.nodes[0].ca_file();
+    let store = connect(trusting(cluster.url(), ca_file.clone())).await.unwrap();
+    use_all_of(&store, "before").await;
+    cluster.fail_over(cluster.masters()[0]).await;
+    use_all_of(&store, "after").await;
+
+    let url = cluster.url();
+    let refused = connect(RedisStoreConfig { url: url.clone(), ..Default::default() }).await.unwrap_err();
+    assert!(refused.contains("UnknownIssuer"), "nobody vouches for it: {refused}");
+    let refused = connect(trusting(url.replace("rediss", "redis"), ca_file)).await.unwrap_err();
+    assert!(refused.contains("write rediss where it says redis"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_are_reached_over_tls_and_told_their_own_login() {
+    let servers = Sentinel::start_guarded(3, USER, PASSWORD).await;
+    let anonymous = trusting(servers.url(), servers.servers[0].ca_file());
+    let login = |password: &str| RedisStoreConfig {
+        sentinel_user: Some(USER.to_owned()),
+        sentinel_password: Some(password.to_owned()),
+        ..anonymous.clone()
+    };
+    for wrong in [anonymous.clone(), login("canary-that-is-wrong")] {
+        let refused = connect(wrong).await.unwrap_err();
+        assert!(refused.contains("store.sentinel_user and store.sentinel_password"), "{refused}");
+        assert!(!refused.contains("canary"), "{refused}");
+    }
+    assert!(!format!("{:?}", login(PASSWORD)).contains("canary"));
+    let store = connect(login(PASSWORD)).await.unwrap();
+    use_all_of(&store, "before").await;
+    servers.fail_over().await;
+    use_all_of(&store, "after").await;
+}

@@ -71,6 +71,8 @@ impl RabbitMqServer {
             .env("RABBITMQ_DIST_PORT", self.dist_port.to_string())
             .env("RABBITMQ_PID_FILE", self.path("pid"))
             .env("ERL_EPMD_PORT", self.epmd_port.to_string())
+            // A test that ends while the server starts would leave it in the folder it was started from.
+            .env("ERL_CRASH_DUMP_SECONDS", "0")
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}")
             // The script becomes the broker instead of waiting for it, so that a kill meets the broker.

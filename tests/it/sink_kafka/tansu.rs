@@ -158,3 +158,15 @@ async fn a_real_broker_that_is_killed_costs_no_attempt_and_nothing_is_lost() {
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);
     assert!(!house.node.output().contains(CANARY));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_out_shorter_than_a_producer_takes_to_begin_only_delays_the_beginning() {
+    let broker = Broker::with("conformance").await;
+    let brokers = broker.address();
+    let short = format!("type = \"kafka\"\nbrokers = {brokers:?}\ntimeout = \"150ms\"\nconnect_timeout = \"1s\"\n");
+    let sink = bind(&short, json!({"name": "k"})).unwrap();
+    let end = Instant::now() + RECOVERY_MAX;
+    while sink.deliver(&[message("short", "x")]).await != [Verdict::Accepted] {
+        assert!(Instant::now() < end, "it never begins");
+    }
+}

@@ -17,6 +17,8 @@ use crate::secret::Scrubber;
 /// Longest text of what the client library or a broker said.
 pub(super) const SAID_BYTES: usize = 300;
 
+/// A producer that brings some messages through and others not is replaced when it is older than this.
+const PART_PATIENCE: Duration = Duration::from_secs(60);
 /// How the library's complaint ends that says no more than that.
 pub(super) const DOWN: &str = "brokers are down";
 
@@ -103,10 +105,11 @@ impl Producer {
     /// The library deals with most that can happen to an idempotent producer, but not with a broker
     /// that forgot it: it then sends the same over and over, and tells nobody. So a producer that
     /// brought nothing through for so long is used no more, unless it may still be on its way to
-    /// the brokers; the next one costs a few connections.
+    /// the brokers; the next one costs a few connections. One that brings only a part through may
+    /// be forgotten by a single broker, or that broker may be away: it is tried for a while.
     pub(super) fn timed_out(&self, given: Instant) {
         let useless = match *self.accepted.lock() {
-            Some(last) => last < given,
+            Some(last) => last < given || self.born.elapsed() > PART_PATIENCE,
             None => self.born.elapsed() > self.patience,
         };
         if useless {

@@ -1,11 +1,16 @@
 //! What is refused in the configuration, and what an error means.
 
+use std::time::Duration;
+
 use duetime_core::Verdict;
+use rdkafka::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 use super::config::KafkaConfig;
+use super::producer::Producer;
 use super::target::KafkaTarget;
 use super::verdict::{ends_producer, of_code};
+use crate::secret::Scrubber;
 
 fn refused(text: &str) -> String {
     let config = toml::from_str::<KafkaConfig>(&format!("brokers = \"a:9092\"\n{text}"));
@@ -54,4 +59,38 @@ fn each_error_has_the_verdict_of_whom_it_concerns() {
         assert!(ends_producer(code) && matches!(of(code, false), Verdict::Unavailable { .. }), "{code:?}");
     }
     assert!(!ends_producer(Code::MessageTimedOut) && !ends_producer(Code::MessageSizeTooLarge));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_brings_nothing_through_is_replaced_unless_it_may_still_be_on_its_way() {
+    let patience = Duration::from_secs(5);
+    let start = || Producer::start(&ClientConfig::new(), &Scrubber::new(Vec::new()), patience).unwrap();
+    let pass = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
+    let now = tokio::time::Instant::now;
+
+    let young = start();
+    pass(4).await;
+    young.timed_out(now());
+    assert!(!young.is_spent(), "it may be about to connect");
+    pass(2).await;
+    young.timed_out(now());
+    assert!(young.is_spent());
+
+    let working = start();
+    let given = now();
+    pass(1).await;
+    working.took();
+    working.timed_out(given);
+    assert!(!working.is_spent(), "others were taken in the meantime");
+    let given = now() + Duration::from_millis(1);
+    pass(1).await;
+    working.timed_out(given);
+    assert!(working.is_spent(), "nothing was taken since");
+
+    let partly = start();
+    let given = now();
+    pass(61).await;
+    partly.took();
+    partly.timed_out(given);
+    assert!(partly.is_spent(), "one broker may have forgotten it");
 }

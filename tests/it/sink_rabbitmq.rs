@@ -162,7 +162,9 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
 
     // A missing exchange is the topic's matter as a whole; so is a user without rights.
     let nowhere = sink_to("no-such-exchange", "x");
-    unavailable(&nowhere.deliver(&batch[..2]).await[1], "declare the exchange");
+    for verdict in nowhere.deliver(&batch).await {
+        unavailable(&verdict, "declare the exchange");
+    }
     assert!(nowhere.check().await.unwrap_err().contains("no-such-exchange"));
     let refused = format!("[mq]\ntype = \"rabbitmq\"\nurl = {:?}", broker.url("nobody", CANARY));
     let refused = SinkRegistry::new(toml::from_str(&refused).unwrap(), Arc::new(WallClock)).unwrap();
@@ -172,7 +174,9 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     // So is an exchange that the user may not write to.
     let kind = ExchangeKind::Topic;
     admin.exchange_declare("forbidden".into(), kind, Default::default(), FieldTable::default()).await.unwrap();
-    unavailable(&sink_to("forbidden", "x").deliver(&batch[..2]).await[1], "give the user the right to write there");
+    for verdict in sink_to("forbidden", "x").deliver(&batch).await {
+        unavailable(&verdict, "give the user the right to write there");
+    }
 
     // A full queue that refuses takes what it can hold, and the rest is tried again; so is what nobody waits for.
     let mut small = FieldTable::default();

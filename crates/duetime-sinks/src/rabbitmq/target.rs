@@ -43,6 +43,7 @@ impl std::fmt::Debug for RabbitMqTarget {
 }
 
 /// What an error says of the messages it met.
+#[derive(Clone)]
 enum Met {
     /// One of them is not acceptable to the broker, but which?
     OneOfThem(String),
@@ -164,6 +165,15 @@ impl RabbitMqTarget {
             Ok(outcomes) => outcomes,
             Err(reason) => return vec![unavailable(reason); messages.len()],
         };
+        // The broker says once why it closes the channel; what was to be published after that only finds it closed.
+        let why_closed = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Failed(error) if matches!(error.kind(), ErrorKind::ProtocolError(_)) => Some(self.met(error)),
+            _ => None,
+        });
+        let met = |error: &lapin::Error| match (error.kind(), &why_closed) {
+            (ErrorKind::InvalidChannelState(..), Some(why)) => why.clone(),
+            _ => self.met(error),
+        };
         let mut verdicts = Vec::with_capacity(messages.len());
         for (message, outcome) in messages.iter().zip(outcomes) {
             verdicts.push(match outcome {
@@ -173,7 +183,7 @@ impl RabbitMqTarget {
                 }
                 Outcome::Returned(reason) => Verdict::Retry { reason, after: None },
                 Outcome::Unfit(reason) => Verdict::Rejected { reason },
-                Outcome::Failed(error) => match self.met(&error) {
+                Outcome::Failed(error) => match met(&error) {
                     Met::Target(reason) => unavailable(reason),
                     Met::OneOfThem(reason) if messages.len() == 1 => Verdict::Rejected { reason },
                     // The broker closed the channel over one of them; alone, each speaks for itself.

@@ -11,6 +11,8 @@ use crate::http_api::client;
 
 /// Longest wait for a breaker: that of its last probe may have grown to many seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Messages in one part of a backlog.
+const PART: usize = 1_000;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 
 /// A real node on an embedded store, and a client of it.
@@ -100,6 +102,17 @@ impl House {
     pub(crate) async fn dead(&self, topic: &str) -> Vec<Value> {
         let (_, body) = self.call(Method::GET, &format!("/v1/topics/{topic}/dead"), json!(null)).await;
         body["messages"].as_array().unwrap().clone()
+    }
+
+    /// Enqueues `many` messages of the topic `orders` in parts; after the first of them `then` is done.
+    pub(crate) async fn backlog(&self, prefix: &str, many: usize, mut then: impl FnMut()) {
+        let all: Vec<String> = ids(prefix, many).collect();
+        for (n, part) in all.chunks(PART).enumerate() {
+            self.enqueue("orders", part.iter().cloned()).await;
+            if n == 0 {
+                then();
+            }
+        }
     }
 
     /// Waits until nothing is scheduled or in flight.

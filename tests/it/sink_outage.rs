@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
+use crate::hand_over::House;
 use crate::targets::{Nats, Rabbit, Streams, Target, all_of};
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
@@ -16,8 +16,6 @@ const VISIBILITY: Duration = Duration::from_millis(500);
 const TIMES: &str = "timeout = \"200ms\"\nconnect_timeout = \"200ms\"\n";
 /// Messages before it, and as many in it.
 const BACKLOG: usize = 5_000;
-/// Messages at a time.
-const PART: usize = 1_000;
 /// Calls that may be under way when the breaker opens, and eight probes: their distance doubles from a tenth of a
 /// second.
 const CALLS_MAX: f64 = 8.0 + 8.0;
@@ -25,27 +23,16 @@ const CALLS_MAX: f64 = 8.0 + 8.0;
 const STANDSTILL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Enqueues the backlog; after the first part of it `then` is done.
-async fn enqueue(house: &House, prefix: &str, mut then: impl FnMut()) {
-    let all: Vec<String> = ids(prefix, BACKLOG).collect();
-    for (n, part) in all.chunks(PART).enumerate() {
-        house.enqueue("orders", part.iter().cloned()).await;
-        if n == 0 {
-            then();
-        }
-    }
-}
-
 /// A backlog in good times, and another in an outage that begins when its first messages are on their way.
 async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
     let house = House::new(&format!("[sinks.s]\n{}{TIMES}", target.config())).await;
     house.orders(&target.settings(), json!(VISIBILITY.as_millis() as u64)).await;
     let began = Instant::now();
-    enqueue(&house, "before", || {}).await;
+    house.backlog("before", BACKLOG, || {}).await;
     house.drained("orders", PATIENCE).await;
     let usual = began.elapsed();
 
-    enqueue(&house, "during", || down(target)).await;
+    house.backlog("during", BACKLOG, || down(target)).await;
     house.breaker(true).await;
     let calls = house.metric("duetime_sink_call_seconds_count").await;
     tokio::time::sleep(VISIBILITY * TIMEOUTS).await;

@@ -97,9 +97,21 @@ impl RedisStoreConfig {
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
             return Err(LinkError::Setup(format!("store.connections must be 1 to {CONNECTIONS_MAX}")));
         }
-        let mut link = LinkConfig::new(RedisUrl::parse(&self.url)?);
+        let url = RedisUrl::parse(&self.url)?;
+        let login = SentinelLogin { user: self.sentinel_user.clone(), password: self.sentinel_password.clone() };
+        let wrong = match (&login.user, &login.password) {
+            (Some(_), None) => Some("store.sentinel_user has no password; give store.sentinel_password too"),
+            (_, Some(_)) if !matches!(url, RedisUrl::Sentinel { .. }) => {
+                Some("store.sentinel_password is for sentinels; leave it out, or write redis-sentinel://h:p,h:p/MASTER")
+            }
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            return Err(LinkError::Setup(wrong.to_owned()));
+        }
+        let mut link = LinkConfig::new(url);
         link.tls = self.tls.clone();
-        link.sentinel = SentinelLogin { user: self.sentinel_user.clone(), password: self.sentinel_password.clone() };
+        link.sentinel = login;
         link.connections = self.connections;
         link.connect_timeout = self.connect_timeout;
         link.response_timeout = self.response_timeout;

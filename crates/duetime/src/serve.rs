@@ -31,7 +31,8 @@ pub struct ServeArgs {
     /// The configuration file; see duetime.example.toml.
     #[arg(long, value_name = "FILE", env = "DUETIME_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Where messages are kept: embedded:PATH, redis://HOST:PORT/DB, rediss://… [default: embedded:./duetime-data]
+    /// Where messages are kept: embedded:PATH, redis://HOST:PORT/DB, redis-cluster://HOST:PORT,… or
+    /// redis-sentinel://HOST:PORT,…/MASTER; over TLS rediss for redis [default: embedded:./duetime-data]
     #[arg(long, value_name = "URL", env = "DUETIME_STORE", hide_env_values = true)]
     pub store: Option<String>,
     /// What all keys in Redis begin with. [default: duetime]

@@ -72,6 +72,11 @@ fn what_is_not_in_this_version_is_said_clearly() {
     for (text, says) in [
         ("[store]\nurl = \"redis-cluster://a:1,,b:2\"", "a host is missing; write host:port,host:port"),
         ("[store]\nurl = \"redis-sentinel://a:1\"", "write redis-sentinel://h:p,h:p/MASTER"),
+        (
+            "[store]\nurl = \"redis-sentinel://a:1/main\"\nsentinel_user = \"ann\"",
+            "store.sentinel_user has no password; give store.sentinel_password too",
+        ),
+        ("[store]\nurl = \"rediss-cluster://a:1\"\nsentinel_password = \"s\"", "is for sentinels; leave it out"),
         ("[store]\nurl = \"mysql://x\"", "embedded:PATH"),
         ("[store]\ndurability = \"replicas:1\"", "store.durability: \"replicas:1\" is for Redis"),
         ("[store]\nurl = \"redis://a\"\ndurability = \"replicas:0\"", "write \"memory\" or \"replicas:1\""),

@@ -10,8 +10,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::tansu::Broker;
-use crate::hand_over::{House, ids};
-use crate::http_api::client;
+use crate::hand_over::House;
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
 const TIMEOUTS: u32 = 20;
@@ -21,24 +20,6 @@ const BACKLOG: usize = 10_000;
 const WINDOW: usize = 8 * 256;
 /// Longest wait until all is handed over.
 const DRAINED_MAX: Duration = Duration::from_secs(120);
-
-/// The value of a metric of the topic `orders`, summed over its other labels.
-async fn metric(house: &House, name: &str) -> f64 {
-    let told = client().get(format!("{}/metrics", house.node.url())).send().await.unwrap().text().await.unwrap();
-    let lines = told.lines().filter(|line| line.starts_with(name) && line.contains("topic=\"orders\""));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
-}
-
-/// Enqueues the backlog; after the first part of it `then` is done.
-async fn enqueue(house: &House, prefix: &str, mut then: impl FnMut()) {
-    let all: Vec<String> = ids(prefix, BACKLOG).collect();
-    for (n, part) in all.chunks(1_000).enumerate() {
-        house.enqueue("orders", part.iter().cloned()).await;
-        if n == 0 {
-            then();
-        }
-    }
-}
 
 /// Answers what arrived after an outage that begins in the middle of the work.
 async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
@@ -55,20 +36,20 @@ async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
     let (status, body) = house.topic("orders", topic).await;
     assert_eq!(status, 201, "{body}");
     let began = Instant::now();
-    enqueue(&house, "before", || {}).await;
+    house.backlog("before", BACKLOG, || {}).await;
     house.drained("orders", DRAINED_MAX).await;
     let usual = began.elapsed();
 
-    enqueue(&house, "during", || fail(broker.proxy())).await;
+    house.backlog("during", BACKLOG, || fail(broker.proxy())).await;
     tokio::time::sleep(VISIBILITY * TIMEOUTS).await;
-    assert_eq!(metric(&house, "duetime_breaker_open").await, 1.0);
+    assert_eq!(house.metric("duetime_breaker_open").await, 1.0);
     let waiting = house.counts("orders").await;
     broker.proxy().heal();
     let began = Instant::now();
     house.drained("orders", DRAINED_MAX).await;
     let drained = began.elapsed();
 
-    let expired = metric(&house, "duetime_claims_expired_total").await;
+    let expired = house.metric("duetime_claims_expired_total").await;
     assert_eq!(expired, 0.0, "{}", house.node.output());
     let dead = house.dead("orders").await;
     assert!(dead.is_empty(), "one attempt was enough for all: {dead:?}");

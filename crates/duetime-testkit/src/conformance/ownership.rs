@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Longest wait for the shards to be shared anew.
-const PATIENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 fn demand(topics: &[(&str, u32)]) -> Demand {

@@ -214,6 +214,7 @@ async fn what_is_to_be_shared_is_not_forgotten_when_other_work_comes_first() {
     let due = world.now + CALM;
     // The lease was renewed at the very moment: the plan is late, and still due.
     world.later(CALM * 2);
+    tokio::time::advance(CALM * 2).await;
     assert_eq!(world.view.wakes_at(), Some(due));
     world.act();
     assert_eq!(world.owned.len(), 4);

@@ -17,7 +17,8 @@ impl RedisStore {
         now: Timestamp,
         ask: &HandOver,
     ) -> Result<Streamed, StoreError> {
-        let run = self.link.script(&self.scripts.hand_over, |cmd: &mut Cmd, sending| {
+        let key = self.keys.messages(shard);
+        let run = self.link.script(&self.scripts.hand_over, &key, |cmd: &mut Cmd, sending| {
             self.keys.fill_with_stream(cmd, shard);
             cmd.arg(head(shard.epoch, sending, Present::new(now)))
                 .arg(now.as_millis())

@@ -23,7 +23,7 @@ impl RedisStore {
             cmd.arg(head(shard.epoch, sending, Present::new(now)))
                 .arg(now.as_millis())
                 .arg(ask.limit.min(BATCH_ITEMS_MAX));
-            cmd.arg(&ask.request.to_be_bytes()[..]).arg(u8::from(sending.repeated)).arg(CLAIM_BYTES_MAX);
+            cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
             cmd.arg(shard.topic.as_str());
             match ask.how.max_length {
                 Some(most) => cmd.arg(most),

@@ -73,7 +73,7 @@ impl OldScripts {
         Self {
             enqueue: Self::script("enqueue_old", false, "11, 2, 1, 2, false, true", &[], ENQUEUE),
             settle: Self::script("settle_old", true, "6, 5, 0, 5, true, false", &[DEAD, OF_EXTENSIONS, RING], SETTLE),
-            cancel: Self::script("cancel_old", true, "4, 1, 0, nil, true, false", &[OF_CANCELS, RING], CANCEL),
+            cancel: Self::script("cancel_old", true, "3, 1, 0, nil, true, false", &[OF_CANCELS, RING], CANCEL),
             reschedule: Self::script("reschedule_old", true, "6, 3, 0, 5, false, false", &[], RESCHEDULE),
             settle_dead: Self::script("settle_dead_old", true, "6, 1, 0, nil, true, false", &[], SETTLE_DEAD),
             get: Self::script("get_old", true, "2, 1, 0, nil, false, false", &[], GET),

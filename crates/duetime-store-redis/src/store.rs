@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::claim::Present;
+use crate::claim::{Present, past_stalls};
 use crate::config::{Durability, RedisStoreConfig};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
@@ -116,12 +116,15 @@ impl RedisStore {
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.script(script, |cmd, sending| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        past_stalls(async || {
+            let run = self.link.script(script, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     /// The same, and waits for as many replicas as configured; answers how many have it.
@@ -142,12 +145,15 @@ impl RedisStore {
         }
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
-        let run = self.link.confirmed(script, replicas, &mark, |cmd, sending| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        let (value, reached) = run.await.map_err(|error| store_error(doing, Some(shard), error))?;
+        let (value, reached) = past_stalls(async || {
+            let run = self.link.confirmed(script, replicas, &mark, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await?;
         Ok((value, Some(reached)))
     }
 
@@ -163,12 +169,15 @@ impl RedisStore {
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.replicated(script, self.durability.replicas(), |cmd, sending| {
-            self.keys.fill_all(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        past_stalls(async || {
+            let run = self.link.replicated(script, self.durability.replicas(), |cmd, sending| {
+                self.keys.fill_all(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     pub(crate) async fn metered<T>(

@@ -152,7 +152,7 @@ pub async fn a_long_claim_does_not_push_the_deadline_of_a_short_one(factory: &dy
     world.put("a", world.ago(1000)).await;
     world.put("b", world.ago(900)).await;
     let hour = Duration::from_secs(3600);
-    let class = LeaseClass::for_visibility(hour, LONG);
+    let class = LeaseClass::for_visibility(hour);
     let long = world.claim_as(&ClaimRequest { visibility: hour, class, ..world.request(1) }).await;
     assert_eq!(long.messages[0].score.class(), class);
     assert!(long.messages[0].score.visible_at() >= long.now.plus(hour));

@@ -51,7 +51,51 @@ fn choose(last: &Floor, wanted: Timestamp, visibility: Duration, home: LeaseClas
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Whatever is claimed and ended in whatever order, and wherever clocks go: a receipt is its
+        /// class and deadline, and none is given a second time.
+        #[test]
+        fn no_receipt_of_an_earlier_claim_ever_matches_a_later_one(
+            claims in proptest::collection::vec((-4_000_000i64..4_000_000, 1u64..90_000_000, 0usize..4), 1..400),
+        ) {
+            let (mut last, mut given) = (Floor::default(), HashSet::new());
+            let mut now = 1_000_000_000i64;
+            for (step, visibility_ms, kind) in claims {
+                // Mostly the same few milliseconds again, now and then a step of the clock.
+                now += if kind == 0 { step } else { step % 2 };
+                let visibility = Duration::from_millis(if kind == 3 { 30_000 } else { visibility_ms });
+                let wanted = Timestamp::from_millis(now).plus(visibility);
+                let (deadline, class) = give(&mut last, wanted, visibility, LeaseClass::for_visibility(visibility));
+                prop_assert!(deadline >= wanted && class.is_held());
+                prop_assert!(given.insert((deadline, class)));
+            }
+        }
+
+        /// With up to four lengths in use, at up to two claims a millisecond, no deadline is further
+        /// behind the one wanted than the visibility asked for.
+        #[test]
+        fn a_deadline_is_never_a_visibility_behind_the_one_wanted(
+            lengths in proptest::collection::vec(1_000u64..86_400_000, 1..=4),
+            claims in proptest::collection::vec((0i64..1_000, 0usize..4, 1usize..3), 1..400),
+        ) {
+            let (mut last, mut now) = (Floor::default(), 1_000_000_000i64);
+            for (step, length, times) in claims {
+                now += step;
+                let visibility = Duration::from_millis(lengths[length % lengths.len()]);
+                let wanted = Timestamp::from_millis(now).plus(visibility);
+                for _ in 0..times {
+                    let (deadline, _) = give(&mut last, wanted, visibility, LeaseClass::for_visibility(visibility));
+                    prop_assert!(deadline.since(wanted) <= visibility, "{deadline} for {wanted}");
+                }
+            }
+        }
+    }
 
     fn claim(last: &mut Floor, now_ms: i64, visibility_s: u64) -> i64 {
         let visibility = Duration::from_secs(visibility_s);

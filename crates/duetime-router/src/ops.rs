@@ -74,7 +74,8 @@ async fn without_skewed<O: Timed>(
     let answers = if rest.is_empty() { Vec::new() } else { O::ask(kit, shard, role, &rest).await? };
     let mut answers = answers.into_iter().map(served);
     let refused = || AtOld::There(Err(apart_ms));
-    let each = goes_on.into_iter().map(|goes_on| if goes_on { answers.next().unwrap_or_else(refused) } else { refused() });
+    let each =
+        goes_on.into_iter().map(|goes_on| if goes_on { answers.next().unwrap_or_else(refused) } else { refused() });
     Ok(each.collect())
 }
 
@@ -129,7 +130,12 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Enqueue],
+    ) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
         let answers = without_skewed::<Self>(kit, shard, role, items).await?;
         count(
             kit,
@@ -176,7 +182,12 @@ impl Op for EditOp {
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Edit],
+    ) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
         let answers = without_skewed::<Self>(kit, shard, role, items).await?;
         let happened = done(items, &answers).filter_map(|(edit, answer)| match (edit, answer) {
             // A cancel removes a message in flight too: it will not be tried again.
@@ -231,7 +242,12 @@ impl Op for SettleOp {
         item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
         let answers = QuietSettleOp::call(kit, shard, role, items).await?;
         let happened = done(items, &answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
@@ -276,7 +292,12 @@ impl Op for QuietSettleOp {
         SettleOp::weight(item)
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> Result<Vec<AtOld<Self::Answer>>, StoreError> {
         without_skewed::<Self>(kit, shard, role, items).await
     }
 }

@@ -61,6 +61,9 @@ pub fn claim(
     request: &ClaimRequest,
 ) -> Result<(Claim, Vec<Taken>), Fault> {
     let now = caller;
+    if let Some(back) = state.note(now) {
+        crate::clock::was_put_back(back);
+    }
     let mut claim = Claim { now, ..Claim::default() };
     let taken = match state.meta.answered.iter().find(|a| a.request == request.request).copied() {
         Some(answered) => held(conn, state, answered)?,

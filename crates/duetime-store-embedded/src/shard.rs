@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::reshard::Floor;
 use duetime_core::store::Survey;
-use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::{LeaseClass, Routing, Score, Timestamp, deadlines};
 use parking_lot::RwLock;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -111,6 +111,7 @@ impl ShardState {
     pub fn note(&mut self, now: Timestamp) -> Option<Duration> {
         let back = Timestamp::from_millis(self.meta.high_water_ms).since(now);
         self.meta.high_water_ms = now.as_millis();
+        self.changed |= back > CLOCK_SKEW_MAX;
         (back > CLOCK_SKEW_MAX).then_some(back)
     }
 

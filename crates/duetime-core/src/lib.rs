@@ -5,6 +5,7 @@
 
 pub mod assign;
 pub mod consumer;
+pub mod deadlines;
 pub mod envelope;
 pub mod hand_over;
 pub mod limits;

@@ -2,9 +2,11 @@
 //!
 //! Every implementation runs the one conformance suite of the test kit. Every call on messages is
 //! one atomic step on one shard; batches hold at most [`crate::limits::BATCH_ITEMS_MAX`] items and
-//! answer item by item, in order. `now` is the caller's clock: a store combines it with its own so
-//! that nothing is early by either (`max(high-water, min(own, caller's))`), and refuses a claim
-//! with [`StoreError::Skew`] when the two are far apart.
+//! answer item by item, in order. `now` is the caller's clock, and a store combines it with its own so
+//! that nothing is early by either: what is due is decided by the earlier of the two alone, and a delay
+//! counts from the later. When the two are more than [`crate::limits::CLOCK_SKEW_MAX`] apart, a claim
+//! and a call with a relative time in it (`is_relative`) are refused whole with [`StoreError::Skew`],
+//! before anything is done; a call without one is served.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -37,6 +39,14 @@ pub struct Enqueue {
     pub on_conflict: OnConflict,
     /// Same nonce = same enqueue.
     pub nonce: Nonce,
+}
+
+impl Enqueue {
+    /// Whether its due time is relative.
+    #[must_use]
+    pub fn is_relative(&self) -> bool {
+        matches!(self.due, Due::In(_))
+    }
 }
 
 /// What became of one enqueue.
@@ -72,6 +82,14 @@ pub enum Edit {
     Reschedule(MessageId, Due),
 }
 
+impl Edit {
+    /// Whether it gives a relative due time.
+    #[must_use]
+    pub fn is_relative(&self) -> bool {
+        matches!(self, Self::Reschedule(_, Due::In(_)))
+    }
+}
+
 /// What became of one [`Edit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
@@ -98,7 +116,7 @@ pub struct ClaimRequest {
     pub limit: usize,
     /// How long they stay hidden, at least.
     pub visibility: Duration,
-    /// The class that goes with `visibility`.
+    /// The class of claims of this length, where a deadline is looked for first.
     pub class: LeaseClass,
     /// Bounds the attempts and sets the wait of messages whose claim ended without a verdict.
     pub retry: RetryPolicy,
@@ -170,6 +188,14 @@ pub enum Settlement {
     Extend(Duration, LeaseClass),
     /// To the dead letters, for this reason.
     Bury(String),
+}
+
+impl Settle {
+    /// Whether it counts from the present.
+    #[must_use]
+    pub fn is_relative(&self) -> bool {
+        matches!(self.how, Settlement::Nack(_) | Settlement::Extend(..))
+    }
 }
 
 /// What became of one [`Settle`].
@@ -252,7 +278,7 @@ pub enum StoreError {
     /// The shard was never created, or its topic was deleted.
     #[error("shard {0} does not exist")]
     UnknownShard(String),
-    /// The caller's clock and the store's are too far apart; nothing was taken.
+    /// The caller's clock and the store's are too far apart for a claim or a relative time; nothing was done.
     #[error("this node's clock and the store's differ by {0} ms, more than 2000; set both by NTP")]
     Skew(i64),
     /// The topic changed since the caller read it. Read it again.

@@ -74,7 +74,7 @@ impl Work {
             request: rand::random(),
             limit: limit.min(BATCH_ITEMS_MAX),
             visibility: config.visibility_timeout,
-            class: LeaseClass::TOPIC,
+            class: LeaseClass::for_visibility(self.record.config.visibility_timeout),
             retry: config.retry,
             delivery: config.delivery,
         }

@@ -196,9 +196,8 @@ impl EngineConsumers {
 }
 
 fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> ClaimRequest {
-    let own = work.record.config.visibility_timeout;
-    let visibility = visibility.unwrap_or(own);
-    ClaimRequest { visibility, class: LeaseClass::for_visibility(visibility, own), ..work.request(limit) }
+    let visibility = visibility.unwrap_or(work.record.config.visibility_timeout);
+    ClaimRequest { visibility, class: LeaseClass::for_visibility(visibility), ..work.request(limit) }
 }
 
 impl Work {

@@ -1,12 +1,14 @@
 //! What operators and their machines look at: nodes, health, metrics, the API's document, the page.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use duetime_core::{Member, MemberState};
+use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::{Member, MemberState, StoreError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -87,7 +89,7 @@ pub(crate) async fn healthz() -> Json<StatusView> {
 /// Able to serve
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
-    responses((status = 200, description = "The store answers and the node is not draining", body = StatusView))
+    responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = StatusView))
 )]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<StatusView>, Problem> {
     if app.draining.is_cancelled() {
@@ -95,6 +97,10 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<StatusVie
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
     app.store.ready().await?;
+    let apart_ms = app.store.apart(&*app.clock).await?;
+    if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
+        return Err(StoreError::Skew(apart_ms).into());
+    }
     Ok(Json(StatusView { status: "ready" }))
 }
 

@@ -137,7 +137,11 @@ impl From<&StoreError> for Problem {
                 (StatusCode::NOT_FOUND, "unknown_topic", "its topic was deleted; create it with PUT /v1/topics/{topic}")
             }
             StoreError::Conflict => (StatusCode::CONFLICT, "conflict", "nothing was changed"),
-            StoreError::Skew(_) => (StatusCode::SERVICE_UNAVAILABLE, "clock_skew", "nothing was taken"),
+            StoreError::Skew(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "clock_skew",
+                "nothing was done; repeat the request when the clocks agree, or give a due_at",
+            ),
             StoreError::Damaged(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "store_damaged", "an operator must look at the store")
             }

@@ -140,6 +140,7 @@ pub struct Meters {
     shard_backlogs: ShardMeters,
     lease_changes: IntCounterVec,
     owners: IntGaugeVec,
+    store_clock_skew: GaugeVec,
     requests: IntCounterVec,
 }
 
@@ -205,6 +206,10 @@ impl Meters {
             ),
             lease_changes: counter(r, &table::LEASE_CHANGES),
             owners: gauge(r, &table::OWNERS),
+            store_clock_skew: registered(
+                r,
+                GaugeVec::new(opts(&table::STORE_CLOCK_SKEW), table::STORE_CLOCK_SKEW.labels),
+            ),
             requests: counter(r, &table::REQUESTS),
             registry,
         }
@@ -309,6 +314,12 @@ impl Meters {
     /// So many nodes share the shards.
     pub fn owners(&self, mode: &str, n: i64) {
         self.owners.with_label_values(&[mode]).set(n);
+    }
+
+    /// The store's clock is ahead of this node's by this many milliseconds.
+    #[expect(clippy::cast_precision_loss, reason = "a clock that is off by 285,000 years may be told inexactly")]
+    pub fn store_clock_skew(&self, apart_ms: i64) {
+        self.store_clock_skew.with_label_values::<&str>(&[]).set(apart_ms as f64 / 1000.0);
     }
 
     /// One HTTP request was answered.

@@ -74,6 +74,8 @@ table! {
         "Time of one call to the store, by operation.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
+    STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],
+        "By how much the store's clock is ahead of this node's, negative: behind; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
         "Time of one hand-over of a batch, by type of sink.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],

@@ -26,7 +26,7 @@ use crate::read::{Published, Readers};
 use crate::reserve::Reserve;
 use crate::syncer::{Broken, broken_error};
 use crate::writer::{Desk, REQUESTS_MAX, Writer};
-use crate::{claim, edit, enqueue, folder, load, read, settle, syncer, topics};
+use crate::{claim, clock, edit, enqueue, folder, load, read, settle, syncer, topics};
 
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
@@ -59,7 +59,11 @@ impl EmbeddedStore {
         let lock = folder::take(folder)?;
         let conn = folder::open_writer(folder)?;
         let told = |fault: Fault| fault.told("open the store", folder);
-        let loaded = load::load(&conn).map_err(told)?;
+        let mut loaded = load::load(&conn).map_err(told)?;
+        let shards = loaded.values_mut().flat_map(|topic| topic.shards.values_mut());
+        if let Some(back) = shards.filter_map(|shard| shard.note(clock::machine())).max() {
+            clock::was_put_back(back);
+        }
         let log = folder::open_log(folder)
             .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
         let (jobs, mut inbox) = mpsc::channel(REQUESTS_MAX);

@@ -15,7 +15,7 @@ local function make(epoch, rid, shards, previous, state, born, seed)
   call('HSET', KEYS[2], '', '')
   call('ZADD', KEYS[3], 'inf', '')
   call('HSET', KEYS[4], '', '')
-  call('HSET', KEYS[5], 'epoch', epoch, 'hw', '0', 'in_flight', '0', 'body_max', '0', 'd1', '0', 'rqn', '0',
+  call('HSET', KEYS[5], 'epoch', epoch, 'in_flight', '0', 'body_max', '0', 'd1', '0', 'rqn', '0',
     'rid', rid, 'shards', shards, 'previous', previous, 'state', state, 'born', born, 'seed', seed)
   call('HSET', KEYS[6], '', '0 - 0')
   call('HSET', KEYS[7], '', '')

@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::claim::Present;
+use crate::claim::{Present, past_stalls};
 use crate::config::{Durability, RedisStoreConfig};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
@@ -117,12 +117,15 @@ impl RedisStore {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        let run = self.link.script(script, &key, |cmd, sending| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        past_stalls(async || {
+            let run = self.link.script(script, &key, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     /// The same, and waits for as many replicas as configured; answers how many have it.
@@ -144,12 +147,15 @@ impl RedisStore {
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
         let key = self.keys.messages(shard);
-        let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        let (value, reached) = run.await.map_err(|error| store_error(doing, Some(shard), error))?;
+        let (value, reached) = past_stalls(async || {
+            let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await?;
         Ok((value, Some(reached)))
     }
 
@@ -166,12 +172,15 @@ impl RedisStore {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
-            self.keys.fill_all(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        past_stalls(async || {
+            let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
+                self.keys.fill_all(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     pub(crate) async fn metered<T>(

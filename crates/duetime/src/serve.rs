@@ -139,6 +139,7 @@ async fn start(config: &Config, listener: TcpListener, steps: Arc<dyn Steps>) ->
         since_ms: clock.now().as_millis(),
         ..Member::default()
     };
+    let has_own_clock = opened.link.is_some();
     let parts = Parts { me, store: store.clone(), link: opened.link, clock: clock.clone(), meters: meters.clone() };
     let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
@@ -165,7 +166,14 @@ async fn start(config: &Config, listener: TcpListener, steps: Arc<dyn Steps>) ->
     follow_topics(config, &catalog, [engine.stale_topics(), resizer.changed()], &shutdown);
     tokio::spawn(resizer.clone().run(shutdown.clone()));
     tokio::spawn(count_nodes(ownership.fleet(), catalog.clone()));
-    tokio::spawn(sharing::watch_clock(store.clone(), clock.clone(), ownership.clone(), shutdown.clone()));
+    tokio::spawn(sharing::watch_clock(
+        store.clone(),
+        clock.clone(),
+        ownership.clone(),
+        meters.clone(),
+        has_own_clock,
+        shutdown.clone(),
+    ));
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
     info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
     let parts = HttpParts {

@@ -123,7 +123,7 @@ async fn meta_stays_small_whatever_happens_and_every_key_outlives_its_messages()
         let name = format!("m{round}");
         world.put(&[&name]).await;
         let (held, _) = world.claim().await;
-        let class = LeaseClass::for_visibility(Duration::from_secs(1 << (round % 12)), Duration::from_secs(30));
+        let class = LeaseClass::for_visibility(Duration::from_secs(1 << (round % 12)));
         let extended = world.settle(&held[0], Settlement::Extend(Duration::from_secs(60), class)).await;
         assert!(matches!(extended, Settled::Extended(_)), "{extended:?}");
         world.store.edit(&world.shard, now(), &[Edit::Cancel(id(&name))]).await.unwrap();

@@ -97,6 +97,17 @@ impl MemStore {
         self.own_clock.lock().as_ref().map_or(caller, |clock| clock.now())
     }
 
+    /// The earlier and the later of the store's clock and the caller's.
+    fn both(&self, caller: Timestamp) -> (Timestamp, Timestamp) {
+        let own = self.own(caller);
+        (own.min(caller), own.max(caller))
+    }
+
+    /// Refuses clocks that are too far apart for a call with a relative time in it.
+    fn agree_on(&self, caller: Timestamp, relative: bool) -> Result<(), StoreError> {
+        if relative { claim::agree(self.own(caller), caller) } else { Ok(()) }
+    }
+
     /// Runs one operation on one shard, as one atomic step, and tells of a sooner head.
     fn on_shard<A>(
         &self,

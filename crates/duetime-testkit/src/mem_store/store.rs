@@ -48,13 +48,19 @@ impl Store for MemStore {
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.enqueue(own, item)).collect()))
+        let (_, later) = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
+            Ok(batch.iter().map(|item| state.enqueue(later, item)).collect())
+        })
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.edit(own, item)).collect()))
+        let (_, later) = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Edit::is_relative))?;
+            Ok(batch.iter().map(|item| state.edit(later, item)).collect())
+        })
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
@@ -67,8 +73,11 @@ impl Store for MemStore {
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(state.settle(own, batch)))
+        let both = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Settle::is_relative))?;
+            Ok(state.settle(both, batch))
+        })
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -82,8 +91,11 @@ impl Store for MemStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.settle_dead(own, id, action)).collect()))
+        let (earlier, _) = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, action == DeadAction::Redrive)?;
+            Ok(ids.iter().map(|id| state.settle_dead(earlier, id, action)).collect())
+        })
     }
 
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {

@@ -11,6 +11,9 @@ use crate::body;
 use crate::enqueue::forget_dead;
 use crate::shard::ShardState;
 
+/// What an extension of a batch asked for, and the deadline it was given.
+type Given = ((Duration, LeaseClass), (Timestamp, LeaseClass));
+
 /// Settles the batch, item by item.
 pub fn settle(
     conn: &Connection,
@@ -19,7 +22,7 @@ pub fn settle(
     batch: &[Settle],
 ) -> rusqlite::Result<Vec<Settled>> {
     // Extensions of one batch share a deadline, like the messages of one claim.
-    let mut deadlines: Vec<((Duration, LeaseClass), (Timestamp, LeaseClass))> = Vec::new();
+    let mut deadlines: Vec<Given> = Vec::new();
     batch.iter().map(|item| one(conn, state, now, item, &mut deadlines)).collect()
 }
 
@@ -28,7 +31,7 @@ fn one(
     state: &mut ShardState,
     now: Timestamp,
     item: &Settle,
-    deadlines: &mut Vec<((Duration, LeaseClass), (Timestamp, LeaseClass))>,
+    deadlines: &mut Vec<Given>,
 ) -> rusqlite::Result<Settled> {
     let (claimed, attempts) = (item.score, item.score.attempts());
     if !claimed.class().is_held() {

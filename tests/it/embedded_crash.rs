@@ -39,7 +39,7 @@ async fn make_topic(store: &EmbeddedStore) {
     let routing = Routing::first(SHARDS as u32, "0123456789abcdef".to_owned());
     let fresh = TopicRecord::new(name, TopicConfig::default(), 1, routing.rid.clone(), Timestamp::ZERO);
     let record = TopicRecord { routing, ..fresh };
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
 }
 
 struct Killed(Child);

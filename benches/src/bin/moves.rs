@@ -132,7 +132,7 @@ async fn main() {
     let topic = TopicName::new("moves").expect("a valid name");
     let config = TopicConfig { shards: ShardCount::Fixed(FROM), ..TopicConfig::default() };
     let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".to_owned(), now());
-    store.put_topic(&record, None).await.expect("the server answers");
+    let record = store.put_topic(&record, None).await.expect("the server answers");
     costs
         .of("enqueue, for comparison", async {
             fill(&store, &record, messages).await;

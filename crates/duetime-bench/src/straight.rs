@@ -52,7 +52,7 @@ impl Straight {
         let rid = format!("{:016x}", rand::random::<u64>());
         let record = Arc::new(TopicRecord::new(name, config, 1, rid, clock.now()));
         let store = Arc::new(TimedStore::new(inner));
-        store.put_topic(&record, None).await.context("making the bench's topic")?;
+        let record = store.put_topic(&record, None).await.context("making the bench's topic")?;
         let shards = record.routing.all(&record.name).collect();
         Ok(Self { store, record, shards, clock, meters })
     }

@@ -363,14 +363,35 @@ pub struct Shards {
     /// How many there are.
     #[serde(default)]
     pub shard_count: u32,
-    /// Grows with every resize.
+    /// The number of the topic's life.
+    #[serde(default)]
+    pub life: u64,
+    /// Grows with every resize, from 1 in each life.
     #[serde(default)]
     pub epoch: u64,
+    /// The seed of the hash that tells the shard of an id.
+    #[serde(default)]
+    pub seed: u32,
     /// Each.
     pub shards: Vec<ShardView>,
     /// Absent: none is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
+}
+
+/// What was put right of a topic.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The topic.
+    pub name: String,
+    /// Whether its record was put back.
+    pub restored: bool,
+    /// How many shards it has.
+    pub shard_count: u32,
+    /// Shards that are lost and stay so.
+    pub lost: Vec<u32>,
+    /// Shards that were lost and are there again, empty.
+    pub remade: Vec<u32>,
 }
 
 /// One bucket of a forecast.

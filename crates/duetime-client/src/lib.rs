@@ -15,7 +15,7 @@ mod observe;
 mod topics;
 
 pub use answers::{
-    Answer, Bucket, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, Forecast, ItemProblem, Message,
+    Adopted, Answer, Bucket, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, Forecast, ItemProblem, Message,
     NodeView, Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
 };
 pub use call::Client;

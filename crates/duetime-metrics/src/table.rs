@@ -74,6 +74,12 @@ table! {
         "Time of one call to the store, by operation.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
+    SHARD_REFUSALS = "duetime_shard_refusals_total", Kind::Counter, ["kind"],
+        "Shards that were not made: vanished (a topic's record is gone, its messages are not), occupied (messages of another life are in the place), lost.";
+    SHARDS_LOST = "duetime_shards_lost", Kind::Gauge, ["topic"],
+        "Shards that should be there and are not: their server came back without them.";
+    TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
+        "Topics that vanished from the catalogue while their shards hold messages, and those whose record is unreadable.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
         "Time of one hand-over of a batch, by type of sink.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],

@@ -48,7 +48,7 @@ impl Store for WatchedStore {
         let error = StoreError::Unavailable { doing: "wait for replicas", source: "behind".into() };
         if self.behind.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
     }
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.inner.put_topic(record, seen).await
     }
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {

@@ -121,7 +121,7 @@ async fn main() {
     let routing = Routing::first(SHARDS, "measured".to_owned());
     let rid = routing.rid.clone();
     let record = TopicRecord { routing, ..TopicRecord::new(name, TopicConfig::default(), 1, rid, Timestamp::ZERO) };
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     for (clients, batch) in [(64, 64), (256, 1), (1, 1)] {
         let messages = if clients == 1 { 2000 } else { messages };
         enqueue(store.clone(), clients, batch, messages).await;

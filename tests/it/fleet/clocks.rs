@@ -126,7 +126,7 @@ async fn a_retry_that_is_asked_for_while_rediss_clock_is_ahead_comes_in_time() {
     let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
     let topic =
         TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, "0123456789abcdef".into(), WallClock.now());
-    store.put_topic(&topic, None).await.unwrap();
+    let topic = store.put_topic(&topic, None).await.unwrap();
     let shard = topic.routing.shard(&topic.name, 0);
     let message = |name: &str| Enqueue {
         id: MessageId::new(name).unwrap(),

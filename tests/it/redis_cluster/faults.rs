@@ -139,7 +139,7 @@ async fn an_enqueue_says_how_many_replicas_have_it() {
     let mut servers = Sentinel::start(1).await;
     let store = connect(servers.url(), Durability::Replicas(2)).await;
     let record = record(TOPIC, 1);
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let shard = record.routing.shard(&record.name, 0);
     let given = message("a", Duration::from_secs(60));
     // Two are asked for and one is there: what is reached is said, and the message is scheduled.

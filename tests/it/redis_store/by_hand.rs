@@ -42,7 +42,7 @@ impl World {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(2), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let shard = record.routing.shard(&topic, 1);
         let key = format!("duetime:{{{}}}:orders:1", slots::tag_of(slots::slot_of(&topic, 1)));
         Self { server, store, record, shard, key }

@@ -43,7 +43,7 @@ impl House {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let routing = Routing {
             epoch: 2,
             rid: "fedcba9876543210".into(),

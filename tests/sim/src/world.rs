@@ -181,7 +181,7 @@ async fn live(seed: u64) -> Story {
     let shards = 1 + u32::try_from(dice.below(6)).expect("few");
     let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
     let record = TopicRecord::new(topic.clone(), config, 1, "first".to_owned(), START);
-    store.inner.put_topic(&record, None).await.expect("the model");
+    let record = store.inner.put_topic(&record, None).await.expect("the model");
     (0..shards).for_each(|index| store.inner.replicate(&topic, index));
     store.inner.replicate_topics();
     *store.lost_permille.lock() = if trouble > 0 { 20 } else { 0 };

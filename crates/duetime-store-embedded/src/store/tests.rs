@@ -31,7 +31,7 @@ async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
         version: 1,
         created_at_ms: NOW.as_millis(),
     };
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     store
 }
 

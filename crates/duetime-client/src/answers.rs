@@ -327,6 +327,17 @@ pub struct ShardView {
     /// Its server does not answer, and its counts are not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
+    /// It should be there and is not: its server came back without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
+    /// Messages of an earlier life of the topic that are in its place.
+    #[serde(default, skip_serializing_if = "none_there")]
+    pub occupied_by: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn none_there(messages: &u64) -> bool {
+    *messages == 0
 }
 
 /// A resize under way.

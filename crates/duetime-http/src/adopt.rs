@@ -77,7 +77,9 @@ pub(crate) async fn post(
     let settings = match given.remove("settings") {
         None => None,
         Some(Value::Object(settings)) => Some(change_of(settings)?),
-        Some(_) => return Err(Refusal::new("invalid_topic_settings", "settings must be an object").at("settings").into()),
+        Some(_) => {
+            return Err(Refusal::new("invalid_topic_settings", "settings must be an object").at("settings").into());
+        }
     };
     Ok(Json(app.catalog.adopt(&topic, settings.as_ref(), accept_loss).await?.into()))
 }

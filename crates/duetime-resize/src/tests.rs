@@ -60,7 +60,7 @@ impl World {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "first".to_owned(), START);
-        let record = store.put_topic(&record, None).await.unwrap();
+        store.put_topic(&record, None).await.unwrap();
         let owned = (0..SHARDS_MAX).map(|index| (topic.clone(), index)).collect();
         let world = Self {
             store,

@@ -201,9 +201,8 @@ impl Catalog {
             let fresh: Topics = records.into_iter().map(|record| (record.name.clone(), keep(record))).collect();
             let changed = fresh != **topics;
             if changed {
-                let gone = topics.iter().filter(|(name, _)| {
-                    !fresh.contains_key(*name) && !self.troubles.is_unreadable(name)
-                });
+                let gone =
+                    topics.iter().filter(|(name, _)| !fresh.contains_key(*name) && !self.troubles.is_unreadable(name));
                 self.missing.lock().extend(gone.map(|(name, record)| (name.clone(), record.clone())));
                 *topics = Arc::new(fresh);
             }

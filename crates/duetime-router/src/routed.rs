@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{Clock, MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
 use tokio::sync::broadcast;

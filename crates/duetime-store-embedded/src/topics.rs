@@ -28,7 +28,10 @@ pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<T
     let mut made = BTreeMap::new();
     if let Some(there) = &there {
         record.keep_routing_of(there);
-        conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name, stored::write(&record, old.as_deref())])?;
+        conn.execute(
+            "UPDATE topic SET record = ?2 WHERE name = ?1",
+            params![name, stored::write(&record, old.as_deref())],
+        )?;
     } else if old.is_some() {
         conn.execute_batch("ROLLBACK")?;
         return Err(StoreError::Damaged(format!("record of topic {name:?} cannot be read")).into());

@@ -8,8 +8,8 @@ use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;

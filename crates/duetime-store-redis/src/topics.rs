@@ -42,7 +42,12 @@ pub(crate) fn parse(text: &str) -> Result<TopicRecord, StoreError> {
 }
 
 impl RedisStore {
-    pub(crate) async fn field(&self, doing: &'static str, key: String, topic: &TopicName) -> Result<Option<String>, StoreError> {
+    pub(crate) async fn field(
+        &self,
+        doing: &'static str,
+        key: String,
+        topic: &TopicName,
+    ) -> Result<Option<String>, StoreError> {
         let mut cmd = redis::cmd("HGET");
         cmd.arg(key).arg(topic.as_str());
         let value = self.link.command("topics", &cmd).await.map_err(|error| store_error(doing, None, error))?;
@@ -104,11 +109,7 @@ impl RedisStore {
         self.unreadable.lock().clone()
     }
 
-    pub(crate) async fn store_topic(
-        &self,
-        record: &TopicRecord,
-        seen: Option<u64>,
-    ) -> Result<TopicRecord, StoreError> {
+    pub(crate) async fn store_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let topic = &record.name;
         let there = self.field("read a topic", self.keys.topics(), topic).await?;
         let Some(seen) = seen else {

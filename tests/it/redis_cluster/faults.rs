@@ -84,7 +84,7 @@ async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_m
     });
     pause(1000).await;
     cluster.end_move(empty, to);
-    making.await.unwrap().expect("a topic is made once its slot stands still");
+    let topic = making.await.unwrap().expect("a topic is made once its slot stands still");
     let shard = topic.routing.shard(&topic.name, 0);
     let answers = store.enqueue(&shard, now(), &[message("a", Duration::ZERO)]).await.unwrap();
     assert_eq!(answers[0].outcome, EnqueueOutcome::Scheduled);

@@ -45,7 +45,7 @@ impl House {
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
         let record = store.put_topic(&record, None).await.unwrap();
         let routing = Routing {
-            epoch: 2,
+            epoch: record.routing.epoch + 1,
             rid: "fedcba9876543210".into(),
             shards: 5,
             previous: 3,

@@ -181,7 +181,7 @@ async fn live(seed: u64) -> Story {
     let shards = 1 + u32::try_from(dice.below(6)).expect("few");
     let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
     let record = TopicRecord::new(topic.clone(), config, 1, "first".to_owned(), START);
-    let record = store.inner.put_topic(&record, None).await.expect("the model");
+    store.inner.put_topic(&record, None).await.expect("the model");
     (0..shards).for_each(|index| store.inner.replicate(&topic, index));
     store.inner.replicate_topics();
     *store.lost_permille.lock() = if trouble > 0 { 20 } else { 0 };
@@ -279,5 +279,10 @@ async fn live(seed: u64) -> Story {
     assert!(lives.values().all(|lives| *lives == 1), "an id lives twice");
     let mut print = DefaultHasher::new();
     world.history.lines().hash(&mut print);
-    Story { events: events.len(), print: print.finish(), accepted: verdict.accepted, changes: record.routing.epoch - 1 }
+    Story {
+        events: events.len(),
+        print: print.finish(),
+        accepted: verdict.accepted,
+        changes: record.routing.change() - 1,
+    }
 }

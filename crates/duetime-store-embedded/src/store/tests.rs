@@ -15,7 +15,7 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 }
 
 fn shard() -> Shard {
-    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: 1 }
+    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: duetime_core::routing::LIFE + 1 }
 }
 
 async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
@@ -31,7 +31,7 @@ async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
         version: 1,
         created_at_ms: NOW.as_millis(),
     };
-    let record = store.put_topic(&record, None).await.unwrap();
+    store.put_topic(&record, None).await.unwrap();
     store
 }
 

@@ -72,7 +72,7 @@ pub(crate) async fn post(
     let accept_loss = match given.get("accept_loss") {
         None => false,
         Some(Value::Bool(accept)) => *accept,
-        Some(_) => return Err(Problem::bad("invalid_request", "accept_loss must be true or false").at("accept_loss")),
+        Some(_) => return Err(Problem::bad("invalid_value", "accept_loss must be true or false").at("accept_loss")),
     };
     let settings = match given.remove("settings") {
         None => None,

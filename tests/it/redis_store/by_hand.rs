@@ -20,7 +20,7 @@ use crate::redis_faults::server::Server;
 pub(super) struct World {
     pub(super) server: Server,
     pub(super) store: Arc<RedisStore>,
-    record: TopicRecord,
+    pub(super) record: TopicRecord,
     pub(super) shard: Shard,
     /// The name of the shard's ZSET.
     pub(super) key: String,

@@ -143,7 +143,9 @@ impl Catalog {
             return Ok(Some(found));
         }
         let mut read_at = self.reading.lock().await;
-        if self.get(name).is_none() && read_at.elapsed() >= MISS_EVERY {
+        if self.get(name).is_none() {
+            // What was read a moment ago may be older than another node's answer that the caller has.
+            tokio::time::sleep(MISS_EVERY.saturating_sub(read_at.elapsed())).await;
             self.read(&mut read_at).await?;
         }
         Ok(self.get(name))

@@ -96,11 +96,13 @@ impl RedisStore {
         }
     }
 
-    /// What is in the places of the shards of this name: the first ones, and all if anything is there.
+    /// What is in the places of the shards of this name: the first ones, and as many as these know of.
     pub(crate) async fn look_for(&self, topic: &TopicName) -> Result<Vec<Found>, StoreError> {
         let mut found = self.look_at_shards(topic, 0..LOOKED_AT).await?;
-        if found.iter().any(|found| found.inspected.is_some() || found.held > 0) {
-            found.extend(self.look_at_shards(topic, LOOKED_AT..SHARDS_MAX).await?);
+        let of = |found: &Found| found.inspected.as_ref().map(|shard| shard.routing.shards.max(shard.routing.previous));
+        let last = found.iter().filter_map(of).max().unwrap_or(0).min(SHARDS_MAX);
+        if last > LOOKED_AT {
+            found.extend(self.look_at_shards(topic, LOOKED_AT..last).await?);
         }
         Ok(found)
     }
@@ -234,7 +236,7 @@ impl RedisStore {
 
     /// A record that names every shard there is of a topic whose own record vanished.
     async fn lost_record(&self, topic: &TopicName, now: i64) -> Result<Option<TopicRecord>, StoreError> {
-        let found = self.look_for(topic).await?;
+        let found = self.look_at_shards(topic, 0..SHARDS_MAX).await?;
         let is_there = |found: &Found| found.inspected.is_some() || found.held > 0;
         let Some(last) = found.iter().rposition(is_there) else { return Ok(None) };
         let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);

@@ -46,7 +46,7 @@ pub struct Catalog {
     troubles: Troubles,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,
-    /// When the topics were last read; held while they are read, so that readers share one look.
+    /// When the last look at the topics began; held while they are read, so that readers share one look.
     reading: Mutex<Instant>,
 }
 
@@ -142,9 +142,11 @@ impl Catalog {
         if let Some(found) = self.get(name) {
             return Ok(Some(found));
         }
+        let asked = Instant::now();
         let mut read_at = self.reading.lock().await;
-        if self.get(name).is_none() {
-            // What was read a moment ago may be older than another node's answer that the caller has.
+        if self.get(name).is_none() && *read_at < asked {
+            // What was read before may be older than another node's answer that the caller has. All who ask
+            // meanwhile share this look.
             tokio::time::sleep(MISS_EVERY.saturating_sub(read_at.elapsed())).await;
             self.read(&mut read_at).await?;
         }
@@ -175,7 +177,9 @@ impl Catalog {
 
     async fn read(&self, read_at: &mut Instant) -> Result<(), StoreError> {
         let mut tries = 0;
+        let mut began;
         let records = loop {
+            began = Instant::now();
             let mut records = self.store.topics().await?;
             match self.confirm(&mut records).await {
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => {
@@ -185,7 +189,7 @@ impl Catalog {
                 confirmed => break confirmed.map(|()| records)?,
             }
         };
-        *read_at = Instant::now();
+        *read_at = began;
         self.troubles.set_unreadable(self.store.unreadable());
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();

@@ -124,8 +124,8 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
     // While a server is silent, what is lost is not known.
-    let misplaced: HashMap<u32, Misplaced> =
-        if survey.silent() > 0 { HashMap::new() } else { app.router.misplaced(record).await?.into_iter().collect() };
+    let wrong = if survey.silent() > 0 { Vec::new() } else { app.router.misplaced(record).await.unwrap_or_default() };
+    let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<Survey>)| {
         let counts = known.unwrap_or_default();
         ShardView {

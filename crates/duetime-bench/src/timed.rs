@@ -68,7 +68,7 @@ impl Store for TimedStore {
         self.inner.topics().await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.inner.put_topic(record, seen).await
     }
 

@@ -21,6 +21,7 @@ pub mod score;
 pub mod sink;
 pub mod slots;
 pub mod store;
+pub mod stored;
 pub mod time;
 pub mod topic;
 pub mod units;

@@ -77,6 +77,17 @@ pub(crate) struct StatusView {
     status: &'static str,
 }
 
+/// Whether the node is able to serve.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReadyView {
+    /// `ready`, or `degraded`: single topics are harmed.
+    status: &'static str,
+    /// What harms single topics; absent when nothing does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    troubles: Vec<String>,
+}
+
 /// Alive
 #[utoipa::path(
     get, path = "/healthz", tag = "operations", operation_id = "healthz", security(()),
@@ -89,9 +100,9 @@ pub(crate) async fn healthz() -> Json<StatusView> {
 /// Able to serve
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
-    responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = StatusView))
+    responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = ReadyView))
 )]
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<StatusView>, Problem> {
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView>, Problem> {
     if app.draining.is_cancelled() {
         let detail = "the node is draining; send requests to another one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
@@ -101,7 +112,11 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<StatusVie
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
         return Err(StoreError::Skew(apart_ms).into());
     }
-    Ok(Json(StatusView { status: "ready" }))
+    if let Some(detail) = app.catalog.troubles().not_ready() {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", detail));
+    }
+    let troubles = app.catalog.troubles().of_topics();
+    Ok(Json(ReadyView { status: if troubles.is_empty() { "ready" } else { "degraded" }, troubles }))
 }
 
 /// Metrics

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{Clock, MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
 use tokio::sync::broadcast;
@@ -87,12 +87,24 @@ impl Store for RoutedStore {
         self.inner.confirm(record).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.inner.put_topic(record, seen).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.inner.delete_topic(topic).await
+    }
+
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        self.inner.remains(topic).await
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        self.inner.adopt_topic(topic, ask).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.inner.unreadable()
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {

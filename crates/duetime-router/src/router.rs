@@ -101,7 +101,7 @@ impl Router {
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
-        self.catalog.find(name).await?.ok_or_else(|| RouteError::UnknownTopic(name.clone()))
+        self.catalog.find(name).await?.ok_or_else(|| self.unknown(name))
     }
 
     /// Schedules messages, any number of them. Items of one id act one after the other, in order.

@@ -15,6 +15,7 @@ use duetime_core::{
     DeliveryMode, MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::error;
@@ -43,6 +44,8 @@ pub struct EmbeddedStore {
     published: Published,
     wakeups: broadcast::Sender<Wakeup>,
     broken: Broken,
+    /// Names whose record could not be read at the last look.
+    unreadable: Mutex<Vec<String>>,
     meters: Arc<Meters>,
 }
 
@@ -94,7 +97,16 @@ impl EmbeddedStore {
             })
             .map_err(no_thread)?;
         let readers = Arc::new(Readers::new(folder.to_owned()));
-        Ok(Arc::new(Self { jobs: Some(jobs), writer: Some(writer), readers, published, wakeups, broken, meters }))
+        Ok(Arc::new(Self {
+            jobs: Some(jobs),
+            writer: Some(writer),
+            readers,
+            published,
+            wakeups,
+            broken,
+            unreadable: Mutex::default(),
+            meters,
+        }))
     }
 
     /// Counts and times one call.
@@ -148,10 +160,15 @@ pub fn plain(items: usize) -> (usize, usize) {
 #[async_trait]
 impl Store for EmbeddedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.metered("topics", self.readers.read("read the topics", read::topics)).await
+        self.metered("topics", async {
+            let (records, unreadable) = self.readers.read("read the topics", read::topics).await?;
+            *self.unreadable.lock() = unreadable;
+            Ok(records)
+        })
+        .await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let record = record.clone();
         let act = move |desk: &mut Desk| topics::put(desk, &record, seen);
         self.metered("put_topic", self.ask("keep a topic", Kind::Alone, plain(1), act)).await
@@ -261,6 +278,10 @@ impl Store for EmbeddedStore {
         let edges = edges.to_vec();
         let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
         self.metered("forecast", self.readers.read("count what falls due", act)).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.unreadable.lock().clone()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

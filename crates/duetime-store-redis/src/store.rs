@@ -8,12 +8,13 @@ use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
+use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -43,7 +44,9 @@ pub struct RedisStore {
     pub(crate) keys: Keys,
     pub(crate) scripts: Scripts,
     pub(crate) durability: Durability,
-    meters: Arc<Meters>,
+    /// Names whose record could not be read at the last look.
+    pub(crate) unreadable: Mutex<Vec<String>>,
+    pub(crate) meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
 }
@@ -92,6 +95,7 @@ impl RedisStore {
             keys,
             scripts: Scripts::new(),
             durability: config.durability,
+            unreadable: Mutex::default(),
             meters,
             wakeups,
             listener,
@@ -217,12 +221,24 @@ impl Store for RedisStore {
         self.metered("confirm", self.replace_routing(&record.name, &routing, &routing)).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.metered("put_topic", self.store_topic(record, seen)).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.metered("delete_topic", self.remove_topic(topic)).await
+    }
+
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        self.metered("remains", self.left_of(topic)).await
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        self.metered("adopt_topic", self.adopt(topic, ask)).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.unreadable_topics()
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {

@@ -143,7 +143,7 @@ async fn one_shard(store: &RedisStore) -> Shard {
     let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
     let topic =
         TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, "0123456789abcdef".into(), WallClock.now());
-    store.put_topic(&topic, None).await.unwrap();
+    let topic = store.put_topic(&topic, None).await.unwrap();
     topic.routing.shard(&topic.name, 0)
 }
 

@@ -164,7 +164,11 @@ impl House {
         let store = spot.store.unwrap_or_else(|| self.servers.url());
         let token = spot.options.space.is_some().then(|| TOKEN.to_owned());
         let node = Node::start_as(PROGRAM, &store, &config, spot.options).await;
-        self.clients.push(Client::new(&node.url(), token).unwrap());
+        let client = Client::new(&node.url(), token).unwrap();
+        if self.clients.is_empty() {
+            super::load::learn_seed(&client).await;
+        }
+        self.clients.push(client);
         self.nodes.push(node);
         self.up.lock().push(true);
     }

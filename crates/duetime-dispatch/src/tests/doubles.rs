@@ -204,7 +204,7 @@ impl Store for WiredStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.mem.topics().await
     }
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.mem.put_topic(record, seen).await
     }
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {

@@ -37,6 +37,8 @@ pub struct MemStore {
 struct Inside {
     topics: BTreeMap<TopicName, TopicRecord>,
     shards: BTreeMap<(TopicName, u32), ShardState>,
+    /// The last number of a life.
+    lives: u64,
     /// What the replica of a shard has, where there is one.
     replicas: BTreeMap<(TopicName, u32), ShardState>,
     /// What the replica of the topics' records has.
@@ -146,7 +148,7 @@ mod tests {
     async fn with_one_due() -> (Arc<MemStore>, Shard, MessageId, ClaimRequest) {
         let store = MemStore::new();
         let record = TopicRecord::new("t".parse().unwrap(), TopicConfig::default(), 1, "rid".to_owned(), START);
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let shard = record.routing.shard(&record.name, 0);
         let message = message_due("a", duetime_core::Due::At(START));
         store.enqueue(&shard, START, std::slice::from_ref(&message)).await.unwrap();

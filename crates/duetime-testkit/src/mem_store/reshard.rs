@@ -59,8 +59,12 @@ impl Reshard for MemStore {
         floor: &Floor,
     ) -> Result<Fenced, StoreError> {
         let mut inside = self.inside.lock();
-        if !inside.topics.contains_key(topic) {
-            return Err(StoreError::UnknownShard(routing.shard(topic, index).to_string()));
+        let shard = routing.shard(topic, index);
+        if inside.topics.get(topic).is_none_or(|record| record.routing.life() != routing.life()) {
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
+        if !routing.may_lack(index) && !inside.shards.contains_key(&(topic.clone(), index)) {
+            return Err(StoreError::Lost(shard.to_string()));
         }
         let place = inside.shards.entry((topic.clone(), index));
         let mut before = None;
@@ -87,6 +91,8 @@ impl Reshard for MemStore {
             routing: state.routing.clone(),
             floor: state.floor(),
             outbox: state.outbox.as_ref().map(|batch| (batch.name, batch.to, batch.messages.len() as u64)),
+            held: (state.live.len() + state.dead.len() + state.outbox.as_ref().map_or(0, |batch| batch.messages.len()))
+                as u64,
         };
         Ok(indexes.map(|index| inside.shards.get(&(topic.clone(), index)).map(inspected)).collect())
     }

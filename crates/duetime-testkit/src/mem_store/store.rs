@@ -23,7 +23,7 @@ impl Store for MemStore {
         Ok(self.inside.lock().topics.values().cloned().collect())
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let mut inside = self.inside.lock();
         let there = inside.topics.get(&record.name).cloned();
         if there.as_ref().map(|there| there.version) != seen || record.version != seen.unwrap_or(0) + 1 {
@@ -33,12 +33,14 @@ impl Store for MemStore {
         if let Some(there) = there {
             record.keep_routing_of(&there);
         } else {
+            inside.lives += 1;
+            record = record.in_life(inside.lives);
             for index in 0..record.routing.shards {
                 inside.shards.insert((record.name.clone(), index), ShardState::new(record.routing.clone()));
             }
         }
-        inside.topics.insert(record.name.clone(), record);
-        Ok(())
+        inside.topics.insert(record.name.clone(), record.clone());
+        Ok(record)
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {

@@ -183,6 +183,10 @@ macro_rules! store_conformance {
             topics::a_topic_that_was_never_there_is_not_deleted,
             topics::a_topic_created_again_starts_empty,
             topics::a_topic_of_many_messages_is_deleted_whole,
+            topics::each_life_of_a_name_has_a_higher_number,
+            topics::a_caller_of_an_earlier_life_learns_the_present_record_and_changes_nothing,
+            topics::a_caller_of_a_life_to_come_is_not_ready,
+            topics::a_topic_that_is_well_is_adopted_as_it_is,
             topics::nothing_crosses_from_topic_to_topic,
             topics::nothing_crosses_from_shard_to_shard,
         }

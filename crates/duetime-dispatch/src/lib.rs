@@ -29,6 +29,7 @@ mod in_place;
 mod lane;
 mod pace;
 mod permits;
+mod places;
 mod rate;
 mod runner;
 mod settler;

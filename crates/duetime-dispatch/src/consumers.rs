@@ -88,19 +88,20 @@ impl Asker {
         !self.asking.is_empty() && self.asked_at.elapsed() >= HESITATES
     }
 
-    /// Whether one more shard may be asked.
-    fn may_ask(&self) -> bool {
+    /// Whether one more shard may be asked of `places` servers.
+    fn may_ask(&self, places: usize) -> bool {
         match self.asking.len() {
             0 => true,
             ASKING_MAX.. => false,
-            _ => self.hesitates(),
+            _ => places > 1 && self.hesitates(),
         }
     }
 
-    /// What is claimed already is not kept waiting by a server that hesitates, nor is a consumer longer than
-    /// it wants to wait by one after the other.
+    /// While one server hesitates, only those are asked that do not. What is claimed already is not kept
+    /// waiting by one that does, nor a consumer for longer than it wants to wait.
     fn bounds(&self) -> Bounds {
-        let patient = self.handed.is_empty() && (self.failed.is_none() || Instant::now() < self.until);
+        let nothing_yet = self.handed.is_empty() && self.asking.is_empty();
+        let patient = nothing_yet && (self.failed.is_none() || Instant::now() < self.until);
         Bounds { patient, ..Bounds::claims(CLAIMS_IN_FLIGHT) }
     }
 }
@@ -128,8 +129,10 @@ impl Consumers for EngineConsumers {
             if !asker.handed.is_empty() && asker.hesitates() {
                 return Ok(asker.handed);
             }
-            let (room, bounds, may_ask, idle) = (asker.room, asker.bounds(), asker.may_ask(), asker.asking.is_empty());
+            let (room, bounds, may_ask, idle) =
+                (asker.room, asker.bounds(), asker.may_ask(work.lane.places()), asker.asking.is_empty());
             let nothing_more = if asker.handed.is_empty() { asker.until } else { Instant::now() };
+            let looked_enough = look.is_none() || !asker.handed.is_empty();
             let again_at = asker.asked_at + HESITATES;
             tokio::select! {
                 biased;
@@ -169,7 +172,7 @@ impl Consumers for EngineConsumers {
                     Err(error) if asker.asking.is_empty() && asker.handed.is_empty() => return Err(error),
                     Err(error) => asker.failed = Some(error),
                 },
-                () = tokio::time::sleep_until(nothing_more), if look.is_none() && idle => {
+                () = tokio::time::sleep_until(nothing_more), if looked_enough && idle => {
                     return asker.end();
                 }
                 () = tokio::time::sleep_until(again_at), if !idle && again_at > Instant::now() => {}

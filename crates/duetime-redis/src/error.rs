@@ -72,11 +72,6 @@ impl Failure {
             other => other,
         }
     }
-
-    /// For a caller that only tells it.
-    pub(crate) fn into_redis(self) -> RedisError {
-        RedisError::from((ErrorKind::Io, "no server", format!("{self:?}")))
-    }
 }
 
 /// Slot and address of a redirection.

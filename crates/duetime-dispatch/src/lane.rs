@@ -19,9 +19,11 @@ use duetime_core::{Clock, Place, Shard, Store, Streamed, Timestamp, TopicName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::config::{EMPTY_PAUSE, STALLED_AFTER, store_backoff};
 use crate::places::{Bounds, Places, Turn};
+use crate::slot::{Phase, Slot};
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: looks tell it again in time.
@@ -32,49 +34,6 @@ const WHEEL_AHEAD_MAX: Duration = Duration::from_secs(3600);
 const ROUNDED_UP: Duration = Duration::from_micros(999);
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Idle,
-    Queued,
-    Claiming,
-    Resting,
-}
-
-#[derive(Debug)]
-struct Slot {
-    owned: bool,
-    phase: Phase,
-    /// When its first message is visible, as far as known.
-    next: Option<Timestamp>,
-    /// By how much the store's time is behind this node's clock.
-    lag: Duration,
-    /// Grows whenever something was learnt, so that the answer of an older look is not believed.
-    learnt: u64,
-    failures: u32,
-    /// A claim whose answer was lost: to be repeated as it was.
-    repeat: Option<ClaimRequest>,
-    /// Messages claimed by this node and not settled.
-    held: usize,
-    /// Where its claim is under way, and with how many permits.
-    under_way: Option<(Place, usize)>,
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self {
-            owned: false,
-            phase: Phase::Idle,
-            next: None,
-            lag: Duration::ZERO,
-            learnt: 0,
-            failures: 0,
-            repeat: None,
-            held: 0,
-            under_way: None,
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct State {
@@ -306,12 +265,11 @@ impl Lane {
 
     fn stalled(&self, index: u32) {
         self.reserved(index, 0);
-        let mut state = self.state.lock();
-        let place = state.slots.get(&index).and_then(|slot| slot.under_way);
-        if let Some((place, _)) = place {
-            state.places.hear(place, true);
+        let place = self.state.lock().slots.get(&index).and_then(|slot| slot.under_way);
+        if place.is_some_and(|(place, _)| self.hear(place, true)) {
+            let topic = &self.topic;
+            warn!(%topic, "a server of the store does not answer, its shards wait and the others go on");
         }
-        self.due.notify_one();
     }
 
     /// A look found this server silent, or that it answers; true: that is news.

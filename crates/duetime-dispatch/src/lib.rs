@@ -33,6 +33,7 @@ mod places;
 mod rate;
 mod runner;
 mod settler;
+mod slot;
 mod throughput;
 mod verdicts;
 mod wheel;

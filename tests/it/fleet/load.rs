@@ -34,7 +34,12 @@ pub struct Load {
 
 /// The shard of a message of these tests.
 pub fn shard_of(id: &str) -> u32 {
-    let topic = TopicName::new(TOPIC).unwrap();
+    shard_in(TOPIC, id)
+}
+
+/// The shard of a message of this topic, if it has as many.
+pub fn shard_in(topic: &str, id: &str) -> u32 {
+    let topic = TopicName::new(topic).unwrap();
     routing::shard_of(&MessageId::new(id).unwrap(), routing::topic_seed(&topic), SHARDS)
 }
 

@@ -35,6 +35,9 @@ const TAKE_IN_WAIT: Duration = Duration::from_secs(1);
 /// A consumer waits no longer for the answer of one shard; then it goes on to the next.
 const CLAIM_WITHIN: Duration = STALLED_AFTER;
 
+/// What is claimed already waits no longer for the answer of one more shard.
+const IN_HAND_WITHIN: Duration = Duration::from_millis(50);
+
 /// Claims that one consumer has under way at most, while those before hesitate.
 const ASKING_MAX: usize = 4;
 
@@ -59,8 +62,8 @@ pub(crate) struct EngineConsumers {
     pub(crate) tracker: TaskTracker,
 }
 
-/// What one claim under way may bring to the consumer that asked.
-type Asked = Pin<Box<dyn Future<Output = Result<Option<HandedOver>, StoreError>> + Send>>;
+/// What one claim under way may bring to the consumer that asked, and whether its server was in doubt.
+type Asked = Pin<Box<dyn Future<Output = (bool, Result<Option<HandedOver>, StoreError>)> + Send>>;
 
 /// One consumer's claim: what it has and what it waits for.
 struct Asker {
@@ -70,6 +73,8 @@ struct Asker {
     /// Claims under way; the last was asked then.
     asking: FuturesUnordered<Asked>,
     asked_at: Instant,
+    /// So many of them at servers that are not in doubt.
+    hopeful: usize,
     /// Some server answered, if only that nothing is due.
     answered: bool,
     failed: Option<StoreError>,
@@ -86,6 +91,24 @@ impl Asker {
     /// Whether the shard that was asked last has not answered at once.
     fn hesitates(&self) -> bool {
         !self.asking.is_empty() && self.asked_at.elapsed() >= HESITATES
+    }
+
+    /// Whether what is claimed already goes out although more is asked for. The only server there is gets
+    /// its time.
+    fn goes_out(&self, places: usize) -> bool {
+        let waits = self.hopeful > 0 && (places == 1 || self.asked_at.elapsed() < IN_HAND_WITHIN);
+        !self.handed.is_empty() && !self.asking.is_empty() && !waits
+    }
+
+    /// Takes in what a claim brought. What is beyond the ask is given back.
+    fn take_in(&mut self, mut more: HandedOver) -> Option<HandedOver> {
+        let beyond = more.messages.split_off(more.messages.len().min(self.room));
+        let back = HandedOver { shard: more.shard.clone(), messages: beyond };
+        self.room -= more.messages.len();
+        if !more.messages.is_empty() {
+            self.handed.push(more);
+        }
+        (!back.messages.is_empty()).then_some(back)
     }
 
     /// Whether one more shard may be asked of `places` servers.
@@ -116,6 +139,7 @@ impl Consumers for EngineConsumers {
             handed: Vec::new(),
             asking: FuturesUnordered::new(),
             asked_at: now,
+            hopeful: 0,
             answered: false,
             failed: None,
         };
@@ -126,46 +150,51 @@ impl Consumers for EngineConsumers {
                 return Ok(asker.handed);
             }
             let work = self.find(topic).await?;
-            if !asker.handed.is_empty() && asker.hesitates() {
+            if asker.goes_out(work.lane.places()) {
                 return Ok(asker.handed);
             }
             let (room, bounds, may_ask, idle) =
                 (asker.room, asker.bounds(), asker.may_ask(work.lane.places()), asker.asking.is_empty());
             let nothing_more = if asker.handed.is_empty() { asker.until } else { Instant::now() };
             let looked_enough = look.is_none() || !asker.handed.is_empty();
-            let again_at = asker.asked_at + HESITATES;
+            let again_at = asker.asked_at + if asker.handed.is_empty() { HESITATES } else { IN_HAND_WITHIN };
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(asker.handed),
-                Some(answer) = asker.asking.next() => match answer {
-                    Ok(Some(more)) => {
-                        asker.room -= more.messages.len();
-                        asker.handed.push(more);
-                        // What these bring is given back: it is beyond what was asked for.
-                        asker.asking.clear();
-                        if asker.room == 0 {
-                            return Ok(asker.handed);
+                Some((is_doubtful, answer)) = asker.asking.next() => {
+                    asker.hopeful -= usize::from(!is_doubtful);
+                    match answer {
+                        Ok(Some(more)) => {
+                            if let Some(back) = asker.take_in(more) {
+                                let work = work.clone();
+                                self.tracker.spawn(async move { work.give_back(back.shard.index, back.messages).await });
+                            }
+                            if asker.room == 0 {
+                                return Ok(asker.handed);
+                            }
+                        }
+                        Ok(None) => asker.answered = true,
+                        // What was claimed already goes out; the trouble shows in the next claim.
+                        Err(_) if !asker.handed.is_empty() => return Ok(asker.handed),
+                        Err(error) if work.lane.places() == 1 || !error.is_transient() => return Err(error),
+                        Err(error) => {
+                            asker.failed = Some(error);
+                            // Whether the others have nothing due or are silent too is not known yet.
+                            if !asker.answered && asker.asking.is_empty() && look.is_none() {
+                                look = self.look(work, asker.bounds());
+                            }
                         }
                     }
-                    Ok(None) => asker.answered = true,
-                    // What was claimed already goes out; the trouble shows in the next claim.
-                    Err(_) if !asker.handed.is_empty() => return Ok(asker.handed),
-                    Err(error) if work.lane.places() == 1 || !error.is_transient() => return Err(error),
-                    Err(error) => {
-                        asker.failed = Some(error);
-                        // Whether the others have nothing due or are silent too is not known yet.
-                        if !asker.answered && asker.asking.is_empty() && look.is_none() {
-                            look = self.look(work, asker.bounds());
-                        }
-                    }
-                },
+                }
                 (taken, tokens) = self.next(&work, room, bounds), if may_ask => {
                     asker.asked_at = Instant::now();
                     let longest = asker.asked_at + CLAIM_WITHIN;
                     // The only server there is may take as long as the consumer does.
                     let longest = if work.lane.places() == 1 { longest.max(asker.until) } else { longest };
+                    let is_doubtful = taken.is_doubtful;
+                    asker.hopeful += usize::from(!is_doubtful);
                     let answer = self.ask(work, taken, tokens, ask.visibility);
-                    asker.asking.push(Box::pin(answer.within(longest)));
+                    asker.asking.push(Box::pin(async move { (is_doubtful, answer.within(longest).await) }));
                 }
                 looked = looked(&mut look) => match looked {
                     Ok(()) => asker.answered = true,

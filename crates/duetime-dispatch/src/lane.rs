@@ -51,6 +51,8 @@ pub(crate) struct Taken {
     pub(crate) repeat: Option<ClaimRequest>,
     /// Most permits that its claim may reserve.
     pub(crate) permits: usize,
+    /// Its server hesitates or is silent.
+    pub(crate) is_doubtful: bool,
 }
 
 /// What the answer to a claim, or to a step of hand-over in place, tells of its shard.
@@ -217,7 +219,7 @@ impl Lane {
     /// Takes the next shard that is due.
     pub(crate) fn take(&self, bounds: Bounds) -> Option<Taken> {
         let mut state = self.state.lock();
-        let (at, place, _) = self.first(&state, bounds)?;
+        let (at, place, turn) = self.first(&state, bounds)?;
         let index = state.queue.remove(at).expect("it was found there");
         let shard = self.shard_at(state.epoch, index);
         let permits = state.places.room(place, bounds);
@@ -230,7 +232,7 @@ impl Lane {
         if !state.queue.is_empty() {
             self.due.notify_one();
         }
-        Some(Taken { shard, repeat, permits })
+        Some(Taken { shard, repeat, permits, is_doubtful: turn != Turn::Now })
     }
 
     /// The claim on shard `index` holds so many permits.

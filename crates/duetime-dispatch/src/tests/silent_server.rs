@@ -173,7 +173,8 @@ async fn consumers_get_what_is_due_on_the_others_at_its_time() {
     let got = claiming.await.unwrap();
     let of_others = all.iter().filter(|(_, _, silent)| !silent);
     let late = of_others.map(|(id, due, _)| got[id].saturating_duration_since(*due)).max().unwrap();
-    assert!(late <= LATE_MAX, "{late:?} late");
+    // At the moment it falls silent nobody knows yet: a consumer that has something already waits a little.
+    assert!(late <= LATE_MAX + ms(60), "{late:?} late");
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,12 +38,17 @@ enum Fault {
 struct Place {
     space: Arc<NetworkSpace>,
     hook: Proxy,
+    etcd: Vec<Proxy>,
 }
 
 impl Place {
     async fn new(house: &House, space: Arc<NetworkSpace>) -> Self {
         let hook = Proxy::on(space.outside(), house.hook.port()).await;
-        Self { space, hook }
+        let mut etcd = Vec::new();
+        for n in 0..house.etcd.as_ref().map_or(0, |etcd| etcd.urls().len()) {
+            etcd.push(Proxy::on(space.outside(), house.etcd.as_ref().unwrap().port(n)).await);
+        }
+        Self { space, hook, etcd }
     }
 
     fn spot(&self, cluster: &RedisCluster) -> Spot {
@@ -52,8 +57,8 @@ impl Place {
         Spot {
             store: Some(format!("redis-cluster://{}", nodes.join(","))),
             hook: Some(format!("http://{host}:{}/in", self.hook.port())),
+            etcd: Some(self.etcd.iter().map(|member| format!("http://{host}:{}", member.port())).collect()),
             options: NodeOptions { env: Vec::new(), space: Some(self.space.clone()) },
-            ..Spot::default()
         }
     }
 }
@@ -95,7 +100,9 @@ async fn consume(client: Client, claimed: Claimed) {
             claimed.lock().entry(message.id.to_string()).or_insert_with(now_ms);
         }
         if !receipts.is_empty() {
-            client.ack(TASKS, &receipts).await.unwrap();
+            // Those of the silent master cannot be acked; that is not to be waited for.
+            let client = client.clone();
+            tokio::spawn(async move { client.ack(TASKS, &receipts).await });
         }
     }
 }

@@ -28,6 +28,9 @@ struct Key {
     revision: i64,
 }
 
+/// A member among which shards are shared, and the servers that are silent to it.
+type Sharer = (Arc<str>, BTreeSet<Place>);
+
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -51,7 +54,7 @@ pub(super) struct View {
     giving: BTreeMap<ShardName, Instant>,
     /// This node's share, and of which shards and members it was made.
     share: BTreeSet<ShardName>,
-    shared: Option<(Vec<ShardName>, Vec<(Arc<str>, BTreeSet<Place>)>)>,
+    shared: Option<(Vec<ShardName>, Vec<Sharer>)>,
     /// Shards of others that were late while etcd was away: scanned on until they are known to be served,
     /// but no longer than until then.
     adopted: BTreeSet<ShardName>,
@@ -222,7 +225,7 @@ impl View {
 
 /// Gives shards whose server is silent to their owner to members that it answers, if there are any.
 fn reassign(
-    members: &[(Arc<str>, BTreeSet<Place>)],
+    members: &[Sharer],
     all: &[ShardName],
     keys: &[u64],
     place_of: &dyn Fn(&ShardName) -> Place,

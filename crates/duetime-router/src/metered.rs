@@ -11,7 +11,7 @@ use duetime_core::store::{
     StoreError, Survey, Wakeup,
 };
 use duetime_core::{
-    Clock, HandOver, MessageId, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,
+    Clock, HandOver, MessageId, Place, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
 use tokio::sync::broadcast;
@@ -136,6 +136,10 @@ impl Store for MeteredStore {
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.timed("forecast", self.inner.forecast(shards, edges)).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.inner.place_of(shard)
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

@@ -9,7 +9,7 @@ use duetime_core::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
     StoreError, Survey, Wakeup,
 };
-use duetime_core::{Clock, MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, MessageId, Place, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
 use tokio::sync::broadcast;
 
 use crate::error::is_misrouted;
@@ -151,6 +151,10 @@ impl Store for RoutedStore {
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.inner.forecast(shards, edges).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.inner.place_of(shard)
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

@@ -11,7 +11,7 @@ use duetime_core::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
     StoreError, Survey, Wakeup,
 };
-use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, MessageId, Place, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
 use parking_lot::Mutex;
@@ -289,6 +289,10 @@ impl Store for RedisStore {
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.metered("heads", self.read_heads(shards)).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.link.place_of(self.keys.messages(shard).as_bytes())
     }
 
     async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {

@@ -38,13 +38,15 @@ pub enum Servers {
     One(Box<RedisServer>),
     /// What was acknowledged is on a replica.
     Cluster(RedisCluster),
+    /// Masters without replicas.
+    Unsafe(RedisCluster),
 }
 
 impl Servers {
     fn url(&self) -> String {
         match self {
             Self::One(server) => server.url(),
-            Self::Cluster(cluster) => cluster.url(),
+            Self::Cluster(cluster) | Self::Unsafe(cluster) => cluster.url(),
         }
     }
 
@@ -175,7 +177,7 @@ impl House {
 
     pub fn cluster(&mut self) -> &mut RedisCluster {
         match &mut self.servers {
-            Servers::Cluster(cluster) => cluster,
+            Servers::Cluster(cluster) | Servers::Unsafe(cluster) => cluster,
             Servers::One(_) => panic!("no cluster"),
         }
     }

@@ -42,7 +42,12 @@ pub async fn learn_seed(client: &Client) {
 
 /// The shard of a message of these tests.
 pub fn shard_of(id: &str) -> u32 {
-    routing::shard_of(&MessageId::new(id).unwrap(), SEED.load(Ordering::Relaxed), SHARDS)
+    shard_in(SEED.load(Ordering::Relaxed), id)
+}
+
+/// The shard of a message of a topic whose hash has this seed, if it has as many.
+pub fn shard_in(seed: u32, id: &str) -> u32 {
+    routing::shard_of(&MessageId::new(id).unwrap(), seed, SHARDS)
 }
 
 impl Load {

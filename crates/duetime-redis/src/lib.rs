@@ -19,6 +19,7 @@ mod sentinel;
 mod setup;
 mod topology;
 mod url;
+mod watch;
 
 pub use error::LinkError;
 pub use link::{Link, LinkConfig, SentinelLogin, TlsConfig};
@@ -27,3 +28,4 @@ pub use replicated::Backing;
 pub use script::Script;
 pub use setup::{Checks, ServerFacts};
 pub use url::RedisUrl;
+pub use watch::Watch;

@@ -140,7 +140,8 @@ impl Cluster {
             return;
         }
         let candidates = self.candidates(&[]);
-        if let Some(ranges) = self.told_by_any(candidates).await {
+        // In a box: every call of the link has this in it, and is itself deep in others.
+        if let Some(ranges) = Box::pin(self.told_by_any(candidates)).await {
             self.take(ranges);
         }
         *refreshed = Some(Instant::now());
@@ -154,7 +155,7 @@ impl Cluster {
     /// Asks nodes other than `doubted` who the masters are; those of `doubted` that are none any more are
     /// left: what waits for them is sent to the present ones.
     pub(crate) async fn ask_about(&self, doubted: &[Arc<Node>]) {
-        let Some(ranges) = self.told_by_any(self.candidates(doubted)).await else { return };
+        let Some(ranges) = Box::pin(self.told_by_any(self.candidates(doubted))).await else { return };
         for node in doubted {
             if !ranges.iter().any(|(.., name)| *name == node.name) {
                 info!(node = node.name, "redis cluster: another node has taken the place of this master");

@@ -135,7 +135,8 @@ impl Sentinels {
         if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
             return Ok(());
         }
-        let done = self.ask().await;
+        // In a box: every call of the link has this in it, and is itself deep in others.
+        let done = Box::pin(self.ask()).await;
         *refreshed = Some(Instant::now());
         done
     }

@@ -2,7 +2,7 @@
 
 use duetime_core::reshard::AtOld;
 use duetime_core::store::{
-    DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement, StoreError,
+    DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
 };
 use duetime_core::{MessageId, Shard, StoredMessage};
 use duetime_metrics::Event;
@@ -15,6 +15,24 @@ const ITEM_BYTES: usize = 64;
 /// At home what there is to say is said.
 fn said<A>(answers: Vec<A>) -> Vec<AtOld<A>> {
     answers.into_iter().map(AtOld::There).collect()
+}
+
+/// An answer, and how many replicas have what it tells of.
+pub(crate) type Answered<A> = (A, Option<u32>);
+
+/// The same where replicas may be waited for.
+fn kept<A>(kept: Kept<A>) -> Vec<AtOld<Answered<A>>> {
+    kept.answers.into_iter().map(|answer| AtOld::There((answer, kept.replicas))).collect()
+}
+
+/// At an old home as many replicas as follow have it; how many is not counted there.
+fn uncounted<A>(answers: Vec<AtOld<A>>) -> Vec<AtOld<Answered<A>>> {
+    let each = answers.into_iter().map(|answer| match answer {
+        AtOld::There(answer) => AtOld::There((answer, None)),
+        AtOld::Absent => AtOld::Absent,
+        AtOld::Frozen => AtOld::Frozen,
+    });
+    each.collect()
 }
 
 /// The items that an answer is about, with it.
@@ -70,19 +88,24 @@ pub(crate) struct EditOp;
 
 impl Op for EditOp {
     type Item = Edit;
-    type Answer = Edited;
+    type Answer = Answered<Edited>;
 
     fn weight(item: &Edit) -> usize {
         let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Edit],
+    ) -> Result<Vec<AtOld<Answered<Edited>>>, StoreError> {
         let answers = match role {
-            Role::Home => said(kit.tools.store.edit(shard, kit.clock.now(), items).await?),
-            Role::Old => kit.tools.store.edit_old(shard, kit.clock.now(), items).await?,
+            Role::Home => kept(kit.tools.store.edit_kept(shard, kit.clock.now(), items).await?),
+            Role::Old => uncounted(kit.tools.store.edit_old(shard, kit.clock.now(), items).await?),
         };
-        let happened = acted(items, &answers).filter_map(|(edit, answer)| match (edit, answer) {
+        let happened = acted(items, &answers).filter_map(|(edit, (answer, _))| match (edit, answer) {
             // A cancel removes a message in flight too: it will not be tried again.
             (Edit::Cancel(_), Edited::Cancelled | Edited::InFlight) => Some(Event::Cancelled),
             (Edit::Reschedule(..), Edited::Rescheduled(_)) => Some(Event::Rescheduled),
@@ -125,19 +148,25 @@ impl Op for GetOp {
     }
 }
 
-pub(crate) struct SettleOp;
+/// `KEPT`: answered once replicas have it.
+pub(crate) struct SettleOp<const KEPT: bool>;
 
-impl Op for SettleOp {
+impl<const KEPT: bool> Op for SettleOp<KEPT> {
     type Item = Settle;
-    type Answer = Settled;
+    type Answer = Answered<Settled>;
 
     fn weight(item: &Settle) -> usize {
-        item.id.as_str().len() + ITEM_BYTES
+        QuietSettleOp::<KEPT>::weight(item)
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        let answers = QuietSettleOp::call(kit, shard, role, items).await?;
-        let happened = acted(items, &answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> Result<Vec<AtOld<Answered<Settled>>>, StoreError> {
+        let answers = QuietSettleOp::<KEPT>::call(kit, shard, role, items).await?;
+        let happened = acted(items, &answers).filter_map(|(settle, (answer, _))| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
             (Settlement::Ack, _) => Some(Event::Delivered),
             (Settlement::Nack(_), _) => Some(Event::Retried),
@@ -150,21 +179,28 @@ impl Op for SettleOp {
 }
 
 /// Settles for the engine, which counts by itself.
-pub(crate) struct QuietSettleOp;
+pub(crate) struct QuietSettleOp<const KEPT: bool>;
 
-impl Op for QuietSettleOp {
+impl<const KEPT: bool> Op for QuietSettleOp<KEPT> {
     type Item = Settle;
-    type Answer = Settled;
+    type Answer = Answered<Settled>;
 
     fn weight(item: &Settle) -> usize {
-        SettleOp::weight(item)
+        item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(kit.tools.store.settle(shard, kit.clock.now(), items).await?)),
-            Role::Old => kit.tools.store.settle_old(shard, kit.clock.now(), items).await,
-        }
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> Result<Vec<AtOld<Answered<Settled>>>, StoreError> {
+        let (store, now) = (&kit.tools.store, kit.clock.now());
+        Ok(match role {
+            Role::Home if KEPT => kept(store.settle_kept(shard, now, items).await?),
+            Role::Home => kept(Kept::here(store.settle(shard, now, items).await?)),
+            Role::Old => uncounted(store.settle_old(shard, now, items).await?),
+        })
     }
 }
 
@@ -173,24 +209,29 @@ pub(crate) struct DeadOp;
 
 impl Op for DeadOp {
     type Item = (MessageId, DeadAction);
-    type Answer = bool;
+    type Answer = Answered<bool>;
 
     fn weight(item: &Self::Item) -> usize {
         item.0.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Result<Vec<AtOld<bool>>, StoreError> {
+    async fn call(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Self::Item],
+    ) -> Result<Vec<AtOld<Answered<bool>>>, StoreError> {
         let mut answers = Vec::with_capacity(items.len());
         // Requests with different actions may share a lane: runs of one action go together.
         for run in items.chunk_by(|a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = run.iter().map(|(id, _)| id.clone()).collect();
             let (now, action) = (kit.clock.now(), run[0].1);
             answers.extend(match role {
-                Role::Home => said(kit.tools.store.settle_dead(shard, now, &ids, action).await?),
-                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await?,
+                Role::Home => kept(kit.tools.store.settle_dead_kept(shard, now, &ids, action).await?),
+                Role::Old => uncounted(kit.tools.store.settle_dead_old(shard, now, &ids, action).await?),
             });
         }
-        let redriven = acted(items, &answers).filter(|(item, done)| item.1 == DeadAction::Redrive && **done);
+        let redriven = acted(items, &answers).filter(|(item, (done, _))| item.1 == DeadAction::Redrive && *done);
         count(kit, shard, redriven.map(|_| Event::Redriven));
         Ok(answers)
     }

@@ -12,6 +12,7 @@ use tracing::error;
 
 use crate::enqueue::millis;
 use crate::reply::{array, bytes, count, id, int, ints, odd, score, tuple};
+use crate::settle::Waits;
 use crate::store::RedisStore;
 
 /// A call that waited longer is sent with the time it is by then.
@@ -67,7 +68,7 @@ impl RedisStore {
             error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
         }
         if !once {
-            self.settle_claims(shard, now, &batch).await?;
+            self.settle_claims(shard, now, &batch, Waits::No).await?;
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
@@ -23,6 +23,7 @@ use crate::config::{Durability, RedisStoreConfig};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::scripts::Scripts;
+use crate::settle::Waits;
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -205,7 +206,11 @@ impl Store for RedisStore {
         self.metered("enqueue", self.schedule(shard, batch)).await
     }
 
-    async fn edit(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        Ok(self.edit_kept(shard, now, batch).await?.answers)
+    }
+
+    async fn edit_kept(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
         self.metered("edit", self.change(shard, batch)).await
     }
 
@@ -226,7 +231,11 @@ impl Store for RedisStore {
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.metered("settle", self.settle_claims(shard, now, batch)).await
+        Ok(self.metered("settle", self.settle_claims(shard, now, batch, Waits::No)).await?.answers)
+    }
+
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        self.metered("settle", self.settle_claims(shard, now, batch, Waits::ForReplicas)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -236,10 +245,20 @@ impl Store for RedisStore {
     async fn settle_dead(
         &self,
         shard: &Shard,
-        _now: Timestamp,
+        now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
+        Ok(self.settle_dead_kept(shard, now, ids, action).await?.answers)
+    }
+
+    async fn settle_dead_kept(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<bool>, StoreError> {
         self.metered("settle_dead", self.settle_dead_letters(shard, ids, action)).await
     }
 

@@ -67,6 +67,35 @@ impl Event {
     ];
 }
 
+/// What can be wrong with a server of the store: the values of the label `kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreTrouble {
+    /// It may evict messages.
+    Eviction,
+    /// It cannot keep what it is given on its disk.
+    Disk,
+    /// Fewer replicas follow it than are asked for.
+    Replicas,
+    /// Behind Sentinel, it takes writes without a replica.
+    Unguarded,
+}
+
+impl StoreTrouble {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded];
+
+    /// As in the metric.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Eviction => "eviction",
+            Self::Disk => "disk",
+            Self::Replicas => "replicas",
+            Self::Unguarded => "unguarded",
+        }
+    }
+}
+
 /// The meters of one topic.
 #[derive(Debug)]
 pub struct TopicMeters {
@@ -135,6 +164,7 @@ pub struct Meters {
     breaker_open: IntGaugeVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
+    store_troubles: IntGaugeVec,
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
     shard_backlogs: ShardMeters,
@@ -197,6 +227,7 @@ impl Meters {
             breaker_open: gauge(r, &table::BREAKER_OPEN),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: counter(r, &table::STORE_ERRORS),
+            store_troubles: gauge(r, &table::STORE_TROUBLES),
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
             shard_backlogs: ShardMeters::new(
@@ -291,6 +322,12 @@ impl Meters {
         self.store_errors.with_label_values(&[kind]).inc();
     }
 
+    /// So many servers of the store have this trouble.
+    pub fn store_trouble(&self, kind: StoreTrouble, servers: usize) {
+        let servers = i64::try_from(servers).unwrap_or(i64::MAX);
+        self.store_troubles.with_label_values(&[kind.as_str()]).set(servers);
+    }
+
     /// One hand-over of a batch took this long.
     pub fn sink_call(&self, sink: &str, took: Duration) {
         self.sink_call.with_label_values(&[sink]).observe(took.as_secs_f64());
@@ -334,6 +371,7 @@ mod tests {
         meters.topic(&topic).count(Event::Scheduled, 3);
         meters.store_call("claim", Duration::from_millis(1));
         meters.store_error("unavailable");
+        meters.store_trouble(StoreTrouble::Disk, 1);
         meters.sink_call("http", Duration::from_millis(1));
         meters.sink_errors("http", "retry", 1);
         let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };

@@ -74,6 +74,8 @@ table! {
         "Time of one call to the store, by operation.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
+    STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
+        "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
         "Time of one hand-over of a batch, by type of sink.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],

@@ -116,7 +116,9 @@ impl Confirms {
             Err(failure) => (0, Err(failure)),
         };
         let (values, reached) = match sent {
-            Ok((values, reached)) => (values, reached.map_err(|failure| end_if_broken(&self.slot, generation, failure))),
+            Ok((values, reached)) => {
+                (values, reached.map_err(|failure| end_if_broken(&self.slot, generation, failure)))
+            }
             Err(failure) => {
                 for job in jobs {
                     let _ = job.answer.send(Err(failure.clone()));

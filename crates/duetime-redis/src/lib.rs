@@ -7,6 +7,7 @@ mod cluster;
 mod confirmed;
 mod connection;
 mod error;
+mod facts;
 mod link;
 mod node;
 mod patience;
@@ -22,6 +23,7 @@ mod url;
 mod watch;
 
 pub use error::LinkError;
+pub use facts::MasterFacts;
 pub use link::{Link, LinkConfig, SentinelLogin, TlsConfig};
 pub use pubsub::Subscription;
 pub use replicated::Backing;

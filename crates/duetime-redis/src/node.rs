@@ -66,10 +66,7 @@ impl Node {
     }
 
     /// Waits for the end of a call, but not longer than this server is one to call.
-    pub(crate) async fn unless_deposed<T>(
-        &self,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+    pub(crate) async fn unless_deposed<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let mut deposed = self.deposed.subscribe();
         tokio::select! {
             biased;
@@ -93,7 +90,11 @@ impl Node {
         if asking {
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(cmd.clone());
-            return self.send_many(&both).await?.pop().unwrap_or_else(|| Err(Failure::odd("two answers were expected")));
+            return self
+                .send_many(&both)
+                .await?
+                .pop()
+                .unwrap_or_else(|| Err(Failure::odd("two answers were expected")));
         }
         let slot = self.slot();
         let (generation, mut connection) = slot.get().await?;

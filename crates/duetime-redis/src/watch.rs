@@ -39,12 +39,10 @@ impl Link {
         Watch(tokio::spawn(async move {
             match link.topology() {
                 Topology::Standalone(_) => {}
-                Topology::Cluster(_) => {
-                    loop {
-                        tokio::time::sleep(PING_EVERY).await;
-                        ask_about_the_silent(&link).await;
-                    }
-                }
+                Topology::Cluster(_) => loop {
+                    tokio::time::sleep(PING_EVERY).await;
+                    ask_about_the_silent(&link).await;
+                },
                 Topology::Sentinel(sentinels) => {
                     let switched = Notify::new();
                     let asking = async {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, ScanPage};
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{
     Clock, HandOver, MessageId, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,

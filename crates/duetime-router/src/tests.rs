@@ -214,7 +214,10 @@ async fn the_same_id_twice_in_one_request_acts_as_if_one_after_the_other() {
     assert_eq!((house.counted(Event::Duplicate), house.counted(Event::Replaced)), (2, 1));
     let cancel = || Edit::Cancel(id("a"));
     let edits = house.router.edit(&house.topic, vec![cancel(), cancel()]).await;
-    assert_eq!(edits.into_iter().map(|edit| edit.unwrap().edited).collect::<Vec<_>>(), [Edited::Cancelled, Edited::Unknown]);
+    assert_eq!(
+        edits.into_iter().map(|edit| edit.unwrap().edited).collect::<Vec<_>>(),
+        [Edited::Cancelled, Edited::Unknown]
+    );
     assert_eq!(house.counted(Event::Cancelled), 1);
 }
 

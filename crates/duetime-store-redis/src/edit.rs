@@ -46,12 +46,7 @@ impl RedisStore {
         Ok(Kept { answers, replicas })
     }
 
-    async fn cancel(
-        &self,
-        shard: &Shard,
-        part: &[Edit],
-        answers: &mut Vec<Edited>,
-    ) -> Result<Option<u32>, StoreError> {
+    async fn cancel(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<Option<u32>, StoreError> {
         let request = rand::random::<[u8; 8]>();
         let fill = |cmd: &mut Cmd, unsure: bool| {
             cmd.arg(u8::from(unsure)).arg(&request[..]);

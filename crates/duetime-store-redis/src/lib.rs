@@ -8,6 +8,7 @@ mod config;
 mod edit;
 mod enqueue;
 mod hand_over;
+mod health;
 mod keys;
 mod moves;
 mod old;

@@ -13,13 +13,14 @@ use duetime_core::store::{
 };
 use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
-use duetime_redis::{Backing, Checks, Link, LinkError, Script};
+use duetime_redis::{Backing, Checks, Link, LinkError, Script, Watch};
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::{Durability, RedisStoreConfig};
+use crate::health::{Health, Wanted};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::scripts::Scripts;
@@ -46,11 +47,15 @@ pub struct RedisStore {
     meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
+    health: Arc<Health>,
+    health_watch: JoinHandle<()>,
+    _masters_watch: Watch,
 }
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
         self.listener.abort();
+        self.health_watch.abort();
     }
 }
 
@@ -74,6 +79,8 @@ impl RedisStore {
         let most = i64::try_from(CLOCK_SKEW_MAX.as_millis()).expect("two seconds");
         let facts = link.check(Checks { noeviction: true }).await.map_err(at_start)?;
         link.check_clock(machine_ms, most).await.map_err(at_start)?;
+        let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
+        Health::check(&link, wanted).await.map_err(at_start)?;
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
@@ -87,7 +94,12 @@ impl RedisStore {
                 }
             }
         });
+        let health = Arc::<Health>::default();
+        let health_watch = tokio::spawn(health.clone().watch(link.clone(), wanted, meters.clone()));
         Ok(Arc::new(Self {
+            _masters_watch: link.watch(),
+            health,
+            health_watch,
             link,
             keys,
             scripts: Scripts::new(),
@@ -298,8 +310,9 @@ impl Store for RedisStore {
     async fn ready(&self) -> Result<(), StoreError> {
         let doing = "see whether redis answers";
         match tokio::time::timeout(READY_WITHIN, self.link.alive()).await {
-            Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),
-            Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
+            Ok(answer) => answer.map_err(|error| store_error(doing, None, error))?,
+            Err(_) => return Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
         }
+        self.health.ready()
     }
 }

@@ -19,6 +19,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::claim::Abandoned;
 use crate::config::{Durability, RedisStoreConfig};
 use crate::health::{Health, Wanted};
 use crate::keys::{self, Keys};
@@ -47,6 +48,7 @@ pub struct RedisStore {
     meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
+    pub(crate) abandoned: Abandoned,
     health: Arc<Health>,
     health_watch: JoinHandle<()>,
     _masters_watch: Watch,
@@ -98,6 +100,7 @@ impl RedisStore {
         let health_watch = tokio::spawn(health.clone().watch(link.clone(), wanted, meters.clone()));
         Ok(Arc::new(Self {
             _masters_watch: link.watch(),
+            abandoned: Abandoned::default(),
             health,
             health_watch,
             link,
@@ -308,11 +311,12 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
+        // A server whose disk fails answers no ping: what is known to be wrong says more.
+        self.health.ready()?;
         let doing = "see whether redis answers";
         match tokio::time::timeout(READY_WITHIN, self.link.alive()).await {
-            Ok(answer) => answer.map_err(|error| store_error(doing, None, error))?,
-            Err(_) => return Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
+            Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),
+            Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
         }
-        self.health.ready()
     }
 }

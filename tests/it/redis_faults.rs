@@ -148,13 +148,13 @@ async fn a_server_that_may_evict_messages_is_refused_with_the_remedy() {
 
 /// Waits until the store says that it is ready, or is not for a reason with these words.
 async fn until_ready(store: &RedisStore, or_why: Option<&str>) {
-    let end = std::time::Instant::now() + NOTICED_WITHIN;
+    let end = tokio::time::Instant::now() + NOTICED_WITHIN;
     loop {
         let told = store.ready().await.map_err(|error| error.to_string());
         match (&told, or_why) {
             (Ok(()), None) => return,
             (Err(why), Some(words)) if why.contains(words) => return,
-            _ => assert!(std::time::Instant::now() < end, "not noticed in time: {told:?}"),
+            _ => assert!(tokio::time::Instant::now() < end, "not noticed in time: {told:?}"),
         }
         pause(50).await;
     }

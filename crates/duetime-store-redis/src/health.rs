@@ -106,10 +106,9 @@ impl Health {
     /// Looks again and again; ends when aborted.
     pub(crate) async fn watch(self: Arc<Self>, link: Arc<Link>, wanted: Wanted, meters: Arc<Meters>) {
         loop {
-            match tokio::time::timeout(LOOK_FOR, link.facts()).await {
-                Ok(Ok(all)) => self.take(&all, wanted, &meters),
-                // That it cannot be reached is told by whoever needs it.
-                Ok(Err(_)) | Err(_) => {}
+            // That it cannot be reached is told by whoever needs it.
+            if let Ok(Ok(all)) = tokio::time::timeout(LOOK_FOR, link.facts()).await {
+                self.take(&all, wanted, &meters);
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

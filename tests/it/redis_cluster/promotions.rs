@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duetime_core::store::{
     ClaimRequest, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement, Store,
@@ -15,6 +15,7 @@ use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, FaultKind, FinalState, Left, Outcome, Recorder, Rules, What, check, digest};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::faults::{connect, pause, slot};
 use super::load::{Load, SHARDS, TOPIC, message, now, record, until_answered};
@@ -265,7 +266,7 @@ async fn what_is_answered_while_the_replica_is_cut_off_says_so_and_the_rest_outl
     let nobodys = Settle { id: b.id.clone(), score: Score::from_raw(1_763_700_000_123_107), how: Settlement::Ack };
     let kept = store.settle_kept(&shard, now(), &[nobodys]).await.unwrap();
     assert_eq!((kept.answers, kept.replicas), (vec![Settled::Expired], Some(0)));
-    let kept = store.settle_dead_kept(&shard, now(), &[a.id.clone()], DeadAction::Purge).await.unwrap();
+    let kept = store.settle_dead_kept(&shard, now(), std::slice::from_ref(&a.id), DeadAction::Purge).await.unwrap();
     assert_eq!((kept.answers, kept.replicas), (vec![false], Some(0)));
     let kept = store.edit_kept(&shard, now(), &[Edit::Cancel(b.id.clone())]).await.unwrap();
     assert_eq!(kept.replicas, Some(0));

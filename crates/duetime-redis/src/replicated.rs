@@ -124,12 +124,15 @@ pub(crate) fn following_in(info: &str) -> u32 {
     u32::try_from(info.lines().filter(follows).count()).unwrap_or(u32::MAX)
 }
 
-/// Asks the server on `connection` how many replicas follow it.
+/// Asks the master on `connection` how many replicas follow it.
 pub(crate) async fn followers(connection: &mut MultiplexedConnection) -> Result<u32, Failure> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
-    let told = judged(connection.send_packed_command(&info).await?)?;
-    Ok(following_in(&text(&told)))
+    let told = text(&judged(connection.send_packed_command(&info).await?)?);
+    if told.contains("role:slave") {
+        return Err(Failure::Transient { reconnect: true, text: "redis is no master any more".to_owned() });
+    }
+    Ok(following_in(&told))
 }
 
 impl Link {

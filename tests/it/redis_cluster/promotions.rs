@@ -13,13 +13,15 @@ use duetime_metrics::Meters;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, FaultKind, FinalState, Left, Outcome, Recorder, Rules, What, check, digest};
-use duetime_testkit::servers::{RedisCluster, Sentinel};
+use duetime_testkit::servers::{RedisCluster, RedisOptions, RedisServer, Sentinel};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::faults::{connect, pause, slot};
 use super::load::{Load, SHARDS, TOPIC, message, now, record, until_answered};
 
+/// Nodes, each with connections of its own: what lies in those is what a paused master does when it wakes.
+const NODES: usize = 8;
 /// Clients that cancel and reschedule at once.
 const CLIENTS: usize = 24;
 /// Messages for them; more than they get through.
@@ -102,7 +104,12 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
     let next = Arc::new(AtomicUsize::new(0));
     let stop = tokio_util::sync::CancellationToken::new();
     let mut clients = JoinSet::new();
-    for _ in 0..CLIENTS {
+    let mut nodes = vec![store.clone()];
+    while nodes.len() < NODES {
+        nodes.push(connect(cluster.url(), Durability::Replicas(1)).await);
+    }
+    for client in 0..CLIENTS {
+        let store = &nodes[client % NODES];
         let (store, items, next, stop, history) =
             (store.clone(), items.clone(), next.clone(), stop.clone(), history.clone());
         clients.spawn(async move {
@@ -193,6 +200,37 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
     }
     let verdict = check(&history.events(), &state, Rules { attempts_max: 10, aftermath_ms: 35_000 });
     verdict.assert_good();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_a_demotion_ends_is_no_answer() {
+    let server = RedisServer::start().await;
+    let options = RedisOptions { replica_of: Some(server.port()), ..RedisOptions::default() };
+    let replica = RedisServer::start_with(options).await;
+    let store = connect(server.url(), Durability::Replicas(1)).await;
+    let record = record(TOPIC, 1);
+    within(NOTICED_WITHIN, "it follows", async || server.cli(&["INFO", "replication"]).contains("state=online")).await;
+    store.put_topic(&record, None).await.unwrap();
+    let shard = record.routing.shard(&record.name, 0);
+    let item = message("a", PUT_OFF);
+    let answers = store.enqueue(&shard, now(), std::slice::from_ref(&item)).await.unwrap();
+    assert_eq!(answers[0].replicas, Some(1));
+    // The script is there before the fault.
+    store.edit(&shard, now(), &[Edit::Cancel(MessageId::new("nobody").unwrap())]).await.unwrap();
+    replica.pause();
+    let cancelling = tokio::spawn({
+        let (store, shard) = (store.clone(), shard.clone());
+        async move { store.edit_kept(&shard, now(), &[Edit::Cancel(item.id)]).await }
+    });
+    pause(300).await;
+    // It was carried out and waits for the replica; then the server is one itself.
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    pause(500).await;
+    assert!(!cancelling.is_finished(), "what a demoted server carried out may be gone");
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    replica.resume();
+    let kept = cancelling.await.unwrap().expect("answered by the present master");
+    assert_eq!(kept.answers, [Edited::Cancelled]);
 }
 
 /// How long after the promotion of its replica the last call to a master was answered on which `strike` falls.

@@ -227,7 +227,12 @@ impl Meters {
             breaker_open: gauge(r, &table::BREAKER_OPEN),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: counter(r, &table::STORE_ERRORS),
-            store_troubles: gauge(r, &table::STORE_TROUBLES),
+            store_troubles: {
+                let troubles = gauge(r, &table::STORE_TROUBLES);
+                // An alarm needs a 0 to compare with, also where nobody looks (the embedded store).
+                StoreTrouble::ALL.iter().for_each(|kind| troubles.with_label_values(&[kind.as_str()]).set(0));
+                troubles
+            },
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
             shard_backlogs: ShardMeters::new(

@@ -4,6 +4,7 @@ mod faults;
 mod guarded;
 mod half_moved;
 mod load;
+mod promotions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -12,7 +12,7 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::StoreError;
+use duetime_core::{Store as _, StoreError};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use nix::sys::signal::Signal;
@@ -20,6 +20,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use load::{Load, now};
 use server::Server;
+
+/// A change of the server's state is noticed within this.
+const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 
 async fn connect(server: &Server) -> Result<Arc<RedisStore>, StoreError> {
     let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
@@ -142,6 +145,55 @@ async fn a_server_that_may_evict_messages_is_refused_with_the_remedy() {
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("redis-cli CONFIG SET maxmemory-policy noeviction"), "{text}");
+}
+
+/// Waits until the store says that it is ready, or is not for a reason with these words.
+async fn until_ready(store: &RedisStore, or_why: Option<&str>) {
+    let end = tokio::time::Instant::now() + NOTICED_WITHIN;
+    loop {
+        let told = store.ready().await.map_err(|error| error.to_string());
+        match (&told, or_why) {
+            (Ok(()), None) => return,
+            (Err(why), Some(words)) if why.contains(words) => return,
+            _ => assert!(tokio::time::Instant::now() < end, "not noticed in time: {told:?}"),
+        }
+        pause(50).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_changes_while_it_is_in_use_is_noticed_and_the_node_is_not_ready() {
+    let server = Server::start(&[]).await;
+    let store = connect(&server).await.unwrap();
+    let load = Load::start(store.clone()).await;
+    store.ready().await.unwrap();
+    server.ask("CONFIG SET maxmemory-policy allkeys-lru").await.unwrap();
+    until_ready(&store, Some("redis-cli CONFIG SET maxmemory-policy noeviction")).await;
+    server.ask("CONFIG SET maxmemory-policy noeviction").await.unwrap();
+    until_ready(&store, None).await;
+    load.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_while_the_server_refuses_writes_because_its_disk_fails_and_the_node_is_not_ready() {
+    let server = Server::start(&[]).await;
+    let store = connect(&server).await.unwrap();
+    let load = Load::start(store.clone()).await;
+    // A folder where the snapshot is to be: writing it fails, and with it every write (MISCONF).
+    let there = server.dir.path().join("dump.rdb");
+    std::fs::create_dir(&there).unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let set: redis::RedisResult<()> =
+        redis::cmd("CONFIG").arg("SET").arg("save").arg("3600 1").query_async(&mut connection).await;
+    set.unwrap();
+    server.ask("BGSAVE").await.unwrap();
+    until_ready(&store, Some("snapshot failed")).await;
+    let refused = server.ask("SET x 1").await.unwrap_err();
+    assert_eq!(refused.code(), Some("MISCONF"));
+    std::fs::remove_dir(&there).unwrap();
+    server.ask("BGSAVE").await.unwrap();
+    until_ready(&store, None).await;
+    load.check().await;
 }
 
 #[tokio::test]

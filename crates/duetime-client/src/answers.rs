@@ -31,6 +31,9 @@ pub struct Topic {
     /// Largest payload in bytes.
     #[serde(with = "duetime_core::units::size")]
     pub max_payload: u64,
+    /// Acks wait for replicas too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirm_acks: bool,
     /// How many shards it has.
     #[serde(default)]
     pub shard_count: u32,
@@ -153,6 +156,9 @@ pub struct Outcome {
     /// The receipt that counts from now on. After an extension only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
+    /// Replicas of Redis that have it, where `store.durability` waits for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
 }
 
 /// Why and when a message died.
@@ -283,6 +289,9 @@ pub struct DeadDone {
     /// The time was up before all were: ask again.
     #[serde(default)]
     pub more: bool,
+    /// The fewest replicas of Redis that have what was done, where `store.durability` waits for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
     /// For each id, in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<Vec<DeadOutcome>>,

@@ -107,6 +107,23 @@ pub enum Edited {
     Unknown,
 }
 
+/// The answers to a batch of changes, and who has what it changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept<A> {
+    /// Item by item, in order.
+    pub answers: Vec<A>,
+    /// Replicas that have all of it, up to as many as the store waits for; `None`: it waits for none.
+    pub replicas: Option<u32>,
+}
+
+impl<A> Kept<A> {
+    /// Answers of a store that waits for no replicas.
+    #[must_use]
+    pub fn here(answers: Vec<A>) -> Self {
+        Self { answers, replicas: None }
+    }
+}
+
 /// What a claim asks for.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
@@ -441,6 +458,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// batches are several steps, of which an error loses the answers.
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError>;
 
+    /// [`Store::edit`], with how many replicas have it.
+    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
+        Ok(Kept::here(self.edit(shard, now, batch).await?))
+    }
+
     /// Reads messages.
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError>;
 
@@ -462,6 +484,12 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Settles claims.
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;
 
+    /// [`Store::settle`] for topics whose acks survive what enqueues do: waits for replicas as those do, and
+    /// answers how many have it.
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        Ok(Kept::here(self.settle(shard, now, batch).await?))
+    }
+
     /// Dead letters from `from` on (`None`: the oldest), at most `limit`.
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;
 
@@ -473,6 +501,17 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError>;
+
+    /// [`Store::settle_dead`], with how many replicas have it.
+    async fn settle_dead_kept(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<bool>, StoreError> {
+        Ok(Kept::here(self.settle_dead(shard, now, ids, action).await?))
+    }
 
     /// Counts of many shards in as few round trips as the backend has masters.
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError>;

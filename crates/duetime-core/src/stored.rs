@@ -25,6 +25,7 @@ fn shape() -> &'static Value {
                 rate_limit: Some(RateLimit { per_second: 1.0, burst: 1 }),
                 delivery: DeliveryMode::AtLeastOnce,
                 max_payload: 1,
+                confirm_acks: true,
             },
             routing: Routing {
                 epoch: 1,

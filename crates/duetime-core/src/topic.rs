@@ -127,6 +127,12 @@ pub struct TopicConfig {
     /// Largest payload, up to 16 MiB. Default 256 KiB.
     #[serde(with = "crate::units::size")]
     pub max_payload: u64,
+    /// Acks, nacks and extensions too are answered once replicas have them, as `store.durability` asks for.
+    /// Default `false`.
+    ///
+    /// Set it where a duplicate after a failover costs more than the wait for a replica.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub confirm_acks: bool,
 }
 
 impl Default for TopicConfig {
@@ -139,6 +145,7 @@ impl Default for TopicConfig {
             rate_limit: None,
             delivery: DeliveryMode::AtLeastOnce,
             max_payload: PAYLOAD_BYTES_DEFAULT,
+            confirm_acks: false,
         }
     }
 }

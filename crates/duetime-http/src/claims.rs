@@ -179,10 +179,13 @@ async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAs
         };
         let id = Some(receipt.id.as_str());
         match answers.next().expect("one answer for each") {
-            Ok(SettleAnswer::Ok) => results.item(&OutcomeView::word(id, "ok")),
-            Ok(SettleAnswer::Expired) => results.item(&OutcomeView::word(id, "expired")),
-            Ok(SettleAnswer::Extended(fresh)) => {
-                results.item(&OutcomeView { receipt: Some(fresh.to_string()), ..OutcomeView::word(id, "ok") });
+            Ok((answer, replicas)) => {
+                let (word, receipt) = match answer {
+                    SettleAnswer::Ok => ("ok", None),
+                    SettleAnswer::Expired => ("expired", None),
+                    SettleAnswer::Extended(fresh) => ("ok", Some(fresh.to_string())),
+                };
+                results.item(&OutcomeView { receipt, replicas, ..OutcomeView::word(id, word) });
             }
             Err(error) => results.refused(id, &Refusal::from(&error), None),
         }

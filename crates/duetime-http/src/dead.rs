@@ -120,6 +120,10 @@ pub(crate) struct DeadDone {
     done: u64,
     /// `all` took long and some are left: send the same request again.
     more: bool,
+    /// The fewest replicas of Redis that have what was done, where `store.durability` waits for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    replicas: Option<u32>,
     /// An outcome for each of `ids`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -143,12 +147,13 @@ async fn act(
     let done = match (ask.ids, ask.all) {
         (None, true) => {
             let sweep = app.router.sweep_dead(topic, action, SWEEP_MAX).await?;
-            DeadDone { done: sweep.done, more: sweep.more, results: None }
+            DeadDone { done: sweep.done, more: sweep.more, replicas: sweep.replicas, results: None }
         }
         (Some(raw), false) => {
             let ids: Vec<Result<_, Refusal>> = raw.into_iter().map(read_id).collect();
             let good: Vec<_> = ids.iter().flatten().cloned().collect();
-            let answers = app.router.settle_dead(topic, &good, action).await?;
+            let settled = app.router.settle_dead(topic, &good, action).await?;
+            let (answers, replicas) = (settled.done, settled.replicas);
             let count = answers.iter().filter(|done| **done).count() as u64;
             let mut answers = answers.into_iter();
             let outcome = |id: Result<duetime_core::MessageId, Refusal>| match id {
@@ -158,7 +163,7 @@ async fn act(
                     DeadOutcome { id: Some(id.as_str().to_owned()), outcome, detail: None }
                 }
             };
-            DeadDone { done: count, more: false, results: Some(ids.into_iter().map(outcome).collect()) }
+            DeadDone { done: count, more: false, replicas, results: Some(ids.into_iter().map(outcome).collect()) }
         }
         _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}")),
     };

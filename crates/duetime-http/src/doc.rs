@@ -286,6 +286,8 @@ pub(crate) struct TopicChangeSchema {
     delivery: Option<DeliverySchema>,
     /// Largest payload, 16 MiB at most. Default 256 KiB.
     max_payload: Option<SizeIn>,
+    /// Acks, nacks and extensions too wait for replicas, as `store.durability` asks for. Default `false`.
+    confirm_acks: Option<bool>,
 }
 
 /// How a topic is put right.
@@ -314,6 +316,9 @@ pub(crate) struct TopicSettings {
     rate_limit: Option<RateLimitSchema>,
     delivery: DeliverySchema,
     max_payload: u64,
+    /// Acks, nacks and extensions too wait for replicas; absent: they do not.
+    #[schema(nullable = false)]
+    confirm_acks: Option<bool>,
 }
 
 /// The document before any route is in it.

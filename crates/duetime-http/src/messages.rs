@@ -147,8 +147,8 @@ fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
 
 async fn edit(app: &App, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
     let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
-    let (status, outcome, due_at) = edited(answer);
-    let view = OutcomeView { id: Some(id.as_str()), outcome, due_at, receipt: None };
+    let (status, outcome, due_at) = edited(answer.edited);
+    let view = OutcomeView { due_at, replicas: answer.replicas, ..OutcomeView::word(Some(id.as_str()), outcome) };
     Ok((status, Json(view)).into_response())
 }
 
@@ -261,7 +261,10 @@ pub(crate) async fn cancel_many(
             }
         };
         match answers.next().expect("one answer for each") {
-            Ok(answer) => results.item(&OutcomeView::word(Some(id), edited(answer).1)),
+            Ok(answer) => {
+                let word = OutcomeView::word(Some(id), edited(answer.edited).1);
+                results.item(&OutcomeView { replicas: answer.replicas, ..word });
+            }
             Err(error) => results.refused(Some(id), &Refusal::from(&error), None),
         }
     }

@@ -174,11 +174,15 @@ pub(crate) struct OutcomeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub receipt: Option<String>,
+    /// Replicas of Redis that have it, where `store.durability` waits for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub replicas: Option<u32>,
 }
 
 impl<'a> OutcomeView<'a> {
     /// Just a word.
     pub fn word(id: Option<&'a str>, outcome: &'a str) -> Self {
-        Self { id, outcome, due_at: None, receipt: None }
+        Self { id, outcome, due_at: None, receipt: None, replicas: None }
     }
 }

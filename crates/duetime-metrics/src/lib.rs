@@ -67,6 +67,35 @@ impl Event {
     ];
 }
 
+/// What can be wrong with a server of the store: the values of the label `kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreTrouble {
+    /// It may evict messages.
+    Eviction,
+    /// It cannot keep what it is given on its disk.
+    Disk,
+    /// Fewer replicas follow it than are asked for.
+    Replicas,
+    /// Behind Sentinel, it takes writes without a replica.
+    Unguarded,
+}
+
+impl StoreTrouble {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded];
+
+    /// As in the metric.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Eviction => "eviction",
+            Self::Disk => "disk",
+            Self::Replicas => "replicas",
+            Self::Unguarded => "unguarded",
+        }
+    }
+}
+
 /// The meters of one topic.
 #[derive(Debug)]
 pub struct TopicMeters {
@@ -138,6 +167,7 @@ pub struct Meters {
     shard_refusals: IntCounterVec,
     shards_lost: IntGaugeVec,
     topics_troubled: IntGaugeVec,
+    store_troubles: IntGaugeVec,
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
     shard_backlogs: ShardMeters,
@@ -204,6 +234,12 @@ impl Meters {
             shard_refusals: counter(r, &table::SHARD_REFUSALS),
             shards_lost: gauge(r, &table::SHARDS_LOST),
             topics_troubled: gauge(r, &table::TOPICS_TROUBLED),
+            store_troubles: {
+                let troubles = gauge(r, &table::STORE_TROUBLES);
+                // An alarm needs a 0 to compare with, also where nobody looks (the embedded store).
+                StoreTrouble::ALL.iter().for_each(|kind| troubles.with_label_values(&[kind.as_str()]).set(0));
+                troubles
+            },
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
             shard_backlogs: ShardMeters::new(
@@ -323,6 +359,12 @@ impl Meters {
         self.store_errors.with_label_values(&[kind]).inc();
     }
 
+    /// So many servers of the store have this trouble.
+    pub fn store_trouble(&self, kind: StoreTrouble, servers: usize) {
+        let servers = i64::try_from(servers).unwrap_or(i64::MAX);
+        self.store_troubles.with_label_values(&[kind.as_str()]).set(servers);
+    }
+
     /// One hand-over of a batch took this long.
     pub fn sink_call(&self, sink: &str, took: Duration) {
         self.sink_call.with_label_values(&[sink]).observe(took.as_secs_f64());
@@ -372,6 +414,7 @@ mod tests {
         meters.topic(&topic).count(Event::Scheduled, 3);
         meters.store_call("claim", Duration::from_millis(1));
         meters.store_error("unavailable");
+        meters.store_trouble(StoreTrouble::Disk, 1);
         meters.sink_call("http", Duration::from_millis(1));
         meters.sink_errors("http", "retry", 1);
         let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };

@@ -82,6 +82,8 @@ table! {
         "Shards that should be there and are not: their server came back without them.";
     TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
         "Topics that vanished from the catalogue while their shards hold messages, and those whose record is unreadable.";
+    STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
+        "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
         "Time of one hand-over of a batch, by type of sink.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],

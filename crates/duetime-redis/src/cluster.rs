@@ -20,8 +20,10 @@ use crate::url::elsewhere;
 
 /// The map is not asked for more often than this.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
-/// Longest wait for one node to tell the map; the next is asked then.
+/// Longest wait for one node to tell the map.
 const TELL_WITHIN: Duration = Duration::from_secs(1);
+/// A node that has not told the map by then is not waited for alone: the next is asked beside it.
+const ASK_NEXT_AFTER: Duration = Duration::from_millis(150);
 
 /// The slot of a key: that of its hash tag, where it has one.
 pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
@@ -72,7 +74,7 @@ impl Cluster {
 
     /// The node of an address; made if it is new.
     pub(crate) fn node_at(&self, name: &str) -> Result<Arc<Node>, Failure> {
-        if let Some(node) = self.map.read().nodes.get(name) {
+        if let Some(node) = self.map.read().nodes.get(name).filter(|node| !node.is_deposed()) {
             return Ok(node.clone());
         }
         let (host, port) = name.rsplit_once(':').ok_or_else(|| Failure::odd("an address without a port"))?;
@@ -81,7 +83,12 @@ impl Cluster {
         let info = elsewhere(&self.base, host.to_owned(), port);
         let made = client(info, &self.config).map_err(Failure::Final)?;
         let node = Arc::new(Node::new(name.to_owned(), made, &self.config));
-        Ok(self.map.write().nodes.entry(name.to_owned()).or_insert(node).clone())
+        let mut map = self.map.write();
+        let known = map.nodes.entry(name.to_owned()).or_insert_with(|| node.clone());
+        if known.is_deposed() {
+            *known = node;
+        }
+        Ok(known.clone())
     }
 
     /// The master of a slot; any master for a command without a key.
@@ -132,33 +139,69 @@ impl Cluster {
         if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
             return;
         }
-        let mut candidates: Vec<Arc<Node>> = {
-            let map = self.map.read();
-            let others = map.nodes.values().filter(|node| !map.masters.iter().any(|master| master.name == node.name));
-            map.masters.iter().chain(others).cloned().collect()
-        };
+        let candidates = self.candidates(&[]);
+        // In a box: every call of the link has this in it, and is itself deep in others.
+        if let Some(ranges) = Box::pin(self.told_by_any(candidates)).await {
+            self.take(ranges);
+        }
+        *refreshed = Some(Instant::now());
+    }
+
+    /// The masters as they are known; none before the first answer.
+    pub(crate) fn known_masters(&self) -> Vec<Arc<Node>> {
+        self.map.read().masters.clone()
+    }
+
+    /// Asks nodes other than `doubted` who the masters are; those of `doubted` that are none any more are
+    /// left: what waits for them is sent to the present ones.
+    pub(crate) async fn ask_about(&self, doubted: &[Arc<Node>]) {
+        let Some(ranges) = Box::pin(self.told_by_any(self.candidates(doubted))).await else { return };
+        for node in doubted {
+            if !ranges.iter().any(|(.., name)| *name == node.name) {
+                info!(node = node.name, "redis cluster: another node has taken the place of this master");
+                node.depose();
+            }
+        }
+        self.take(ranges);
+    }
+
+    /// Whom to ask for the map: masters first, then the seeds, but not those in doubt.
+    fn candidates(&self, doubted: &[Arc<Node>]) -> Vec<Arc<Node>> {
+        let mut candidates = self.known_masters();
         if !candidates.is_empty() {
             // Not always the same first: it may be one that is cut off and tells an old map.
             let first = rand::random_range(0..candidates.len());
             candidates.rotate_left(first);
         }
-        for node in candidates {
-            match tokio::time::timeout(TELL_WITHIN, self.told_by(&node)).await {
-                Ok(Ok(ranges)) => {
-                    self.take(ranges);
-                    break;
-                }
-                Ok(Err(failure)) => {
-                    debug!(node = node.name, ?failure, "does not tell the cluster's slots");
-                    *self.trouble.write() = Some(LinkError::from(failure).to_string());
-                }
-                Err(_) => {
-                    debug!(node = node.name, "does not tell the cluster's slots in time");
-                    *self.trouble.write() = Some(format!("{} does not answer in time", node.name));
-                }
+        for seed in self.seeds.iter().filter_map(|seed| self.node_at(seed).ok()) {
+            if !candidates.iter().any(|known| known.name == seed.name) {
+                candidates.push(seed);
             }
         }
-        *refreshed = Some(Instant::now());
+        candidates.retain(|node| !node.is_deposed() && !doubted.iter().any(|one| one.name == node.name));
+        candidates
+    }
+
+    /// The map, as the first of these to answer tells it; each is asked a moment after the one before.
+    async fn told_by_any(&self, candidates: Vec<Arc<Node>>) -> Option<Vec<Range>> {
+        let asked = candidates.into_iter().zip(0u32..).map(|(node, at)| {
+            Box::pin(async move {
+                tokio::time::sleep(ASK_NEXT_AFTER * at).await;
+                let text = match tokio::time::timeout(TELL_WITHIN, self.told_by(&node)).await {
+                    Ok(Ok(ranges)) => return Ok(ranges),
+                    Ok(Err(failure)) => LinkError::from(failure).to_string(),
+                    Err(_) => format!("{} does not answer in time", node.name),
+                };
+                debug!(node = node.name, reason = %text, "does not tell the cluster's slots");
+                *self.trouble.write() = Some(text);
+                Err(())
+            })
+        });
+        let asked: Vec<_> = asked.collect();
+        if asked.is_empty() {
+            return None;
+        }
+        futures::future::select_ok(asked).await.ok().map(|(ranges, _)| ranges)
     }
 
     async fn told_by(&self, node: &Node) -> Result<Vec<Range>, Failure> {
@@ -185,7 +228,7 @@ impl Cluster {
         }
         // A node that left is forgotten with its connections; the seeds stay.
         let stays = |name: &String| masters.iter().any(|master| master.name == *name) || self.seeds.contains(name);
-        map.nodes.retain(|name, _| stays(name));
+        map.nodes.retain(|name, node| stays(name) && !node.is_deposed());
         map.owners = owners;
         map.masters = masters;
     }

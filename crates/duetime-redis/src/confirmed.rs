@@ -2,8 +2,13 @@
 //!
 //! Calls that meet go in one write with one WAIT behind them all, on a connection of their own: WAIT
 //! holds it up. Whoever finds the connection free sends for all who wait by then.
+//!
+//! A WAIT that ends in an error is no answer: the server was demoted meanwhile, and what it carried out
+//! may be gone with it. The call is repeated at the present master. Where fewer replicas have it than
+//! follow the server, WAIT is repeated for a while; the script is not, for its answer holds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,16 +16,20 @@ use redis::{Client, Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::connection::{Server, Slot};
+use crate::connection::{Open, Server, Slot};
 use crate::error::{Failure, LinkError};
 use crate::link::{Link, LinkConfig};
 use crate::node::{end_if_broken, given_up, judged, judged_in_time};
 use crate::patience::Lesson;
+use crate::replicated::{UNKNOWN, followers};
 use crate::script::{Script, Sending};
 use crate::server_clock::End;
 
-/// Longest wait for replicas; what they have by then is what the answer says.
+/// Longest wait for replicas in one sending.
 const WAIT_FOR: Duration = Duration::from_secs(1);
+/// How long replicas that follow the server are waited for in all; what they have by then is what the
+/// answer says. A replica that is silent for longer does not follow.
+const SHORT_MAX: Duration = Duration::from_secs(4);
 /// Most calls in one write.
 const GROUP_MAX: usize = 64;
 
@@ -47,6 +56,8 @@ pub(crate) struct Confirms {
     wait_ms: u64,
     /// A call whose end is nearer than this is not sent any more.
     least: Duration,
+    /// Replicas that followed when the server was last asked; [`UNKNOWN`] before that.
+    following: AtomicU32,
 }
 
 fn lost() -> Failure {
@@ -65,6 +76,7 @@ impl Confirms {
             sending: Arc::default(),
             wait_ms: wait_ms.max(1),
             least: config.response_timeout / 2,
+            following: AtomicU32::new(UNKNOWN),
         }
     }
 
@@ -119,30 +131,23 @@ impl Confirms {
             }
             replicas = replicas.max(job.replicas);
         }
-        all.cmd("WAIT").arg(replicas).arg(self.wait_ms);
         let (generation, sent) = match self.slot.get().await {
             Ok(mut open) => {
-                let sent = match open.connection.send_packed_commands(&all, 0, all.len()).await {
-                    Ok(values) => Ok(values),
-                    Err(error) => Err(given_up(&self.slot, &open, end, error).await),
-                };
-                (open.generation, sent)
+                let sent = self.wait_behind(&mut open, end, all, replicas).await;
+                (open.generation, sent.map_err(|failure| end_if_broken(&self.slot, open.generation, failure)))
             }
             Err(failure) => (0, Err(failure)),
         };
-        let mut values = match sent {
-            Ok(values) => values,
+        let (values, reached) = match sent {
+            Ok((values, reached)) => {
+                (values, reached.map_err(|failure| end_if_broken(&self.slot, generation, failure)))
+            }
             Err(failure) => {
                 for job in jobs {
                     let _ = job.answer.send(Err(failure.clone()));
                 }
                 return;
             }
-        };
-        let reached = match values.pop() {
-            Some(Value::Int(reached)) => u32::try_from(reached).unwrap_or(0),
-            // Demoted in between, or no answer at all.
-            _ => 0,
         };
         let mut values = values.into_iter();
         let mut answers = Vec::with_capacity(jobs.len());
@@ -155,17 +160,80 @@ impl Confirms {
             };
             let script = next().and_then(|value| judged_in_time(value, &self.server.clock));
             let mark = next().and_then(judged);
+            let script = script.map_err(|failure| end_if_broken(&self.slot, generation, failure));
+            // Turned away, or demoted, between the two: what the script wrote may not last.
+            let script = match (script, &mark) {
+                (Ok(_), Err(failure)) if !matches!(failure, Failure::Final(_)) => {
+                    let text = "redis turned away what follows a script".to_owned();
+                    Err(Failure::Transient { reconnect: true, text })
+                }
+                (script, _) => script,
+            };
             answers.push((script, mark.is_ok()));
         }
         // Behind the last mark WAIT proves nothing of what was written on this connection.
         let last = answers.iter().rposition(|(_, marked)| *marked);
         for (at, (job, (script, _))) in jobs.into_iter().zip(answers).enumerate() {
-            let reached = if last.is_some_and(|last| at <= last) { reached } else { 0 };
-            let answer = script
-                .map(|value| (value, reached.min(u32::from(job.replicas))))
-                .map_err(|failure| end_if_broken(&self.slot, generation, failure));
+            let answer = script.and_then(|value| match &reached {
+                _ if last.is_none_or(|last| at > last) => Ok((value, 0)),
+                Ok(reached) => Ok((value, (*reached).min(u32::from(job.replicas)))),
+                Err(failure) => Err(failure.clone()),
+            });
             // A caller that gave up needs no answer.
             let _ = job.answer.send(answer);
+        }
+    }
+
+    /// Sends commands with WAIT behind them, and waits until `replicas` replicas have it all, or as many
+    /// as follow. Answers the values, and how many replicas it were, or why that is not known.
+    async fn wait_behind(
+        &self,
+        open: &mut Open,
+        end: End,
+        mut all: Pipeline,
+        replicas: u8,
+    ) -> Result<(Vec<Value>, Result<u32, Failure>), Failure> {
+        if self.following.load(Ordering::Relaxed) == UNKNOWN {
+            self.following.store(followers(&mut open.connection).await?, Ordering::Relaxed);
+        }
+        let (asked, began) = (u32::from(replicas), Instant::now());
+        let mut least = self.following.load(Ordering::Relaxed).min(asked);
+        all.cmd("WAIT").arg(least).arg(self.wait_ms);
+        let mut values = match open.connection.send_packed_commands(&all, 0, all.len()).await {
+            Ok(values) => values,
+            Err(error) => return Err(given_up(&self.slot, open, end, error).await),
+        };
+        let mut told = values.pop();
+        loop {
+            let reached = match told.map(judged) {
+                Some(Ok(Value::Int(reached))) => u32::try_from(reached).unwrap_or(0),
+                Some(Err(Failure::Final(error @ LinkError::Setup(_)))) => {
+                    return Ok((values, Err(Failure::Final(error))));
+                }
+                other => {
+                    let text = format!("redis was demoted while replicas were waited for ({other:?})");
+                    return Ok((values, Err(Failure::Transient { reconnect: true, text })));
+                }
+            };
+            if reached >= asked {
+                return Ok((values, Ok(reached)));
+            }
+            // An answer that is lost here leaves open whether the scripts' effects last.
+            let following = match followers(&mut open.connection).await {
+                Ok(following) => following,
+                Err(failure) => return Ok((values, Err(failure))),
+            };
+            self.following.store(following, Ordering::Relaxed);
+            least = following.min(asked);
+            if reached >= least || began.elapsed() >= SHORT_MAX {
+                return Ok((values, Ok(reached)));
+            }
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(least).arg(self.wait_ms);
+            told = match open.connection.send_packed_command(&wait).await {
+                Ok(told) => Some(told),
+                Err(error) => return Ok((values, Err(Failure::from(error)))),
+            };
         }
     }
 }
@@ -196,7 +264,12 @@ impl Link {
             let sent = match self.prepared(script, key, &mut lesson).await {
                 Ok((node, asking)) => {
                     let made = |till| self.call(script, &fill, repeated, till);
-                    node.confirms.send(mark.clone(), asking, replicas, made).await
+                    let sending = node.confirms.send(mark.clone(), asking, replicas, made);
+                    match node.unless_deposed(sending).await {
+                        // A master without replicas may be one that another has taken the place of.
+                        Ok((_, 0)) if !self.topology().still_master(&node).await => Err(node.deposed_failure()),
+                        sent => sent,
+                    }
                 }
                 Err(failure) => Err(failure),
             };

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, Value};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::confirmed::Confirms;
 use crate::connection::{Open, Server, Slot};
@@ -23,6 +26,11 @@ pub(crate) struct Node {
     server: Arc<Server>,
     slots: Vec<Slot>,
     turn: AtomicUsize,
+    /// Another server has taken its place: its calls fail at once. Never taken back: a server that
+    /// becomes a master again is a new `Node`.
+    deposed: watch::Sender<bool>,
+    /// When others were asked about it last.
+    asked_about: Mutex<Option<Instant>>,
 }
 
 impl Node {
@@ -31,7 +39,44 @@ impl Node {
         let slots = (0..config.connections.max(1)).map(|_| Slot::new(&client, config, &server)).collect();
         let waits = Waits::new(&client, config, &server);
         let confirms = Arc::new(Confirms::new(&client, config, &server));
-        Self { name, client, waits, confirms, server, slots, turn: AtomicUsize::new(0) }
+        let (deposed, asked_about) = (watch::Sender::new(false), Mutex::default());
+        Self { name, client, waits, confirms, server, slots, turn: AtomicUsize::new(0), deposed, asked_about }
+    }
+
+    /// Whether it is time to ask others about it, if that is done once in `every`; the caller does it then.
+    pub(crate) fn asked_about(&self, every: Duration) -> bool {
+        let mut asked = self.asked_about.lock();
+        let due = asked.is_none_or(|at| at.elapsed() >= every);
+        if due {
+            *asked = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Ends every call that is on its way: another server has taken this one's place.
+    pub(crate) fn depose(&self) {
+        self.deposed.send_replace(true);
+    }
+
+    /// Whether another server has taken its place.
+    pub(crate) fn is_deposed(&self) -> bool {
+        *self.deposed.borrow()
+    }
+
+    /// What a call to a deposed server comes to: it goes to the present one.
+    pub(crate) fn deposed_failure(&self) -> Failure {
+        Failure::Transient { reconnect: true, text: format!("another server has taken the place of {}", self.name) }
+    }
+
+    /// Waits for the end of a call, but not longer than this server is one to call.
+    pub(crate) async fn unless_deposed<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let mut deposed = self.deposed.subscribe();
+        tokio::select! {
+            biased;
+            // Never an error: the sender is our own.
+            _ = deposed.wait_for(|deposed| *deposed) => Err(self.deposed_failure()),
+            answer = call => answer,
+        }
     }
 
     fn slot(&self) -> &Slot {
@@ -41,10 +86,18 @@ impl Node {
     /// Sends one command and judges its answer; `asking`: to a node that is still taking the slot
     /// over, in one write with the word that it may answer.
     pub(crate) async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Failure> {
+        self.unless_deposed(self.send_one(cmd, asking)).await
+    }
+
+    async fn send_one(&self, cmd: &Cmd, asking: bool) -> Result<Value, Failure> {
         if asking {
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(cmd.clone());
-            return self.send_all(&both).await?.pop().unwrap_or_else(|| Err(Failure::odd("two answers were expected")));
+            return self
+                .send_many(&both, None)
+                .await?
+                .pop()
+                .unwrap_or_else(|| Err(Failure::odd("two answers were expected")));
         }
         let slot = self.slot();
         let Open { generation, mut connection, .. } = slot.get().await?;
@@ -59,8 +112,12 @@ impl Node {
     }
 
     /// Sends a call that writes; `made` is told the time of the server after which it must not be carried out.
-    /// When this fails, what was sent is over.
+    /// When this fails, what was sent is over, or this server's history is: another has taken its place.
     pub(crate) async fn carry(&self, asking: bool, made: impl FnOnce(i64) -> Cmd) -> Result<Value, Failure> {
+        self.unless_deposed(self.carry_here(asking, made)).await
+    }
+
+    async fn carry_here(&self, asking: bool, made: impl FnOnce(i64) -> Cmd) -> Result<Value, Failure> {
         let slot = self.slot();
         let mut open = slot.get().await?;
         let end = slot.end(&mut open).await?;
@@ -87,6 +144,14 @@ impl Node {
 
     /// The same; an answer that takes longer than `longest` is not waited for.
     pub(crate) async fn send_all_within(
+        &self,
+        pipeline: &Pipeline,
+        longest: Option<Duration>,
+    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        self.unless_deposed(self.send_many(pipeline, longest)).await
+    }
+
+    async fn send_many(
         &self,
         pipeline: &Pipeline,
         longest: Option<Duration>,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, Pipeline, Value};
 
 use crate::connection::{Server, Slot};
@@ -15,6 +16,7 @@ use crate::error::{Failure, LinkError};
 use crate::link::{Link, LinkConfig};
 use crate::node::{end_if_broken, given_up, judged, judged_in_time};
 use crate::patience::Lesson;
+use crate::reply::text;
 use crate::script::{Script, Sending};
 
 /// Connections to a server on which calls wait for replicas.
@@ -23,7 +25,9 @@ const CONNECTIONS: usize = 4;
 const WAIT_FOR: Duration = Duration::from_secs(1);
 
 /// Whether there are replicas was not asked yet.
-const UNKNOWN: u32 = u32::MAX;
+pub(crate) const UNKNOWN: u32 = u32::MAX;
+/// A replica says every second what it has; one that is silent for longer, in seconds, does not follow.
+const LAG_MAX_S: u64 = 3;
 
 /// Who stands behind an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +126,26 @@ fn read(info: &Value) -> Option<(u32, String)> {
     Some((u32::try_from(online).ok()?, server.trim().to_owned()))
 }
 
+/// Replicas that follow and are not silent, by the text of INFO.
+pub(crate) fn following_in(info: &str) -> u32 {
+    let lag = |line: &str| line.trim().rsplit_once("lag=").and_then(|(_, lag)| lag.parse::<u64>().ok());
+    let follows = |line: &&str| {
+        line.starts_with("slave") && line.contains("state=online") && lag(line).is_none_or(|lag| lag <= LAG_MAX_S)
+    };
+    u32::try_from(info.lines().filter(follows).count()).unwrap_or(u32::MAX)
+}
+
+/// Asks the master on `connection` how many replicas follow it.
+pub(crate) async fn followers(connection: &mut MultiplexedConnection) -> Result<u32, Failure> {
+    let mut info = redis::cmd("INFO");
+    info.arg("replication");
+    let told = text(&judged(connection.send_packed_command(&info).await?)?);
+    if told.contains("role:slave") {
+        return Err(Failure::Transient { reconnect: true, text: "redis is no master any more".to_owned() });
+    }
+    Ok(following_in(&told))
+}
+
 impl Link {
     /// Runs a script as [`Link::script`] does, and answers once so many replicas, but at least one, have
     /// all that the server had when it ran; fewer, if fewer follow it. The script must write, for WAIT
@@ -146,7 +170,8 @@ impl Link {
             let repeated = lesson.unsure;
             let sent = match self.prepared(script, key, &mut lesson).await {
                 Ok((node, asking)) => {
-                    node.waits.send(asking, replicas, |till| self.call(script, &fill, repeated, till)).await
+                    let sending = node.waits.send(asking, replicas, |till| self.call(script, &fill, repeated, till));
+                    node.unless_deposed(sending).await
                 }
                 Err(failure) => Err(failure),
             };
@@ -173,5 +198,7 @@ mod tests {
                     slave1:ip=1.2.3.5,port=1,state=wait_bgsave,offset=0,lag=0\r\nmaster_replid:abc\r\n";
         assert_eq!(read(&Value::BulkString(info.as_bytes().to_vec())), Some((1, "abc".to_owned())));
         assert_eq!(read(&Value::Okay), None);
+        let silent = info.replace("offset=7,lag=0", "offset=7,lag=9");
+        assert_eq!((following_in(info), following_in(&silent)), (1, 0));
     }
 }

@@ -10,3 +10,13 @@ pub(crate) fn word(value: &Value) -> Option<String> {
         _ => None,
     }
 }
+
+/// A text of many lines, however it was sent; empty where it is none.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
+        Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    }
+}

@@ -1,10 +1,17 @@
-//! Who the primary is, as the sentinels tell it: asked, checked with the server, asked again in doubt.
+//! Who the primary is, as the sentinels tell it: asked, checked with the server, asked again every second
+//! and in doubt.
+//!
+//! A primary that was cut off from its sentinels goes on answering. So it is left as soon as a majority of
+//! the configured sentinels names another, or one of them tells of a later failover.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use parking_lot::RwLock;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisConnectionInfo, Value};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -16,8 +23,46 @@ use crate::url::elsewhere;
 
 /// The sentinels are not asked more often than this.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
-/// Longest wait for one sentinel and for the server it names; the next sentinel is asked then.
+/// Longest wait for one sentinel, and for the server they name.
 const TELL_WITHIN: Duration = Duration::from_secs(1);
+
+/// How much longer the others are waited for once one sentinel has answered.
+const LAGGARDS_FOR: Duration = Duration::from_millis(200);
+/// Where sentinels tell of a new primary.
+const SWITCHED: &str = "+switch-master";
+/// Pause before a lost subscription is made again.
+const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// What one sentinel tells of the primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Told {
+    /// `host:port`.
+    name: String,
+    /// Grows with every failover that a majority of sentinels agreed to; 0 where it is not told.
+    epoch: u64,
+}
+
+/// Whom to believe: the sentinel that knows of the latest failover, or a majority of the `configured` ones.
+/// What is older than what was `seen` before needs the majority.
+fn believed(told: &[Told], configured: usize, seen: u64) -> Option<&Told> {
+    let count = |name: &str| told.iter().filter(|one| one.name == name).count();
+    let best = told.iter().max_by_key(|one| (one.epoch, count(&one.name)))?;
+    if best.epoch > seen || count(&best.name) * 2 > configured {
+        return Some(best);
+    }
+    if let Some(most) = told.iter().find(|one| count(&one.name) * 2 > configured) {
+        return Some(most);
+    }
+    (best.epoch == seen).then_some(best)
+}
+
+/// The epoch in what SENTINEL MASTER answers.
+fn read_epoch(facts: &Value) -> Option<u64> {
+    let Value::Array(facts) = facts else { return None };
+    let mut pairs = facts.chunks_exact(2);
+    let epoch = pairs.find(|pair| word(&pair[0]).as_deref() == Some("config-epoch"))?;
+    word(&epoch[1])?.parse().ok()
+}
 
 /// See the module.
 pub(crate) struct Sentinels {
@@ -27,6 +72,8 @@ pub(crate) struct Sentinels {
     master: String,
     config: LinkConfig,
     present: RwLock<Option<Arc<Node>>>,
+    /// That of the failover the primary came from.
+    epoch: RwLock<u64>,
     /// What the last sentinel that was asked in vain said.
     trouble: RwLock<Option<String>>,
     /// When they were asked last; held while they are.
@@ -59,8 +106,8 @@ impl Sentinels {
                 Ok(Node::new(address.clone(), client(info, &rare)?, &rare))
             })
             .collect::<Result<_, LinkError>>()?;
-        let (present, trouble, refreshed) = (RwLock::default(), RwLock::default(), tokio::sync::Mutex::default());
-        Ok(Self { base, sentinels, master, config, present, trouble, refreshed })
+        let (present, epoch, trouble, refreshed) = Default::default();
+        Ok(Self { base, sentinels, master, config, present, epoch, trouble, refreshed })
     }
 
     /// The primary.
@@ -88,14 +135,30 @@ impl Sentinels {
         if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
             return Ok(());
         }
-        let (mut told, mut unknown, mut refused) = (false, 0, None);
-        let first = rand::random_range(0..self.sentinels.len());
-        for sentinel in self.sentinels.iter().cycle().skip(first).take(self.sentinels.len()) {
-            match tokio::time::timeout(TELL_WITHIN, self.told_by(sentinel)).await {
-                Ok(Ok(Some(node))) => {
-                    self.take(node);
-                    told = true;
-                    break;
+        // In a box: every call of the link has this in it, and is itself deep in others.
+        let done = Box::pin(self.ask()).await;
+        *refreshed = Some(Instant::now());
+        done
+    }
+
+    /// The primary as it is known, without asking anybody.
+    pub(crate) fn known(&self) -> Option<Arc<Node>> {
+        self.present.read().clone()
+    }
+
+    async fn ask(&self) -> Result<(), Failure> {
+        let (mut told, mut unknown, mut refused) = (Vec::new(), 0, None);
+        let mut asked: FuturesUnordered<_> = self
+            .sentinels
+            .iter()
+            .map(async |sentinel| (sentinel, tokio::time::timeout(TELL_WITHIN, self.told_by(sentinel)).await))
+            .collect();
+        let mut until = Instant::now() + TELL_WITHIN * 2;
+        while let Ok(Some((sentinel, answer))) = tokio::time::timeout_at(until, asked.next()).await {
+            match answer {
+                Ok(Ok(Some(one))) => {
+                    told.push(one);
+                    until = until.min(Instant::now() + LAGGARDS_FOR);
                 }
                 Ok(Ok(None)) => unknown += 1,
                 Ok(Err(failure)) => {
@@ -111,44 +174,110 @@ impl Sentinels {
                 }
             }
         }
-        *refreshed = Some(Instant::now());
-        if let (false, Some(error)) = (told, refused) {
-            return Err(Failure::Final(error));
+        match (told.is_empty(), refused) {
+            (false, _) => {}
+            (true, Some(error)) => return Err(Failure::Final(error)),
+            (true, None) if unknown == self.sentinels.len() => {
+                return Err(Failure::Final(LinkError::Setup(format!(
+                    "no sentinel knows a master {:?}; the URL ends in the name after `sentinel monitor`",
+                    self.master
+                ))));
+            }
+            (true, None) => return Ok(()),
         }
-        if !told && unknown == self.sentinels.len() {
-            return Err(Failure::Final(LinkError::Setup(format!(
-                "no sentinel knows a master {:?}; the URL ends in the name after `sentinel monitor`",
-                self.master
-            ))));
+        let seen = *self.epoch.read();
+        let Some(believed) = believed(&told, self.sentinels.len(), seen) else { return Ok(()) };
+        if self.present.read().as_ref().is_some_and(|present| present.name == believed.name) {
+            *self.epoch.write() = believed.epoch;
+            return Ok(());
         }
+        self.follow(believed).await
+    }
+
+    /// Goes to another primary; the one so far is left at once, for it may go on answering.
+    async fn follow(&self, believed: &Told) -> Result<(), Failure> {
+        let Told { name, epoch } = believed;
+        let node = self.named(name)?;
+        let newer = *epoch > *self.epoch.read();
+        if newer {
+            self.leave(name);
+            *self.epoch.write() = *epoch;
+        }
+        // Sentinels may be behind, and a server that was primary may come back as one for a moment.
+        let mut role = Cmd::new();
+        role.arg("ROLE");
+        let answer = tokio::time::timeout(TELL_WITHIN, node.send(&role, false)).await;
+        let trouble = match answer {
+            Ok(Ok(Value::Array(parts))) if parts.first().and_then(word).as_deref() == Some("master") => {
+                self.leave(name);
+                *self.epoch.write() = *epoch;
+                self.take(node);
+                return Ok(());
+            }
+            Ok(Ok(_)) => format!("{name} is no primary yet"),
+            Ok(Err(Failure::Final(error))) => return Err(Failure::Final(error)),
+            Ok(Err(failure)) => LinkError::from(failure).to_string(),
+            Err(_) => format!("{name} does not answer in time"),
+        };
+        debug!(reason = trouble, "redis sentinel: the primary cannot be used yet");
+        *self.trouble.write() = Some(trouble);
         Ok(())
     }
 
-    /// The server a sentinel names, if that itself says that it takes writes; `None`: it knows none.
-    async fn told_by(&self, sentinel: &Node) -> Result<Option<Arc<Node>>, Failure> {
-        let mut cmd = Cmd::new();
-        cmd.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        let answer = sentinel.send(&cmd, false).await.map_err(Failure::of_sentinel)?;
-        let Value::Array(parts) = &answer else { return Ok(None) };
-        let part = |at: usize| parts.get(at).and_then(word).ok_or_else(|| Failure::odd("an address is missing"));
-        let (host, port) = (part(0)?, part(1)?);
-        let name = format!("{host}:{port}");
-        let node = match self.present.read().clone() {
-            Some(present) if present.name == name => present,
-            _ => {
-                let port = port.parse().map_err(|_| Failure::odd("a port that is no number"))?;
-                let info = elsewhere(&self.base, host, port);
-                let made = client(info, &self.config).map_err(Failure::Final)?;
-                Arc::new(Node::new(name, made, &self.config))
-            }
-        };
-        // A sentinel may be behind, and a server that was primary may come back as one for a moment.
-        let mut role = Cmd::new();
-        role.arg("ROLE");
-        match node.send(&role, false).await? {
-            Value::Array(parts) if parts.first().and_then(word).as_deref() == Some("master") => Ok(Some(node)),
-            _ => Err(Failure::Transient { reconnect: false, text: format!("{} is no primary yet", node.name) }),
+    /// Leaves the primary so far, for `name` has its place: what waits for it is sent there.
+    fn leave(&self, name: &str) {
+        if let Some(before) = self.present.write().take_if(|present| present.name != name) {
+            info!(primary = before.name, next = name, "redis sentinel: this server was deposed, leaving it");
+            before.depose();
         }
+    }
+
+    fn named(&self, name: &str) -> Result<Arc<Node>, Failure> {
+        let (host, port) = name.rsplit_once(':').ok_or_else(|| Failure::odd("an address without a port"))?;
+        let port = port.parse().map_err(|_| Failure::odd("a port that is no number"))?;
+        let made = client(elsewhere(&self.base, host.to_owned(), port), &self.config).map_err(Failure::Final)?;
+        Ok(Arc::new(Node::new(name.to_owned(), made, &self.config)))
+    }
+
+    /// What a sentinel tells of the primary; `None`: it knows none.
+    async fn told_by(&self, sentinel: &Node) -> Result<Option<Told>, Failure> {
+        let mut both = Pipeline::with_capacity(2);
+        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
+        both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
+        let mut answers = sentinel.send_all(&both).await.map_err(Failure::of_sentinel)?.into_iter();
+        let mut next = || answers.next().unwrap_or_else(|| Err(Failure::odd("an answer is missing")));
+        let Value::Array(parts) = next().map_err(Failure::of_sentinel)? else { return Ok(None) };
+        let part = |at: usize| parts.get(at).and_then(word).ok_or_else(|| Failure::odd("an address is missing"));
+        let name = format!("{}:{}", part(0)?, part(1)?);
+        // Without the right to ask for it, all count the same, and the majority is believed.
+        let epoch = next().ok().and_then(|facts| read_epoch(&facts)).unwrap_or(0);
+        Ok(Some(Told { name, epoch }))
+    }
+
+    /// Listens for switches of the primary as long as it is polled; `woken` is told of each. A hint: the
+    /// sentinels are asked anyway.
+    pub(crate) async fn listen(&self, woken: &Notify) {
+        let listening = self.sentinels.iter().map(async |sentinel| {
+            loop {
+                let hearing = async {
+                    let mut pubsub = sentinel.client.get_async_pubsub().await?;
+                    pubsub.subscribe(SWITCHED).await?;
+                    let mut messages = pubsub.on_message();
+                    while let Some(message) = messages.next().await {
+                        let switched = message.get_payload_bytes().split(|byte| *byte == b' ').next();
+                        if switched == Some(self.master.as_bytes()) {
+                            woken.notify_one();
+                        }
+                    }
+                    redis::RedisResult::Ok(())
+                };
+                if let Err(error) = hearing.await {
+                    debug!(sentinel = sentinel.name, %error, "cannot listen for switches of the primary");
+                }
+                tokio::time::sleep(LISTEN_AGAIN_AFTER).await;
+            }
+        });
+        futures::future::join_all(listening).await;
     }
 
     fn take(&self, node: Arc<Node>) {
@@ -157,5 +286,36 @@ impl Sentinels {
             info!(primary = node.name, master = self.master, "redis sentinel: primary known");
             *present = Some(node);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(all: &[(&str, u64)]) -> Vec<Told> {
+        all.iter().map(|(name, epoch)| Told { name: (*name).to_owned(), epoch: *epoch }).collect()
+    }
+
+    fn name(all: &[(&str, u64)], configured: usize, seen: u64) -> Option<String> {
+        believed(&told(all), configured, seen).map(|one| one.name.clone())
+    }
+
+    #[test]
+    fn the_latest_failover_is_believed_and_an_older_one_only_to_a_majority() {
+        assert_eq!(name(&[("a:1", 0), ("b:1", 1)], 3, 0).unwrap(), "b:1", "one knows of a later failover");
+        assert_eq!(name(&[("a:1", 0)], 3, 1), None, "one that is behind brings nobody back");
+        assert_eq!(name(&[("a:1", 0), ("a:1", 0)], 3, 1).unwrap(), "a:1", "but two of three do");
+        assert_eq!(name(&[("a:1", 0), ("b:1", 0), ("b:1", 0)], 3, 0).unwrap(), "b:1", "epochs that say nothing");
+        assert_eq!(name(&[("a:1", 4)], 3, 4).unwrap(), "a:1");
+        assert_eq!(name(&[], 3, 0), None);
+    }
+
+    #[test]
+    fn the_epoch_is_read_from_among_the_facts() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let facts = Value::Array(["name", "main", "config-epoch", "7"].map(bulk).to_vec());
+        assert_eq!(read_epoch(&facts), Some(7));
+        assert_eq!(read_epoch(&Value::Nil), None);
     }
 }

@@ -9,6 +9,7 @@ use tracing::warn;
 use crate::error::LinkError;
 use crate::link::Link;
 use crate::node::Node;
+use crate::reply::text;
 
 /// What the server must be like.
 #[derive(Debug, Clone, Copy)]
@@ -34,15 +35,6 @@ const VERSION_MIN: (u32, u32) = (6, 2);
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) => text.clone(),
-        Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
-    }
 }
 
 impl Link {

@@ -1,6 +1,7 @@
 //! Where calls go: to the one server, to the one the sentinels name, or to the master of a slot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cluster::{Cluster, slot_of_key};
 use crate::error::{Failure, LinkError};
@@ -8,6 +9,9 @@ use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::sentinel::Sentinels;
 use crate::url::RedisUrl;
+
+/// How often others are asked about a master that has no replicas.
+const VOUCH_EVERY: Duration = Duration::from_millis(200);
 
 /// See the module.
 pub(crate) enum Topology {
@@ -78,6 +82,32 @@ impl Topology {
             Self::Sentinel(sentinels) => drop(sentinels.refresh(false).await),
             Self::Cluster(cluster) => cluster.refresh(false).await,
         }
+    }
+
+    /// The masters as they are known, without asking anybody.
+    pub(crate) fn known_masters(&self) -> Vec<Arc<Node>> {
+        match self {
+            Self::Standalone(node) => vec![node.clone()],
+            Self::Sentinel(sentinels) => sentinels.known().into_iter().collect(),
+            Self::Cluster(cluster) => cluster.known_masters(),
+        }
+    }
+
+    /// Asks others about masters that are silent; one whose place another has taken is left at once.
+    pub(crate) async fn ask_about(&self, silent: &[Arc<Node>]) {
+        match self {
+            Self::Standalone(_) => {}
+            Self::Sentinel(sentinels) => drop(sentinels.refresh(true).await),
+            Self::Cluster(cluster) => cluster.ask_about(silent).await,
+        }
+    }
+
+    /// Whether a server takes writes as far as others know; asked of them at most every [`VOUCH_EVERY`].
+    pub(crate) async fn still_master(&self, node: &Arc<Node>) -> bool {
+        if node.asked_about(VOUCH_EVERY) {
+            self.ask_about(std::slice::from_ref(node)).await;
+        }
+        !node.is_deposed()
     }
 }
 

@@ -26,6 +26,7 @@ impl TopicChange {
         let mut fields = to_map(&TopicConfig::default());
         fields.insert("sink".to_owned(), Value::Null);
         fields.insert("rate_limit".to_owned(), Value::Null);
+        fields.insert("confirm_acks".to_owned(), Value::Null);
         fields.extend(to_map(config));
         Self(fields)
     }

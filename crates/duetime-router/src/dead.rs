@@ -43,6 +43,22 @@ pub struct DeadSweep {
     pub done: u64,
     /// The time was up before all were: sweep again.
     pub more: bool,
+    /// The fewest replicas that have what was done to one of them; `None`: none were waited for.
+    pub replicas: Option<u32>,
+}
+
+/// What became of dead letters by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadSettled {
+    /// For each: whether it was a dead letter.
+    pub done: Vec<bool>,
+    /// The fewest replicas that have what was done to one of them; `None`: none were waited for.
+    pub replicas: Option<u32>,
+}
+
+/// The smaller of two counts of replicas, where there are any.
+fn fewest(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+    one.into_iter().chain(other).min()
 }
 
 impl Router {
@@ -117,10 +133,16 @@ impl Router {
         topic: &TopicName,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<bool>, RouteError> {
+    ) -> Result<DeadSettled, RouteError> {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
         let answers = self.run(&self.deads, topic, items, |_, (id, _)| (id.clone(), None)).await;
-        answers.into_iter().map(|answer| answer.map(|(_, done)| done)).collect()
+        let mut all = DeadSettled::default();
+        for answer in answers {
+            let (_, (done, replicas)) = answer?;
+            all.done.push(done);
+            all.replicas = fewest(all.replicas, replicas);
+        }
+        Ok(all)
     }
 
     /// Redrives or purges everything that is dead when it begins, for at most `budget`.
@@ -149,8 +171,9 @@ impl Router {
                 let page = self.dead_page(&shard, from, STEP.min(left)).await?;
                 let ids: Vec<MessageId> = page.messages.into_iter().map(|message| message.id).collect();
                 if !ids.is_empty() {
-                    let done = self.settle_dead(topic, &ids, action).await?;
-                    sweep.done += done.iter().filter(|done| **done).count() as u64;
+                    let settled = self.settle_dead(topic, &ids, action).await?;
+                    sweep.done += settled.done.iter().filter(|done| **done).count() as u64;
+                    sweep.replicas = fewest(sweep.replicas, settled.replicas);
                 }
                 left = left.saturating_sub(ids.len());
                 from = page.next;

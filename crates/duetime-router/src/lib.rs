@@ -24,11 +24,11 @@ mod tests;
 
 pub use catalog::{Catalog, Put};
 pub use change::TopicChange;
-pub use dead::{DeadCursor, DeadList, DeadSweep};
+pub use dead::{DeadCursor, DeadList, DeadSettled, DeadSweep};
 pub use error::{CatalogError, RouteError};
 pub use metered::MeteredStore;
 pub use review::Misplaced;
 pub use routed::RoutedStore;
-pub use router::{Placed, Router, SettleAnswer, SettleAsk};
+pub use router::{Changed, Placed, Router, SettleAnswer, SettleAsk};
 pub use survey::TopicSurvey;
 pub use troubles::Troubles;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, ScanPage};
 use duetime_core::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
-    StoreError, Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
+    Store, StoreError, Survey, Wakeup,
 };
 use duetime_core::{
     Clock, HandOver, MessageId, Place, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,
@@ -84,6 +84,10 @@ impl Store for MeteredStore {
         self.timed("edit", self.inner.edit(shard, now, batch)).await
     }
 
+    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
+        self.timed("edit", self.inner.edit_kept(shard, now, batch)).await
+    }
+
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.timed("get", self.inner.get(shard, ids)).await
     }
@@ -104,6 +108,10 @@ impl Store for MeteredStore {
         self.timed("settle", self.inner.settle(shard, now, batch)).await
     }
 
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        self.timed("settle", self.inner.settle_kept(shard, now, batch)).await
+    }
+
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.timed("dead", self.inner.dead(shard, from, limit)).await
     }
@@ -116,6 +124,16 @@ impl Store for MeteredStore {
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
         self.timed("settle_dead", self.inner.settle_dead(shard, now, ids, action)).await
+    }
+
+    async fn settle_dead_kept(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<bool>, StoreError> {
+        self.timed("settle_dead", self.inner.settle_dead_kept(shard, now, ids, action)).await
     }
 
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {

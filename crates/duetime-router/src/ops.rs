@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::reshard::AtOld;
 use duetime_core::store::{
-    DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement, StoreError,
+    DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
 };
 use duetime_core::{MessageId, Shard, StoredMessage};
 use duetime_metrics::Event;
@@ -25,6 +25,24 @@ fn said<A>(answers: Vec<A>) -> Vec<AtOld<A>> {
 fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Iterator<Item = &[I]> {
     let most = if role == Role::Old { OLD_ITEMS_MAX } else { items.len().max(1) };
     items.chunk_by(alike).flat_map(move |run| run.chunks(most))
+}
+
+/// An answer, and how many replicas have what it tells of.
+pub(crate) type Answered<A> = (A, Option<u32>);
+
+/// The same where replicas may be waited for.
+fn kept<A>(kept: Kept<A>) -> Vec<AtOld<Answered<A>>> {
+    kept.answers.into_iter().map(|answer| AtOld::There((answer, kept.replicas))).collect()
+}
+
+/// At an old home as many replicas as follow have it; how many is not counted there.
+fn uncounted<A>(answers: Vec<AtOld<A>>) -> Vec<AtOld<Answered<A>>> {
+    let each = answers.into_iter().map(|answer| match answer {
+        AtOld::There(answer) => AtOld::There((answer, None)),
+        AtOld::Absent => AtOld::Absent,
+        AtOld::Frozen => AtOld::Frozen,
+    });
+    each.collect()
 }
 
 /// The items that an answer is about, with it.
@@ -158,7 +176,7 @@ pub(crate) struct EditOp;
 
 impl Timed for EditOp {
     type Item = Edit;
-    type Said = Edited;
+    type Said = Answered<Edited>;
 
     fn id(item: &Edit) -> &MessageId {
         let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
@@ -169,17 +187,23 @@ impl Timed for EditOp {
         item.is_relative()
     }
 
-    async fn ask(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(kit.tools.store.edit(shard, kit.clock.now(), items).await?)),
-            Role::Old => kit.tools.store.edit_old(shard, kit.clock.now(), items).await,
-        }
+    async fn ask(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Edit],
+    ) -> Result<Vec<AtOld<Answered<Edited>>>, StoreError> {
+        let (store, now) = (&kit.tools.store, kit.clock.now());
+        Ok(match role {
+            Role::Home => kept(store.edit_kept(shard, now, items).await?),
+            Role::Old => uncounted(store.edit_old(shard, now, items).await?),
+        })
     }
 }
 
 impl Op for EditOp {
     type Item = Edit;
-    type Answer = Result<Edited, i64>;
+    type Answer = Result<Answered<Edited>, i64>;
 
     fn weight(item: &Edit) -> usize {
         let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
@@ -193,7 +217,7 @@ impl Op for EditOp {
                 break;
             }
         }
-        let happened = done(items, &called.answers).filter_map(|(edit, answer)| match (edit, answer) {
+        let happened = done(items, &called.answers).filter_map(|(edit, (answer, _))| match (edit, answer) {
             // A cancel removes a message in flight too: it will not be tried again.
             (Edit::Cancel(_), Edited::Cancelled | Edited::InFlight) => Some(Event::Cancelled),
             (Edit::Reschedule(..), Edited::Rescheduled(_)) => Some(Event::Rescheduled),
@@ -233,19 +257,20 @@ impl Op for GetOp {
     }
 }
 
-pub(crate) struct SettleOp;
+/// `KEPT`: answered once replicas have it.
+pub(crate) struct SettleOp<const KEPT: bool>;
 
-impl Op for SettleOp {
+impl<const KEPT: bool> Op for SettleOp<KEPT> {
     type Item = Settle;
-    type Answer = Result<Settled, i64>;
+    type Answer = Result<Answered<Settled>, i64>;
 
     fn weight(item: &Settle) -> usize {
-        item.id.as_str().len() + ITEM_BYTES
+        QuietSettleOp::<KEPT>::weight(item)
     }
 
     async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
-        let called = QuietSettleOp::call(kit, shard, role, items).await;
-        let happened = done(items, &called.answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
+        let called = QuietSettleOp::<KEPT>::call(kit, shard, role, items).await;
+        let happened = done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
             (Settlement::Ack, _) => Some(Event::Delivered),
             (Settlement::Nack(_), _) => Some(Event::Retried),
@@ -258,11 +283,11 @@ impl Op for SettleOp {
 }
 
 /// Settles for the engine, which counts by itself.
-pub(crate) struct QuietSettleOp;
+pub(crate) struct QuietSettleOp<const KEPT: bool>;
 
-impl Timed for QuietSettleOp {
+impl<const KEPT: bool> Timed for QuietSettleOp<KEPT> {
     type Item = Settle;
-    type Said = Settled;
+    type Said = Answered<Settled>;
 
     fn id(item: &Settle) -> &MessageId {
         &item.id
@@ -272,20 +297,27 @@ impl Timed for QuietSettleOp {
         item.is_relative()
     }
 
-    async fn ask(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(kit.tools.store.settle(shard, kit.clock.now(), items).await?)),
-            Role::Old => kit.tools.store.settle_old(shard, kit.clock.now(), items).await,
-        }
+    async fn ask(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> Result<Vec<AtOld<Answered<Settled>>>, StoreError> {
+        let (store, now) = (&kit.tools.store, kit.clock.now());
+        Ok(match role {
+            Role::Home if KEPT => kept(store.settle_kept(shard, now, items).await?),
+            Role::Home => kept(Kept::here(store.settle(shard, now, items).await?)),
+            Role::Old => uncounted(store.settle_old(shard, now, items).await?),
+        })
     }
 }
 
-impl Op for QuietSettleOp {
+impl<const KEPT: bool> Op for QuietSettleOp<KEPT> {
     type Item = Settle;
-    type Answer = Result<Settled, i64>;
+    type Answer = Result<Answered<Settled>, i64>;
 
     fn weight(item: &Settle) -> usize {
-        SettleOp::weight(item)
+        item.id.as_str().len() + ITEM_BYTES
     }
 
     async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
@@ -304,27 +336,27 @@ pub(crate) struct DeadOp;
 
 impl Op for DeadOp {
     type Item = (MessageId, DeadAction);
-    type Answer = bool;
+    type Answer = Answered<bool>;
 
     fn weight(item: &Self::Item) -> usize {
         item.0.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<bool> {
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
         // Requests with different actions may share a lane: runs of one action go together.
         for step in steps(role, items, |a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
             let (now, action) = (kit.clock.now(), step[0].1);
             let done = match role {
-                Role::Home => kit.tools.store.settle_dead(shard, now, &ids, action).await.map(said),
-                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await,
+                Role::Home => kit.tools.store.settle_dead_kept(shard, now, &ids, action).await.map(kept),
+                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await.map(uncounted),
             };
             if !called.add(step.len(), done) {
                 break;
             }
         }
-        let redriven = acted(items, &called.answers).filter(|(item, done)| item.1 == DeadAction::Redrive && **done);
+        let redriven = acted(items, &called.answers).filter(|(item, (done, _))| item.1 == DeadAction::Redrive && *done);
         count(kit, shard, redriven.map(|_| Event::Redriven));
         called
     }

@@ -35,6 +35,15 @@ pub struct Placed {
     pub replicas: Option<u32>,
 }
 
+/// What became of one cancel or reschedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// Cancelled, rescheduled, or why not.
+    pub edited: Edited,
+    /// As [`duetime_core::store::Kept::replicas`].
+    pub replicas: Option<u32>,
+}
+
 /// How a consumer settles what it claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleAsk {
@@ -64,8 +73,10 @@ pub struct Router {
     enqueues: Lanes<EnqueueOp>,
     edits: Lanes<EditOp>,
     gets: Lanes<GetOp>,
-    settles: Lanes<SettleOp>,
-    quiet_settles: Lanes<QuietSettleOp>,
+    settles: Lanes<SettleOp<false>>,
+    kept_settles: Lanes<SettleOp<true>>,
+    quiet_settles: Lanes<QuietSettleOp<false>>,
+    kept_quiet_settles: Lanes<QuietSettleOp<true>>,
     pub(crate) deads: Lanes<DeadOp>,
     /// The last shard that was told of a record because it had not heard, and when.
     pub(crate) fencing: Mutex<Option<(Unheard, Instant)>>,
@@ -87,7 +98,9 @@ impl Router {
             edits: Lanes::new(kit.clone()),
             gets: Lanes::new(kit.clone()),
             settles: Lanes::new(kit.clone()),
+            kept_settles: Lanes::new(kit.clone()),
             quiet_settles: Lanes::new(kit.clone()),
+            kept_quiet_settles: Lanes::new(kit.clone()),
             deads: Lanes::new(kit.clone()),
             fencing: Mutex::default(),
             kit,
@@ -121,13 +134,13 @@ impl Router {
     }
 
     /// Cancels and reschedules.
-    pub async fn edit(&self, topic: &TopicName, edits: Vec<Edit>) -> Answers<Edited> {
+    pub async fn edit(&self, topic: &TopicName, edits: Vec<Edit>) -> Answers<Changed> {
         let of = |_, edit: &Edit| {
             let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
             (id.clone(), None)
         };
         let answers = self.run(&self.edits, topic, edits, of).await.into_iter();
-        answers.map(|answer| agreed(answer).map(|(_, edited)| edited)).collect()
+        answers.map(|answer| agreed(answer).map(|(_, (edited, replicas))| Changed { edited, replicas })).collect()
     }
 
     /// Reads messages, each with the shard it lives in.
@@ -135,18 +148,23 @@ impl Router {
         self.run(&self.gets, topic, ids, |_, id| (id.clone(), None)).await
     }
 
-    /// Settles claims by their receipts.
-    pub async fn settle(&self, topic: &TopicName, asks: Vec<(Receipt, SettleAsk)>) -> Answers<SettleAnswer> {
+    /// Settles claims by their receipts; with each answer, how many replicas have it where the topic's acks
+    /// wait for them.
+    pub async fn settle(
+        &self,
+        topic: &TopicName,
+        asks: Vec<(Receipt, SettleAsk)>,
+    ) -> Answers<(SettleAnswer, Option<u32>)> {
         let record = match self.topic(topic).await {
             Ok(record) => record,
             Err(error) => return asks.iter().map(|_| Err(error.clone())).collect(),
         };
-        let mut answers: Vec<Option<Result<SettleAnswer, RouteError>>> = asks.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<Result<_, RouteError>>> = asks.iter().map(|_| None).collect();
         let (mut places, mut receipts, mut items) = (Vec::new(), Vec::new(), Vec::new());
         for (place, (receipt, ask)) in asks.into_iter().enumerate() {
             if receipt.score == Receipt::SETTLED {
                 let done = if ask == SettleAsk::Ack { SettleAnswer::Ok } else { SettleAnswer::Expired };
-                answers[place] = Some(Ok(done));
+                answers[place] = Some(Ok((done, None)));
             } else {
                 items.push(settlement(&record, &receipt, ask));
                 receipts.push(receipt);
@@ -157,15 +175,22 @@ impl Router {
             let receipt: &Receipt = &receipts[at];
             (settle.id.clone(), Some(receipt.shard))
         };
-        let settled = self.run(&self.settles, topic, items, of).await;
+        let settled = if record.config.confirm_acks {
+            self.run(&self.kept_settles, topic, items, of).await
+        } else {
+            self.run(&self.settles, topic, items, of).await
+        };
         for ((place, receipt), answer) in places.into_iter().zip(&receipts).zip(settled) {
-            answers[place] = Some(agreed(answer).map(|(shard, settled)| match settled {
-                Settled::Ok => SettleAnswer::Ok,
-                Settled::Expired => SettleAnswer::Expired,
-                Settled::Extended(score) => {
-                    let epoch = record.routing.epoch;
-                    SettleAnswer::Extended(Receipt::new(topic, shard, epoch, receipt.id.clone(), score))
-                }
+            answers[place] = Some(agreed(answer).map(|(shard, (settled, replicas))| {
+                let answer = match settled {
+                    Settled::Ok => SettleAnswer::Ok,
+                    Settled::Expired => SettleAnswer::Expired,
+                    Settled::Extended(score) => {
+                        let epoch = record.routing.epoch;
+                        SettleAnswer::Extended(Receipt::new(topic, shard, epoch, receipt.id.clone(), score))
+                    }
+                };
+                (answer, replicas)
             }));
         }
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
@@ -178,15 +203,26 @@ impl Router {
         let (routing, seed) = (&record.routing, record.routing.seed(topic));
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         if !routing.is_moving() && batch.iter().all(at_home) {
-            let present = routing.shard(topic, shard.index);
-            match self.kit.tools.store.settle(&present, self.kit.clock.now(), batch).await {
+            let (present, now) = (routing.shard(topic, shard.index), self.kit.clock.now());
+            let store = &self.kit.tools.store;
+            let settled = if record.config.confirm_acks {
+                store.settle_kept(&present, now, batch).await.map(|kept| kept.answers)
+            } else {
+                store.settle(&present, now, batch).await
+            };
+            match settled {
                 Err(error) if crate::error::is_misrouted(&error) => {}
                 answer => return answer,
             }
         }
         let of = |_, settle: &Settle| (settle.id.clone(), Some(shard.index));
-        let settled = self.run(&self.quiet_settles, topic, batch.to_vec(), of).await;
-        settled.into_iter().map(|answer| agreed(answer).map(|(_, settled)| settled).map_err(StoreError::from)).collect()
+        let settled = if record.config.confirm_acks {
+            self.run(&self.kept_quiet_settles, topic, batch.to_vec(), of).await
+        } else {
+            self.run(&self.quiet_settles, topic, batch.to_vec(), of).await
+        };
+        let settled = settled.into_iter().map(|answer| agreed(answer).map(|(_, (settled, _))| settled));
+        settled.map(|answer| answer.map_err(StoreError::from)).collect()
     }
 }
 

@@ -4,12 +4,14 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most
 --       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: first wait in ms, factor,
---       longest wait in ms  12 "1": at most once
+--       longest wait in ms  12 "1": at most once  13 "1": repeated, the first answer was lost
 -- Errors  SKEW ms
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies};
 --          alone: 1 a suspect, plus 2 when this is the answer of an earlier request again; the new
 --          score is base + attempts; attempts is one number when all have the same
 -- Cost  O(limit log N), eight calls for a run of fresh messages; without any, nothing is written
+-- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
+-- answer. Whatever was claimed, settled or cancelled since has another score, or none.
 local refused = skewed()
 if refused then return refused end
 local now = earlier
@@ -28,6 +30,13 @@ if known then
   local held = call('ZRANGEBYSCORE', Z, int(base), int(base + 99), 'WITHSCORES')
   for i = 1, #held, 2 do
     ids[#ids + 1], attempts[#attempts + 1] = held[i], tonumber(held[i + 1]) - base
+  end
+  if ids[1] and ARGV[13] == '1' and base <= now * 1000 + 999 then
+    local z, deadline, class = {}, give(now + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
+    base = deadline * 1000 + class * 100
+    for i = 1, #ids do z[2 * i - 1], z[2 * i] = int(base + attempts[i]), ids[i] end
+    call('ZADD', Z, unpack(z))
+    call('HSET', M, 'd' .. class, int(deadline), remember(request, base + alone))
   end
   return reply(0, 0, alone + 2, base, attempts, ids, ids[1] and call('HMGET', B, unpack(ids)) or {})
 end

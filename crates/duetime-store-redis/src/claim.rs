@@ -1,5 +1,6 @@
 //! Claim: takes what is due.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
@@ -7,16 +8,20 @@ use duetime_core::receipt::Receipt;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
 use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
 use duetime_redis::Sending;
+use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 use tracing::error;
 
 use crate::enqueue::millis;
 use crate::reply::{array, bytes, count, id, int, ints, odd, score, tuple};
+use crate::settle::Waits;
 use crate::store::RedisStore;
 
 /// A call that waited longer is sent with the time it is by then.
 const OLD_AFTER: Duration = Duration::from_millis(500);
+/// Shards of which a claim that was given up is remembered.
+const ABANDONED_MAX: usize = 8192;
 /// How often one call may meet a stall before the clocks are doubted after all.
 const STALLS_MAX: u8 = 3;
 
@@ -67,17 +72,69 @@ where
     }
 }
 
+/// Claims that may have been carried out and were never answered, by shard: the next claim there has the
+/// same name, and is given what the earlier one holds. So an outage, however long, spends no attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned(Mutex<HashMap<Shard, ClaimRequest>>);
+
+impl Abandoned {
+    fn keep(&self, shard: &Shard, ask: &ClaimRequest) {
+        let mut all = self.0.lock();
+        if all.len() >= ABANDONED_MAX {
+            // They are of shards nobody claims from any more; all that is lost is an attempt.
+            all.clear();
+        }
+        all.insert(shard.clone(), ask.clone());
+    }
+
+    /// The request to ask by, if one was given up; not by a claim that wants less, or something else.
+    fn earlier(&self, shard: &Shard, ask: &ClaimRequest) -> Option<u64> {
+        let mut all = self.0.lock();
+        let fits = all.get(shard).is_some_and(|earlier| {
+            earlier.limit <= ask.limit && earlier.class == ask.class && earlier.delivery == ask.delivery
+        });
+        if fits { all.remove(shard).map(|earlier| earlier.request) } else { None }
+    }
+}
+
+/// A claim on its way: one that ends without an answer, also because its caller went away, is abandoned.
+struct OnItsWay<'a> {
+    abandoned: &'a Abandoned,
+    shard: &'a Shard,
+    ask: ClaimRequest,
+    answered: bool,
+}
+
+impl Drop for OnItsWay<'_> {
+    fn drop(&mut self) {
+        // At most once, what was claimed is gone: there is nothing to be given again.
+        if !self.answered && self.ask.delivery == DeliveryMode::AtLeastOnce {
+            self.abandoned.keep(self.shard, &self.ask);
+        }
+    }
+}
+
 impl RedisStore {
     pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
         let once = ask.delivery == DeliveryMode::AtMostOnce;
         let present = Present::new(now);
-        let fill = |cmd: &mut Cmd, _: &Sending| {
+        let earlier = self.abandoned.earlier(shard, ask);
+        let request = earlier.unwrap_or(ask.request);
+        let ask_again = ClaimRequest { request, ..ask.clone() };
+        let mut on_its_way = OnItsWay { abandoned: &self.abandoned, shard, ask: ask_again, answered: false };
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
             cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
-            cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
+            cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&request.to_be_bytes()[..]);
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
-            cmd.arg(u8::from(once));
+            cmd.arg(u8::from(once)).arg(u8::from(sending.repeated || earlier.is_some()));
         };
-        let reply = self.on_shard("claim messages", &self.scripts.claim, shard, present, fill).await?;
+        let reply = match self.on_shard("claim messages", &self.scripts.claim, shard, present, fill).await {
+            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
+            other => {
+                on_its_way.answered = true;
+                other?
+            }
+        };
         let (mut claim, unreadable) = read(reply, once)?;
         if !unreadable.is_empty() {
             claim.buried += unreadable.len() as u64;
@@ -97,7 +154,7 @@ impl RedisStore {
             error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
         }
         if !once {
-            self.settle_claims(shard, now, &batch).await?;
+            self.settle_claims(shard, now, &batch, Waits::No).await?;
         }
         Ok(())
     }

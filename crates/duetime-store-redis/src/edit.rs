@@ -2,7 +2,7 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Due;
-use duetime_core::store::{Edit, Edited, StoreError};
+use duetime_core::store::{Edit, Edited, Kept, StoreError};
 use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
@@ -12,6 +12,11 @@ use crate::enqueue::{HINT_WITHIN, millis};
 use crate::keys::wake_stem;
 use crate::reply::{ints, odd};
 use crate::store::RedisStore;
+
+/// The replicas that have two changes, of those that have each; `None`: none are waited for.
+pub(crate) fn fewest(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+    one.into_iter().chain(other).min()
+}
 
 pub(crate) fn cancels(edit: &Edit) -> bool {
     matches!(edit, Edit::Cancel(_))
@@ -29,22 +34,23 @@ impl RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Vec<Edited>, StoreError> {
-        let mut answers = Vec::with_capacity(batch.len());
+    ) -> Result<Kept<Edited>, StoreError> {
+        let (mut answers, mut replicas) = (Vec::with_capacity(batch.len()), None);
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
             for part in run.chunks(BATCH_ITEMS_MAX) {
                 let before = answers.len();
-                if cancels(&part[0]) {
-                    self.cancel(shard, now, part, &mut answers).await?;
+                let reached = if cancels(&part[0]) {
+                    self.cancel(shard, now, part, &mut answers).await?
                 } else {
-                    self.reschedule(shard, now, part, &mut answers).await?;
-                }
+                    self.reschedule(shard, now, part, &mut answers).await?
+                };
+                replicas = fewest(replicas, reached);
                 if answers.len() != before + part.len() {
                     return Err(odd("another number of outcomes than of edits"));
                 }
             }
         }
-        Ok(answers)
+        Ok(Kept { answers, replicas })
     }
 
     async fn cancel(
@@ -53,7 +59,7 @@ impl RedisStore {
         now: Timestamp,
         part: &[Edit],
         answers: &mut Vec<Edited>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<u32>, StoreError> {
         let request = rand::random::<[u8; 8]>();
         let fill = |cmd: &mut Cmd, _: &Sending| {
             cmd.arg(&request[..]);
@@ -61,9 +67,10 @@ impl RedisStore {
                 cmd.arg(id_of(edit));
             }
         };
-        let (reply, _) =
+        let (reply, reached) =
             self.on_shard_confirmed("cancel messages", &self.scripts.cancel, shard, Present::new(now), fill).await?;
-        read_cancelled(part.len(), reply, answers)
+        read_cancelled(part.len(), reply, answers)?;
+        Ok(reached)
     }
 
     async fn reschedule(
@@ -72,12 +79,13 @@ impl RedisStore {
         now: Timestamp,
         part: &[Edit],
         answers: &mut Vec<Edited>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<u32>, StoreError> {
         let fill = |cmd: &mut Cmd, _: &Sending| self.name_moments(cmd, shard, part);
-        let (reply, _) = self
+        let (reply, reached) = self
             .on_shard_confirmed("reschedule messages", &self.scripts.reschedule, shard, Present::new(now), fill)
             .await?;
-        read_rescheduled(reply, answers)
+        read_rescheduled(reply, answers)?;
+        Ok(reached)
     }
 
     /// Adds the arguments of the reschedule script behind the epoch.

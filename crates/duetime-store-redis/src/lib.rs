@@ -3,12 +3,16 @@
 //! Upstream: `duetime-core`'s contract. Downstream: `duetime-redis`'s link. The protocol is told in
 //! `docs/PROTOCOL.md`; the scripts lie under `lua/`. Knows nothing of HTTP, sinks or ownership.
 
+// The layers of one call (typed operation, script, connection, fence) make one deep type.
+#![recursion_limit = "256"]
+
 mod adopt;
 mod claim;
 mod config;
 mod edit;
 mod enqueue;
 mod hand_over;
+mod health;
 mod keys;
 mod lives;
 mod moves;

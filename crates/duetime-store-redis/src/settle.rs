@@ -1,16 +1,26 @@
 //! Settles claims, and dead letters.
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
-use duetime_core::store::{DeadAction, Settle, Settled, Settlement, StoreError};
+use duetime_core::store::{DeadAction, Kept, Settle, Settled, Settlement, StoreError};
 use duetime_core::{MessageId, Score, Shard, Timestamp};
-use duetime_redis::Sending;
+use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
 use crate::claim::Present;
+use crate::edit::fewest;
 use crate::enqueue::millis;
 use crate::keys::wake_stem;
 use crate::reply::{int, ints, odd, proves};
 use crate::store::RedisStore;
+
+/// Whether settlements are answered once replicas have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// A settlement that a failover loses comes again as a duplicate.
+    No,
+    /// The topic asks for it.
+    ForReplicas,
+}
 
 /// The longest beginning of `reason` that is kept.
 fn cut(reason: &str) -> &str {
@@ -48,18 +58,20 @@ impl RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<Settled>, StoreError> {
-        let mut answers = vec![Settled::Expired; batch.len()];
+        waits: Waits,
+    ) -> Result<Kept<Settled>, StoreError> {
+        let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
         // A score that no claim can have proves nothing, whatever message happens to have it.
         let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
         for part in proofs.chunks(BATCH_ITEMS_MAX) {
             if part.iter().all(|at| batch[*at].how == Settlement::Ack) {
-                self.ack(shard, now, batch, part, &mut answers).await?;
+                replicas = fewest(replicas, self.ack(shard, now, batch, part, waits, &mut answers).await?);
             } else {
-                self.settle_mixed(shard, now, batch, part, &mut answers).await?;
+                let reached = self.settle_mixed(shard, now, batch, part, waits, &mut answers).await?;
+                replicas = fewest(replicas, reached);
             }
         }
-        Ok(answers)
+        Ok(Kept { answers, replicas })
     }
 
     async fn ack(
@@ -68,8 +80,9 @@ impl RedisStore {
         now: Timestamp,
         batch: &[Settle],
         part: &[usize],
+        waits: Waits,
         answers: &mut [Settled],
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<u32>, StoreError> {
         let mut order = part.to_vec();
         order.sort_by_key(|at| (batch[*at].score, batch[*at].id.as_str().as_bytes()));
         let claims: Vec<&[usize]> = order.chunk_by(|a, b| batch[*a].score == batch[*b].score).collect();
@@ -82,7 +95,9 @@ impl RedisStore {
                 }
             }
         };
-        match self.on_shard("ack messages", &self.scripts.ack, shard, Present::new(now), fill).await? {
+        let (reply, reached) =
+            self.settling("ack messages", &self.scripts.ack, shard, Present::new(now), waits, fill).await?;
+        match reply {
             Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
             list => {
                 let done = ints(list)?;
@@ -94,7 +109,7 @@ impl RedisStore {
                 }
             }
         }
-        Ok(())
+        Ok(reached)
     }
 
     async fn settle_mixed(
@@ -103,21 +118,42 @@ impl RedisStore {
         now: Timestamp,
         batch: &[Settle],
         part: &[usize],
+        waits: Waits,
         answers: &mut [Settled],
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<u32>, StoreError> {
         let (request, present) = (rand::random::<[u8; 8]>(), Present::new(now));
         let fill = |cmd: &mut Cmd, sending: &Sending| {
             cmd.arg(u8::from(sending.repeated)).arg(&request[..]).arg(present.millis()).arg(part.len());
             part.iter().for_each(|at| name(cmd, &batch[*at]));
         };
-        let outcomes = ints(self.on_shard("settle claims", &self.scripts.settle, shard, present, fill).await?)?;
+        let (reply, reached) =
+            self.settling("settle claims", &self.scripts.settle, shard, present, waits, fill).await?;
+        let outcomes = ints(reply)?;
         if outcomes.len() != part.len() {
             return Err(odd("another number of outcomes than of receipts"));
         }
         for (at, outcome) in part.iter().zip(outcomes) {
             answers[*at] = read(outcome);
         }
-        Ok(())
+        Ok(reached)
+    }
+
+    async fn settling<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        present: Present,
+        waits: Waits,
+        fill: F,
+    ) -> Result<(Value, Option<u32>), StoreError>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        match waits {
+            Waits::No => Ok((self.on_shard(doing, script, shard, present, fill).await?, None)),
+            Waits::ForReplicas => self.on_shard_confirmed(doing, script, shard, present, fill).await,
+        }
     }
 
     pub(crate) async fn settle_dead_letters(
@@ -126,17 +162,19 @@ impl RedisStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        let mut answers = Vec::with_capacity(ids.len());
+    ) -> Result<Kept<bool>, StoreError> {
+        let (mut answers, mut replicas) = (Vec::with_capacity(ids.len()), None);
         for part in ids.chunks(BATCH_ITEMS_MAX) {
             let fill = |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, sending);
-            let done =
-                self.on_shard("settle dead letters", &self.scripts.settle_dead, shard, Present::new(now), fill).await?;
+            let (doing, present) = ("settle dead letters", Present::new(now));
+            let (done, reached) =
+                self.on_shard_confirmed(doing, &self.scripts.settle_dead, shard, present, fill).await?;
+            replicas = fewest(replicas, reached);
             for outcome in crate::reply::array(done)? {
                 answers.push(int(&outcome)? == 1);
             }
         }
-        Ok(answers)
+        Ok(Kept { answers, replicas })
     }
 
     /// Adds the arguments of the settle_dead script behind the epoch.

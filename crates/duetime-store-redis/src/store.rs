@@ -8,23 +8,25 @@ use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
-    StoreError, Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
+    Store, StoreError, Survey, Wakeup,
 };
 use duetime_core::{Clock, MessageId, Place, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
-use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
+use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending, Watch};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::claim::{Present, past_stalls};
+use crate::claim::{Abandoned, Present, past_stalls};
 use crate::config::{Durability, RedisStoreConfig};
+use crate::health::{Health, Wanted};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::scripts::Scripts;
+use crate::settle::Waits;
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -49,11 +51,16 @@ pub struct RedisStore {
     pub(crate) meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
+    pub(crate) abandoned: Abandoned,
+    health: Arc<Health>,
+    health_watch: JoinHandle<()>,
+    _masters_watch: Watch,
 }
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
         self.listener.abort();
+        self.health_watch.abort();
     }
 }
 
@@ -77,6 +84,8 @@ impl RedisStore {
         let most = i64::try_from(CLOCK_SKEW_MAX.as_millis()).expect("two seconds");
         let facts = link.check(Checks { noeviction: true }).await.map_err(at_start)?;
         link.check_clock(machine_ms, most).await.map_err(at_start)?;
+        let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
+        Health::check(&link, wanted).await.map_err(at_start)?;
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
@@ -90,7 +99,13 @@ impl RedisStore {
                 }
             }
         });
+        let health = Arc::<Health>::default();
+        let health_watch = tokio::spawn(health.clone().watch(link.clone(), wanted, meters.clone()));
         Ok(Arc::new(Self {
+            _masters_watch: link.watch(),
+            abandoned: Abandoned::default(),
+            health,
+            health_watch,
             link,
             keys,
             scripts: Scripts::new(),
@@ -246,6 +261,10 @@ impl Store for RedisStore {
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        Ok(self.edit_kept(shard, now, batch).await?.answers)
+    }
+
+    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
         self.metered("edit", self.change(shard, now, batch)).await
     }
 
@@ -266,7 +285,11 @@ impl Store for RedisStore {
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.metered("settle", self.settle_claims(shard, now, batch)).await
+        Ok(self.metered("settle", self.settle_claims(shard, now, batch, Waits::No)).await?.answers)
+    }
+
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        self.metered("settle", self.settle_claims(shard, now, batch, Waits::ForReplicas)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -280,6 +303,16 @@ impl Store for RedisStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
+        Ok(self.settle_dead_kept(shard, now, ids, action).await?.answers)
+    }
+
+    async fn settle_dead_kept(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<bool>, StoreError> {
         self.metered("settle_dead", self.settle_dead_letters(shard, now, ids, action)).await
     }
 
@@ -321,6 +354,8 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
+        // A server whose disk fails answers no ping: what is known to be wrong says more.
+        self.health.ready()?;
         let doing = "see whether redis answers";
         match tokio::time::timeout(READY_WITHIN, self.link.alive()).await {
             Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),

@@ -16,16 +16,16 @@ const HELD: Duration = Duration::from_secs(4);
 /// How late messages of masters that are well may be while another is dead.
 const UNDISTURBED: Duration = Duration::from_millis(2500);
 
-async fn connect(url: String, durability: Durability) -> Arc<RedisStore> {
+pub async fn connect(url: String, durability: Durability) -> Arc<RedisStore> {
     let config = RedisStoreConfig { url, durability, ..RedisStoreConfig::default() };
     RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
 }
 
-async fn pause(millis: u64) {
+pub async fn pause(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;
 }
 
-fn slot(topic: &str, index: u32) -> u16 {
+pub fn slot(topic: &str, index: u32) -> u16 {
     slots::slot_of(&TopicName::new(topic).unwrap(), index)
 }
 
@@ -125,19 +125,21 @@ async fn nothing_that_a_replica_has_is_lost_when_a_master_fails_over_or_is_kille
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_a_replica_has_is_lost_when_sentinel_fails_over() {
-    let mut servers = Sentinel::start(1).await;
+    let mut servers = Sentinel::start_careful(2, 1, 1).await;
     let store = connect(servers.url(), Durability::Replicas(1)).await;
     let load = Load::start(store).await;
     let primary = servers.primary();
     servers.servers[primary].stop_hard();
-    load.through(async { servers.promoted(1 - primary).await }).await;
+    load.through(async { servers.left(primary).await }).await;
     load.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_enqueue_says_how_many_replicas_have_it() {
-    let mut servers = Sentinel::start(1).await;
+    let mut servers = Sentinel::start_careful(1, 1, 1).await;
     let store = connect(servers.url(), Durability::Replicas(2)).await;
+    // The primary is to take writes alone in the end.
+    servers.servers[0].cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     let record = record(TOPIC, 1);
     let record = store.put_topic(&record, None).await.unwrap();
     let shard = record.routing.shard(&record.name, 0);
@@ -155,7 +157,7 @@ async fn an_enqueue_says_how_many_replicas_have_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_is_there_once_a_replica_has_it() {
-    let servers = Sentinel::start(1).await;
+    let servers = Sentinel::start_careful(1, 1, 1).await;
     let store = connect(servers.url(), Durability::Replicas(1)).await;
     let behind = 1 - servers.primary();
     servers.servers[behind].pause();

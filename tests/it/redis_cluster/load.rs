@@ -48,7 +48,7 @@ pub struct Load {
 }
 
 /// The same request again until it is answered.
-async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut call: impl FnMut() -> F) -> T {
+pub async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut call: impl FnMut() -> F) -> T {
     loop {
         match call().await {
             Ok(answer) => return answer,
@@ -126,21 +126,22 @@ impl Load {
                         history.note(TOPIC, item.id.as_str(), What::Invoked(Change::Cancel));
                     }
                     let mut calls = 0;
-                    let answers = until_answered(|| {
+                    let kept = until_answered(|| {
                         calls += 1;
-                        store.edit(&shard, now(), &edits)
+                        store.edit_kept(&shard, now(), &edits)
                     })
                     .await;
-                    for (item, answer) in batch.iter().zip(answers) {
+                    let safe = calls == 1 && kept.replicas.is_none_or(|reached| reached >= REPLICAS);
+                    for (item, answer) in batch.iter().zip(kept.answers) {
                         let outcome = match answer {
                             Edited::Cancelled => "cancelled",
                             Edited::InFlight => "in_flight",
                             Edited::Unknown => "unknown",
                             other => panic!("{other:?}"),
                         };
-                        // A second call may find what the first did.
+                        // A second call may find what the first did, and what no replica has may be lost.
                         let answered = What::Answered { outcome: outcome.to_owned() };
-                        history.note(TOPIC, item.id.as_str(), if calls == 1 { answered } else { What::Unanswered });
+                        history.note(TOPIC, item.id.as_str(), if safe { answered } else { What::Unanswered });
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(40)).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duetime_core::store::{
     ClaimRequest, ClaimedMessage, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
-    Store, Survey,
+    Store, StoreError, Survey,
 };
 use duetime_core::{
     DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Timestamp,
@@ -22,7 +22,7 @@ struct World {
     way: LossyWay,
     store: Arc<RedisStore>,
     shard: Shard,
-    _server: Server,
+    server: Server,
 }
 
 fn id(text: &str) -> MessageId {
@@ -33,13 +33,15 @@ impl World {
     async fn new() -> Self {
         let server = Server::start(&[]).await;
         let way = LossyWay::to(server.port).await;
-        let config = RedisStoreConfig { url: way.url.clone(), connections: 1, ..RedisStoreConfig::default() };
+        let retry_for = Duration::from_secs(2);
+        let config =
+            RedisStoreConfig { url: way.url.clone(), connections: 1, retry_for, ..RedisStoreConfig::default() };
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
         let record = store.put_topic(&record, None).await.unwrap();
-        let world = Self { way, store, shard: record.routing.shard(&topic, 0), _server: server };
+        let world = Self { way, store, shard: record.routing.shard(&topic, 0), server };
         // The subscription's answers are not the ones to lose.
         tokio::time::sleep(Duration::from_millis(200)).await;
         world
@@ -81,6 +83,18 @@ impl World {
         self.store.claim(&self.shard, now(), &ask).await.unwrap().messages
     }
 
+    async fn claim_for(&self, visibility: Duration) -> Result<Vec<ClaimedMessage>, StoreError> {
+        let ask = ClaimRequest {
+            request: rand::random(),
+            limit: 10,
+            visibility,
+            class: LeaseClass::TOPIC,
+            retry: RetryPolicy::default(),
+            delivery: DeliveryMode::AtLeastOnce,
+        };
+        self.store.claim(&self.shard, now(), &ask).await.map(|claim| claim.messages)
+    }
+
     async fn settle(&self, claimed: &ClaimedMessage, how: Settlement) -> Settled {
         let batch = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
         self.store.settle(&self.shard, now(), &batch).await.unwrap()[0]
@@ -89,6 +103,14 @@ impl World {
     async fn cancel(&self, texts: &[&str]) -> Vec<Edited> {
         let batch: Vec<Edit> = texts.iter().map(|text| Edit::Cancel(id(text))).collect();
         self.store.edit(&self.shard, now(), &batch).await.unwrap()
+    }
+
+    /// How many messages are claimed, by the server's own word.
+    async fn survey_there(&self) -> u64 {
+        let tag = duetime_core::slots::tag_of(duetime_core::slots::slot_of(&self.shard.topic, self.shard.index));
+        let words = format!("HGET duetime:{{{tag}}}:{}:{}:meta in_flight", self.shard.topic, self.shard.index);
+        let told = self.server.ask(&words).await.unwrap();
+        redis::from_redis_value(told).unwrap()
     }
 
     async fn survey(&self) -> Survey {
@@ -114,6 +136,38 @@ async fn a_claim_whose_answer_is_lost_costs_no_attempt() {
     let claimed = world.losing(world.claim()).await;
     assert_eq!(claimed.iter().map(|m| (m.id.as_str(), m.attempt)).collect::<Vec<_>>(), [("a", 1), ("b", 1)]);
     assert_eq!(world.survey().await.in_flight, 2);
+}
+
+#[tokio::test]
+async fn an_outage_longer_than_the_visibility_timeout_and_all_patience_spends_no_attempt() {
+    let world = World::new().await;
+    let short = Duration::from_millis(100);
+    assert!(world.claim_for(short).await.unwrap().is_empty());
+    world.put(&["a", "b"]).await;
+    // The claim is made, its answer is lost, and nothing comes through any more until it is given up.
+    world.way.lose_next();
+    let claim = world.claim_for(short);
+    let cutting = async {
+        while !world.way.has_lost() {
+            tokio::task::yield_now().await;
+        }
+        world.way.cut(true);
+    };
+    let (given_up, ()) = tokio::join!(claim, cutting);
+    assert!(matches!(given_up, Err(StoreError::Unavailable { .. })), "{given_up:?}");
+    assert_eq!(world.survey_there().await, 2, "it was made");
+    world.way.cut(false);
+    let long = Duration::from_secs(1);
+    let claimed = world.claim_for(long).await.unwrap();
+    assert_eq!(claimed.iter().map(|m| (m.id.as_str(), m.attempt)).collect::<Vec<_>>(), [("a", 1), ("b", 1)]);
+    assert!(claimed.iter().all(|message| message.score.visible_at() > now()), "held from its answer on");
+    assert_eq!(world.settle(&claimed[0], Settlement::Ack).await, Settled::Ok);
+    // What was given out with an answer and not settled is another matter.
+    tokio::time::sleep(long + short).await;
+    world.claim_for(short).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let again = world.claim_for(short).await.unwrap();
+    assert_eq!(again.iter().map(|m| (m.id.as_str(), m.attempt)).collect::<Vec<_>>(), [("b", 2)]);
 }
 
 #[tokio::test]

@@ -83,7 +83,8 @@ impl Client {
     async fn edit(&self, id: &MessageId, change: Change, edit: Edit) -> (Edited, bool) {
         self.note(id, What::Invoked(change));
         for n in 0..TRIES {
-            if let Some(Ok(edited)) = self.door().router.edit(&self.topic, vec![edit.clone()]).await.pop() {
+            if let Some(Ok(changed)) = self.door().router.edit(&self.topic, vec![edit.clone()]).await.pop() {
+                let edited = changed.edited;
                 let word = match edited {
                     Edited::Cancelled => "cancelled",
                     Edited::Rescheduled(_) => "rescheduled",
@@ -201,10 +202,10 @@ impl Client {
             let answer = self.door().router.settle(&self.topic, vec![(receipt.clone(), ask)]).await.pop();
             let in_time = self.clock.now() < deadline;
             match answer {
-                Some(Ok(SettleAnswer::Ok | SettleAnswer::Extended(_))) => {
+                Some(Ok((SettleAnswer::Ok | SettleAnswer::Extended(_), _))) => {
                     return self.note(&receipt.id, What::Settled { attempt, outcome });
                 }
-                Some(Ok(SettleAnswer::Expired)) => {
+                Some(Ok((SettleAnswer::Expired, _))) => {
                     assert!(n > 0 || !in_time, "a valid receipt of {} was refused", receipt.id);
                     // An earlier try did it.
                     if n > 0 && in_time {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use axum::http::header;
 use duetime_core::reshard::{Fenced, Floor};
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
     MessageId, Reshard, Routing, RoutingAuthority, RoutingRecord, Shard, Store, StoreError, StoredMessage, Timestamp,
@@ -58,6 +58,21 @@ impl Store for FailingStore {
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         self.fail(shard)?;
         self.inner.edit(shard, now, batch).await
+    }
+    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
+        Ok(Kept { answers: self.edit(shard, now, batch).await?, replicas: Some(1) })
+    }
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        Ok(Kept { answers: self.settle(shard, now, batch).await?, replicas: Some(1) })
+    }
+    async fn settle_dead_kept(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<bool>, StoreError> {
+        Ok(Kept { answers: self.settle_dead(shard, now, ids, action).await?, replicas: Some(0) })
     }
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.inner.get(shard, ids).await
@@ -164,6 +179,38 @@ async fn each_failure_of_the_store_has_its_own_answer() {
     assert_eq!(house.get("/readyz").await.problem(), (503, "store_unavailable".to_owned()));
     assert_eq!(house.get("/healthz").await.status, 200);
     assert!(house.get("/metrics").await.text.contains("duetime_store_errors_total{kind=\"unavailable\"}"));
+}
+
+#[tokio::test]
+async fn answers_say_how_many_replicas_have_what_was_done() {
+    let (house, _) = failing().await;
+    for id in ["a", "b", "c"] {
+        house.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
+    }
+    let patch = house.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":"2h"}"#).await;
+    assert_eq!((&patch.json()["outcome"], &patch.json()["replicas"]), (&json!("rescheduled"), &json!(1)));
+    let cancelled = house.delete("/v1/topics/orders/messages/a").await.json();
+    assert_eq!((&cancelled["outcome"], &cancelled["replicas"]), (&json!("cancelled"), &json!(1)));
+    let many = house.post("/v1/topics/orders/cancel", r#"{"ids":["b","x"]}"#).await.json();
+    assert_eq!((&many["results"][0]["replicas"], &many["results"][1]["replicas"]), (&json!(1), &json!(1)));
+    // What no replica has says so too: the fewest of all.
+    for which in [r#"{"ids":["x"]}"#, r#"{"ids":["x","y","z"]}"#] {
+        let purged = house.call("DELETE", "/v1/topics/orders/dead", "application/json", which).await.json();
+        assert_eq!(purged["replicas"], 0, "{purged}");
+    }
+}
+
+#[tokio::test]
+async fn acks_wait_for_replicas_only_where_the_topic_asks_for_it() {
+    let (house, _) = failing().await;
+    for (settings, replicas) in [(r#"{"confirm_acks":true}"#, json!(1)), (r#"{"confirm_acks":null}"#, Value::Null)] {
+        assert_eq!(house.put("/v1/topics/orders", settings).await.status, 200);
+        house.enqueue("{}").await;
+        let claimed = house.post("/v1/topics/orders/claim", "{}").await.json();
+        let receipts = json!({"receipts": [claimed["messages"][0]["receipt"]]}).to_string();
+        let acked = house.post("/v1/topics/orders/ack", &receipts).await.json();
+        assert_eq!((&acked["results"][0]["outcome"], &acked["results"][0]["replicas"]), (&json!("ok"), &replicas));
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ const MASTERS_MIN: usize = 3;
 /// How often a master's replica is looked for.
 const REPLICA_LOOKS: u32 = 600;
 const REPLICA_LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A failover that was not done by then was given up: it is asked for again.
+const FAILOVER_AGAIN_AFTER: Duration = Duration::from_secs(6);
 /// After this silence a node counts as dead.
 const NODE_TIMEOUT_MS: u32 = 2000;
 
@@ -261,9 +263,22 @@ impl RedisCluster {
     }
 
     /// Has a replica of this master take over in good order.
+    ///
+    /// # Panics
+    ///
+    /// When that takes too long.
     pub async fn fail_over(&self, master: usize) {
         let replica = self.replica_of(master);
-        self.nodes[replica].cli(&["CLUSTER", "FAILOVER"]);
+        let end = tokio::time::Instant::now() + PATIENCE;
+        // A failover that the master does not agree to within 5 s is given up by the replica.
+        while !self.is_master(replica) {
+            assert!(tokio::time::Instant::now() < end, "the replica is not promoted");
+            self.nodes[replica].cli(&["CLUSTER", "FAILOVER"]);
+            let asked = tokio::time::Instant::now();
+            while !self.is_master(replica) && asked.elapsed() < FAILOVER_AGAIN_AFTER {
+                tokio::time::sleep(REPLICA_LOOK_EVERY).await;
+            }
+        }
         self.promoted(replica).await;
     }
 

@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MASTER: &str = "main";
 /// After this silence a server counts as dead. A busy machine is silent for a second now and then.
 const DOWN_AFTER_MS: u32 = 3000;
+/// A replica that was silent for so long does not count, where servers refuse writes without one.
+const MAX_LAG_S: u32 = 2;
 /// A failover that takes longer is begun again.
 const FAILOVER_TIMEOUT_MS: u32 = 5000;
 
@@ -36,7 +38,7 @@ impl Sentinel {
     ///
     /// When one of them does not serve.
     pub async fn start(sentinels: usize) -> Self {
-        Self::start_on(None, sentinels).await
+        Self::make(None, None, (1, 0), sentinels).await
     }
 
     /// The same over TLS, with sentinels that ask for this user and password; the servers ask for none.
@@ -47,7 +49,7 @@ impl Sentinel {
     pub async fn start_guarded(sentinels: usize, user: &str, password: &str) -> Self {
         let certificates = tempfile::tempdir().expect("a private folder");
         write_certificates(certificates.path());
-        Self::make(None, Some((certificates, user, password)), sentinels).await
+        Self::make(None, Some((certificates, user, password)), (1, 0), sentinels).await
     }
 
     /// The same with another program than `redis-server`.
@@ -56,25 +58,46 @@ impl Sentinel {
     ///
     /// As [`Sentinel::start`].
     pub async fn start_on(program: Option<PathBuf>, sentinels: usize) -> Self {
-        Self::make(program, None, sentinels).await
+        Self::make(program, None, (1, 0), sentinels).await
     }
 
-    async fn make(program: Option<PathBuf>, guard: Option<(TempDir, &str, &str)>, sentinels: usize) -> Self {
+    /// The same with `replicas` replicas, where every server refuses writes without `min_replicas` of them.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sentinel::start`].
+    pub async fn start_careful(replicas: usize, min_replicas: usize, sentinels: usize) -> Self {
+        Self::make(None, None, (replicas, min_replicas), sentinels).await
+    }
+
+    async fn make(
+        program: Option<PathBuf>,
+        guard: Option<(TempDir, &str, &str)>,
+        (count, min_replicas): (usize, usize),
+        sentinels: usize,
+    ) -> Self {
         let certificates = guard.as_ref().map(|(folder, ..)| folder.path().to_owned());
         let append_only = RedisOptions {
             append_only: true,
             tls: certificates.is_some(),
             certificates: certificates.clone(),
-            lines: vec!["repl-diskless-sync-delay 0".to_owned()],
+            lines: vec![
+                "repl-diskless-sync-delay 0".to_owned(),
+                format!("min-replicas-to-write {min_replicas}\nmin-replicas-max-lag {MAX_LAG_S}"),
+            ],
             program: program.clone(),
             ..RedisOptions::default()
         };
         let primary = RedisServer::start_with(append_only.clone()).await;
-        let replica = RedisServer::start_with(RedisOptions { replica_of: Some(primary.port()), ..append_only }).await;
+        let following = RedisOptions { replica_of: Some(primary.port()), ..append_only };
+        let mut replicas = Vec::with_capacity(count);
+        for _ in 0..count {
+            replicas.push(RedisServer::start_with(following.clone()).await);
+        }
         // A sentinel asks for replicas when it starts, and then rarely.
         let follows = || {
-            replica.cli(&["INFO", "replication"]).contains("master_link_status:up")
-                && primary.cli(&["INFO", "replication"]).contains("state=online")
+            let up = |replica: &RedisServer| replica.cli(&["INFO", "replication"]).contains("master_link_status:up");
+            replicas.iter().all(up) && primary.cli(&["INFO", "replication"]).matches("state=online").count() == count
         };
         until(PATIENCE, || "the replica does not follow".to_owned(), follows).await;
         let quorum = sentinels / 2 + 1;
@@ -101,10 +124,11 @@ impl Sentinel {
             watching.push(RedisServer::start_with(options.clone()).await);
         }
         let certificates = guard.map(|(folder, ..)| folder);
-        let all = Self { servers: vec![primary, replica], sentinels: watching, certificates };
+        let servers = std::iter::once(primary).chain(replicas).collect();
+        let all = Self { servers, sentinels: watching, certificates };
         let known = |sentinel: &RedisServer| {
             let told = sentinel.cli(&["INFO", "sentinel"]);
-            told.contains("slaves=1") && told.contains(&format!("sentinels={sentinels}"))
+            told.contains(&format!("slaves={count}")) && told.contains(&format!("sentinels={sentinels}"))
         };
         let state = || "the sentinels do not find each other".to_owned();
         until(PATIENCE, state, || all.sentinels.iter().all(known)).await;
@@ -131,14 +155,26 @@ impl Sentinel {
         self.servers.iter().position(|server| Some(server.port()) == port).expect("one of our servers")
     }
 
-    /// Has the sentinels make the replica the primary, and waits until it is.
+    /// Has the sentinels make a replica the primary, and waits until it is.
     ///
     /// # Panics
     ///
     /// When that takes too long.
     pub async fn fail_over(&self) {
+        let before = self.primary();
         self.sentinels[0].cli(&["SENTINEL", "FAILOVER", MASTER]);
-        self.promoted(1 - self.primary()).await;
+        self.left(before).await;
+    }
+
+    /// Waits until another server than `before` is the primary, for itself and for the first sentinel.
+    ///
+    /// # Panics
+    ///
+    /// When that takes too long.
+    pub async fn left(&self, before: usize) {
+        let state = || "no replica is promoted".to_owned();
+        until(PATIENCE, state, || self.primary() != before).await;
+        self.promoted(self.primary()).await;
     }
 
     /// Waits until this server is the primary, for itself and for the first sentinel.

@@ -106,7 +106,7 @@ async fn act(
         let done = ask(&client, &args.topic, &DeadChoice::Ids(ids)).await?;
         let results = done.results.unwrap_or_default();
         if args.connection.json {
-            output::json(&json!({ "done": done.done, "results": results }))?;
+            output::json(&json!({ "done": done.done, "replicas": done.replicas, "results": results }))?;
         } else {
             for result in &results {
                 let detail = result.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();

@@ -57,13 +57,19 @@ pub fn outcomes(given: &[String], answers: &[Answer<Outcome>], wanted: &str, as_
                 Answer::Done(outcome) => {
                     let id = outcome.id.as_ref().unwrap_or(given);
                     let fresh = outcome.receipt.as_ref().map(|receipt| format!(" {receipt}")).unwrap_or_default();
-                    output::line(&format!("{id} {}{fresh}{}", outcome.outcome, meaning(&outcome.outcome)))?;
+                    let (word, meaning) = (&outcome.outcome, meaning(&outcome.outcome));
+                    output::line(&format!("{id} {word}{fresh}{meaning}{}", reached(outcome)))?;
                 }
                 Answer::Refused(refused) => complain(&format!("{given}: {}", refused.error)),
             }
         }
     }
     Ok(answers.iter().all(|answer| answer.done().is_some_and(|outcome| outcome.outcome == wanted)))
+}
+
+/// How many replicas have it, where that was waited for.
+fn reached(outcome: &Outcome) -> String {
+    outcome.replicas.map(|replicas| format!(", replicas {replicas}")).unwrap_or_default()
 }
 
 fn meaning(outcome: &str) -> &'static str {
@@ -148,7 +154,8 @@ pub async fn reschedule(args: RescheduleArgs) -> anyhow::Result<bool> {
         output::json(&outcome)?;
     } else {
         let due = outcome.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
-        output::line(&format!("{} {}{due}{}", args.id, outcome.outcome, meaning(&outcome.outcome)))?;
+        let (word, meaning) = (&outcome.outcome, meaning(&outcome.outcome));
+        output::line(&format!("{} {word}{due}{meaning}{}", args.id, reached(&outcome)))?;
     }
     Ok(outcome.outcome == "rescheduled")
 }

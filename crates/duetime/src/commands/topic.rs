@@ -104,6 +104,9 @@ pub struct SettingsArgs {
     /// Largest payload, such as 256KiB.
     #[arg(long, value_name = "SIZE")]
     max_payload: Option<String>,
+    /// Whether acks too wait for replicas, as store.durability asks for.
+    #[arg(long, value_name = "true|false")]
+    confirm_acks: Option<bool>,
     #[command(flatten)]
     connection: Connection,
 }
@@ -122,6 +125,7 @@ impl SettingsArgs {
         set("visibility_timeout", self.visibility_timeout.clone().map(Value::from));
         set("delivery", self.delivery.clone().map(Value::from));
         set("max_payload", self.max_payload.clone().map(Value::from));
+        set("confirm_acks", self.confirm_acks.map(Value::from));
         let mut retry = Map::new();
         let texts = [("initial", &self.retry_initial), ("max", &self.retry_max)];
         let numbers = [("factor", self.retry_factor), ("jitter", self.retry_jitter)];
@@ -312,6 +316,7 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
         ("rate limit", rate),
         ("delivery", delivery),
         ("max payload", format!("{} bytes", topic.max_payload)),
+        ("confirm acks", topic.confirm_acks.to_string()),
         ("created", output::moment(topic.created_at)),
         ("scheduled", topic.scheduled.to_string()),
         ("due", topic.due.to_string()),

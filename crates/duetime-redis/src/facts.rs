@@ -1,0 +1,99 @@
+//! What every master says about itself while the store is in use.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use crate::error::LinkError;
+use crate::link::Link;
+use crate::replicated::following_in;
+use crate::reply::text;
+use crate::topology::Topology;
+
+/// Longest wait for one master.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
+
+/// One master, as its INFO tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MasterFacts {
+    /// `maxmemory-policy`; empty where it is not told.
+    pub policy: String,
+    /// Replicas that follow it and are not silent.
+    pub replicas: u32,
+    /// It refuses writes without replicas: `min-replicas-to-write` and `min-replicas-max-lag` are set.
+    pub guarded: bool,
+    /// Why it cannot keep what it is given on its disk; empty when it can.
+    pub disk: String,
+    /// It keeps an append-only file.
+    pub append_only: bool,
+}
+
+fn read(info: &str) -> MasterFacts {
+    let fields: HashMap<&str, &str> =
+        info.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim())).collect();
+    let is = |name: &str, value: &str| fields.get(name) == Some(&value);
+    let append_only = is("aof_enabled", "1");
+    let disk = if append_only && is("aof_last_write_status", "err") {
+        "writing the append-only file failed"
+    } else if is("rdb_last_bgsave_status", "err") {
+        "the last snapshot failed"
+    } else {
+        ""
+    };
+    MasterFacts {
+        policy: (*fields.get("maxmemory_policy").unwrap_or(&"")).to_owned(),
+        replicas: following_in(info),
+        guarded: fields.contains_key("min_slaves_good_slaves"),
+        disk: disk.to_owned(),
+        append_only,
+    }
+}
+
+impl Link {
+    /// Whether sentinels name the primary: such a one goes on alone when it is cut off, unless it is guarded.
+    #[must_use]
+    pub fn has_sentinels(&self) -> bool {
+        matches!(self.topology(), Topology::Sentinel(_))
+    }
+
+    /// Asks every master what it is like at present, all at once; each has its name and an answer, or why none
+    /// came within a second.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`]: nobody tells who the masters are.
+    pub async fn facts(&self) -> Result<Vec<(String, Result<MasterFacts, LinkError>)>, LinkError> {
+        let (masters, info) = (self.topology().masters().await?, redis::cmd("INFO"));
+        let asked = masters.iter().map(async |node| {
+            let silent = |_| LinkError::Unavailable(format!("{} does not tell its state", node.name));
+            let answer = tokio::time::timeout(TELL_WITHIN, node.send(&info, false)).await.map_err(silent);
+            let facts = answer.and_then(|answer| Ok(read(&text(&answer?))));
+            (node.name.clone(), facts)
+        });
+        Ok(join_all(asked).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_must_know_is_read() {
+        let well = "maxmemory_policy:noeviction\r\naof_enabled:1\r\naof_last_write_status:ok\r\n\
+                    rdb_last_bgsave_status:ok\r\nslave0:ip=a,port=1,state=online,offset=1,lag=0\r\n\
+                    min_slaves_good_slaves:1\r\n";
+        let facts = MasterFacts {
+            policy: "noeviction".to_owned(),
+            replicas: 1,
+            guarded: true,
+            disk: String::new(),
+            append_only: true,
+        };
+        assert_eq!(read(well), facts);
+        assert!(read(&well.replace("write_status:ok", "write_status:err")).disk.contains("append-only"));
+        assert!(read(&well.replace("bgsave_status:ok", "bgsave_status:err")).disk.contains("snapshot"));
+        assert!(!read("role:master\r\n").guarded);
+    }
+}

@@ -1,0 +1,192 @@
+//! Watches what the servers say about themselves: whether they may evict, keep what they are given on their
+//! disks, and have the replicas that are asked for.
+//!
+//! What is found is told in the log and in a metric when it comes and when it goes; what puts messages in
+//! danger makes the node not ready.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::StoreError;
+use duetime_metrics::{Meters, StoreTrouble};
+use duetime_redis::{Link, LinkError, MasterFacts};
+use parking_lot::Mutex;
+use tracing::{error, info, warn};
+
+use crate::config::Durability;
+
+/// How often every master is asked.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Longest wait for all of them.
+const LOOK_FOR: Duration = Duration::from_secs(3);
+
+/// What is wrong with one master: the kind, and which it is.
+type Named = (StoreTrouble, String);
+
+/// What is known to be wrong. See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// With what to do about each.
+    troubles: Mutex<BTreeMap<Named, String>>,
+}
+
+/// What the store is asked to keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) durability: Durability,
+    pub(crate) sentinels: bool,
+}
+
+/// What is wrong with one master, and what to do.
+fn judge(name: &str, facts: &MasterFacts, wanted: Wanted) -> Vec<(StoreTrouble, String)> {
+    let mut found = Vec::new();
+    if !matches!(facts.policy.as_str(), "" | "noeviction") {
+        let policy = &facts.policy;
+        let text = format!(
+            "redis at {name} may evict messages: maxmemory-policy is {policy}; set it: redis-cli CONFIG SET \
+             maxmemory-policy noeviction, and in redis.conf"
+        );
+        found.push((StoreTrouble::Eviction, text));
+    }
+    if !facts.disk.is_empty() {
+        let why = &facts.disk;
+        let text = format!(
+            "redis at {name} does not keep what it is given: {why}; see its log, free its disk, and the next write or \
+             snapshot mends it"
+        );
+        found.push((StoreTrouble::Disk, text));
+    }
+    let asked = wanted.durability.replicas();
+    if facts.replicas < u32::from(asked) {
+        let text = format!(
+            "redis at {name} has {} of the {asked} replicas that store.durability asks for; until they follow, answers \
+             say how many have it, and a failover can lose what none has",
+            facts.replicas
+        );
+        found.push((StoreTrouble::Replicas, text));
+    }
+    if wanted.sentinels && !facts.guarded {
+        found.push((StoreTrouble::Unguarded, unguarded(name)));
+    }
+    found
+}
+
+fn unguarded(name: &str) -> String {
+    format!(
+        "redis at {name} takes writes without a replica: when it is cut off from its sentinels, what it acknowledges is \
+         lost; set it on every server: redis-cli CONFIG SET min-replicas-to-write 1, and in redis.conf, with \
+         min-replicas-max-lag 10"
+    )
+}
+
+/// Whether messages may be lost that were acknowledged as safe.
+fn is_danger(kind: StoreTrouble) -> bool {
+    matches!(kind, StoreTrouble::Eviction | StoreTrouble::Disk)
+}
+
+impl Health {
+    /// Refuses a primary behind Sentinel that goes on alone where replicas were asked for; else it is told.
+    pub(crate) async fn check(link: &Link, wanted: Wanted) -> Result<(), LinkError> {
+        if !wanted.sentinels {
+            return Ok(());
+        }
+        for (name, facts) in link.facts().await? {
+            match facts {
+                Ok(facts) if !facts.guarded && wanted.durability.replicas() > 0 => {
+                    return Err(LinkError::Setup(unguarded(&name)));
+                }
+                Ok(_) => {}
+                Err(error) => warn!(server = name, %error, "cannot ask redis for min-replicas-to-write"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks again and again; ends when aborted.
+    pub(crate) async fn watch(self: Arc<Self>, link: Arc<Link>, wanted: Wanted, meters: Arc<Meters>) {
+        loop {
+            // That it cannot be reached is told by whoever needs it.
+            if let Ok(Ok(all)) = tokio::time::timeout(LOOK_FOR, link.facts()).await {
+                self.take(&all, wanted, &meters);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn take(&self, all: &[(String, Result<MasterFacts, LinkError>)], wanted: Wanted, meters: &Meters) {
+        let mut known = self.troubles.lock();
+        let mut present = BTreeMap::new();
+        for (name, facts) in all {
+            match facts {
+                Ok(facts) => {
+                    present.extend(
+                        judge(name, facts, wanted).into_iter().map(|(kind, text)| ((kind, name.clone()), text)),
+                    );
+                }
+                // What is not known to have ended goes on.
+                Err(_) => {
+                    let of_it = known.iter().filter(|((_, of), _)| of == name);
+                    present.extend(of_it.map(|(named, text)| (named.clone(), text.clone())));
+                }
+            }
+        }
+        for (named, text) in present.iter().filter(|(named, _)| !known.contains_key(named)) {
+            let (kind, server) = (named.0.as_str(), &named.1);
+            if is_danger(named.0) {
+                error!(kind, %server, "messages are in danger, this node is not ready: {text}");
+            } else {
+                warn!(kind, %server, "{text}");
+            }
+        }
+        for (kind, server) in known.keys().filter(|named| !present.contains_key(named)) {
+            info!(kind = kind.as_str(), %server, "this trouble of redis is over");
+        }
+        for kind in StoreTrouble::ALL {
+            meters.store_trouble(kind, present.keys().filter(|(of, _)| *of == kind).count());
+        }
+        *known = present;
+    }
+
+    /// Why messages are in danger, if they are.
+    pub(crate) fn ready(&self) -> Result<(), StoreError> {
+        let troubles = self.troubles.lock();
+        match troubles.iter().find(|((kind, _), _)| is_danger(*kind)) {
+            Some((_, text)) => Err(StoreError::Setup(text.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn well() -> MasterFacts {
+        MasterFacts { policy: "noeviction".to_owned(), replicas: 1, guarded: true, ..MasterFacts::default() }
+    }
+
+    #[test]
+    fn what_puts_messages_in_danger_makes_the_node_not_ready_until_it_is_over() {
+        let wanted = Wanted { durability: Durability::Replicas(1), sentinels: true };
+        let (health, meters) = (Health::default(), Meters::new());
+        let told = |facts: MasterFacts| vec![("a:1".to_owned(), Ok(facts))];
+        health.take(&told(well()), wanted, &meters);
+        health.ready().unwrap();
+        health.take(&told(MasterFacts { replicas: 0, guarded: false, ..well() }), wanted, &meters);
+        health.ready().expect("fewer replicas are told, and answers say so");
+        assert!(meters.render().contains("duetime_store_troubles{kind=\"replicas\"} 1"));
+        assert!(meters.render().contains("duetime_store_troubles{kind=\"unguarded\"} 1"));
+        health.take(&told(MasterFacts { policy: "allkeys-lru".to_owned(), ..well() }), wanted, &meters);
+        let why = health.ready().unwrap_err().to_string();
+        assert!(why.contains("a:1") && why.contains("CONFIG SET maxmemory-policy noeviction"), "{why}");
+        let silent = vec![("a:1".to_owned(), Err(LinkError::Unavailable("silent".to_owned())))];
+        health.take(&silent, wanted, &meters);
+        health.ready().expect_err("a silent server is not mended by its silence");
+        health.take(&told(MasterFacts { disk: "writing failed".to_owned(), ..well() }), wanted, &meters);
+        assert!(health.ready().unwrap_err().to_string().contains("writing failed"));
+        health.take(&told(well()), wanted, &meters);
+        health.ready().unwrap();
+        assert!(meters.render().contains("duetime_store_troubles{kind=\"eviction\"} 0"));
+    }
+}

@@ -142,7 +142,7 @@ async fn an_enqueue_that_becomes_the_head_is_told() {
 fn downgrade(folder: &Path) {
     let conn = rusqlite::Connection::open(folder.join(folder::DATABASE)).unwrap();
     conn.execute_batch(
-        "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved;
+        "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved; DROP TABLE life;
          UPDATE topic SET record = json_remove(record, '$.desired', '$.widest');
          PRAGMA user_version = 1;",
     )

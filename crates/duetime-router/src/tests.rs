@@ -420,7 +420,7 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
     let seen = house.catalog.get(&house.topic).unwrap().routing_record();
     let mut new = seen.clone();
     new.routing = Routing {
-        epoch: 2,
+        epoch: seen.routing.epoch + 1,
         rid: "new".to_owned(),
         shards: 4,
         previous: 2,

@@ -142,7 +142,7 @@ async fn an_enqueue_that_becomes_the_head_is_told() {
 fn downgrade(folder: &Path) {
     let conn = rusqlite::Connection::open(folder.join(folder::DATABASE)).unwrap();
     conn.execute_batch(
-        "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved;
+        "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved; DROP TABLE life;
          UPDATE topic SET record = json_remove(record, '$.desired', '$.widest');
          PRAGMA user_version = 1;",
     )
@@ -174,10 +174,11 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     }
     let store = open(folder.path());
     let record = store.topics().await.unwrap().remove(0);
-    assert_eq!((record.widest(), record.routing.epoch), (2, 1));
+    assert_eq!((record.widest(), record.routing.change()), (2, 1));
     let (seen, mut new) = (record.routing_record(), record.routing_record());
     let state = duetime_core::RoutingState::Moving;
-    new.routing = Routing { epoch: 2, rid: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state, seed: None };
+    let epoch = seen.routing.epoch + 1;
+    new.routing = Routing { epoch, rid: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state, seed: None };
     store.swap_routing(&record.name, &seen, &new).await.unwrap();
     for index in 0..3 {
         store.fence(&record.name, index, &new.routing, &Floor::default()).await.unwrap();

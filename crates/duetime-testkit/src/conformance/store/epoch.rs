@@ -12,8 +12,7 @@ use super::world::{World, fresh_record};
 async fn at_epoch_five(world: &mut World) {
     let mut record = fresh_record(world.now());
     record.routing.epoch = 5;
-    world.store.put_topic(&record, None).await.unwrap();
-    world.record = record;
+    world.record = world.store.put_topic(&record, None).await.unwrap();
 }
 
 fn of_epoch(record: &TopicRecord, epoch: u64) -> Shard {
@@ -23,7 +22,8 @@ fn of_epoch(record: &TopicRecord, epoch: u64) -> Shard {
 pub async fn an_older_epoch_is_stale_and_learns_the_present_record(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     at_epoch_five(&mut world).await;
-    for epoch in [1, 4] {
+    for change in [1, 4] {
+        let epoch = world.routing().epoch - 5 + change;
         for refusal in every_refusal(&world, &of_epoch(&world.record, epoch)).await {
             let StoreError::Stale(present) = refusal else { panic!("{refusal:?}") };
             let expected: &Routing = world.routing();
@@ -36,7 +36,8 @@ pub async fn an_older_epoch_is_stale_and_learns_the_present_record(factory: &dyn
 pub async fn a_newer_epoch_is_not_ready(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     at_epoch_five(&mut world).await;
-    for epoch in [6, 50] {
+    for change in [6, 50] {
+        let epoch = world.routing().epoch - 5 + change;
         for refusal in every_refusal(&world, &of_epoch(&world.record, epoch)).await {
             assert!(matches!(refusal, StoreError::NotReady(_)), "{refusal:?}");
         }

@@ -166,6 +166,8 @@ pub enum Settlement {
     Nack(Duration),
     /// Back to where it was; the attempt is given back.
     Release,
+    /// Try again after this long; the attempt is given back, for it says nothing of the message.
+    Defer(Duration),
     /// Hold it for this long from now, in this class; the answer has the new score.
     Extend(Duration, LeaseClass),
     /// To the dead letters, for this reason.

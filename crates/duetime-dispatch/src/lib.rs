@@ -33,6 +33,7 @@ mod rate;
 mod runner;
 mod settler;
 mod throughput;
+mod undecided;
 mod verdicts;
 mod wheel;
 mod work;

@@ -142,7 +142,7 @@ impl Op for SettleOp {
             (Settlement::Ack, _) => Some(Event::Delivered),
             (Settlement::Nack(_), _) => Some(Event::Retried),
             (Settlement::Bury(_), _) => Some(Event::Dead),
-            (Settlement::Release | Settlement::Extend(..), _) => None,
+            (Settlement::Release | Settlement::Defer(_) | Settlement::Extend(..), _) => None,
         });
         count(kit, shard, happened);
         Ok(answers)

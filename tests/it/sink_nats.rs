@@ -141,7 +141,7 @@ async fn nats_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     jetstream(&server).await.create_stream(full).await.unwrap();
     let small = bind(&config(&server), json!({"name": "n", "subject": "small"})).unwrap();
     for (n, verdict) in small.deliver(&batch[..6]).await.iter().enumerate() {
-        let full = matches!(verdict, Verdict::Unavailable { reason, .. } if reason.contains("maximum messages"));
+        let full = matches!(verdict, Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. } if reason.contains("maximum messages"));
         assert!(if n < 3 { *verdict == Verdict::Accepted } else { full }, "{n}: {verdict:?}");
     }
 
@@ -152,7 +152,7 @@ async fn nats_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     server.pause().await;
     let verdict = sink.deliver(&stalled).await.remove(0);
     assert!(
-        matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("within 3000 ms")),
+        matches!(&verdict, Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. } if reason.contains("within 3000 ms")),
         "{verdict:?}"
     );
     server.resume();

@@ -59,7 +59,26 @@ pub enum Verdict {
         /// Why, for the operator. Never a credential.
         reason: String,
     },
-    /// The target as a whole does not answer or asks for a pause: costs no attempt, opens the breaker.
+    /// The place that this one message goes to does not take it now: a tenant behind a webhook, a queue, a
+    /// stream, a partition. Also said when nobody can tell whether it is that place or the whole target (no
+    /// answer in time, an answer 5xx). Costs an attempt only if the target accepts others meanwhile; if it
+    /// accepts none, the target is taken to be down.
+    DestinationDown {
+        /// Why, for the operator. Never a credential.
+        reason: String,
+        /// The target asked for at least this wait, for this message.
+        after: Option<Duration>,
+    },
+    /// It was not offered to the target: a limit of the sink itself is used up. Costs no attempt and says
+    /// nothing of the target.
+    NotSent {
+        /// Which limit, for the operator.
+        reason: String,
+        /// When there may be room again.
+        after: Duration,
+    },
+    /// The target as a whole cannot be used (no connection, no login, no rights) or asks for a pause: costs
+    /// no attempt, opens the breaker.
     Unavailable {
         /// Why, for the operator. Never a credential.
         reason: String,
@@ -67,6 +86,9 @@ pub enum Verdict {
         after: Option<Duration>,
     },
 }
+
+/// Longest wait before a target that is down is tried again, unless its sink sets another.
+pub const PROBE_WAIT_MAX_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A sink bound to one topic.
 ///
@@ -87,6 +109,11 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     /// How the store itself hands this sink's messages over; [`Sink::deliver`] is then never called.
     fn in_place(&self) -> Option<InPlace> {
         None
+    }
+
+    /// Longest wait before a target that is down is tried again.
+    fn probe_wait_max(&self) -> Duration {
+        PROBE_WAIT_MAX_DEFAULT
     }
 
     /// Hands over.

@@ -202,6 +202,8 @@ pub enum Settlement {
     Nack(Duration),
     /// Back to where it was; the attempt is given back.
     Release,
+    /// Try again after this long; the attempt is given back, for it says nothing of the message.
+    Defer(Duration),
     /// Hold it for this long from now, in this class; the answer has the new score.
     Extend(Duration, LeaseClass),
     /// To the dead letters, for this reason.
@@ -212,7 +214,7 @@ impl Settle {
     /// Whether it counts from the present.
     #[must_use]
     pub fn is_relative(&self) -> bool {
-        matches!(self.how, Settlement::Nack(_) | Settlement::Extend(..))
+        matches!(self.how, Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Extend(..))
     }
 }
 

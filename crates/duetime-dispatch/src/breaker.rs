@@ -1,8 +1,9 @@
 //! The breaker of one topic's sink: while the target as a whole is down, nothing is claimed.
 //!
 //! Closed: claims go. Open: nothing goes until the wait is over. Then a probe, one small claim, and
-//! its verdicts decide. A probe has several messages so that one poison message cannot keep the
-//! breaker open. Upstream: `deliverer` tells the verdicts. Downstream: `claimer` asks what may go.
+//! its verdicts decide. A probe has several messages, and more after each that failed though the target
+//! answered, so that messages whose own destinations are down cannot keep the breaker open. Upstream:
+//! `deliverer` tells the verdicts. Downstream: `claimer` asks what may go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +16,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// First and longest wait before a probe; each failed probe doubles it.
+/// First wait before a probe; each failed probe doubles it, up to what the sink sets.
 pub(crate) const PROBE_WAIT_MIN: Duration = Duration::from_millis(100);
-/// See [`PROBE_WAIT_MIN`].
-pub(crate) const PROBE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A breaker that stays open is told in the log this often.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 /// A target that asks for a longer pause than this is probed after this.
 pub(crate) const ASKED_WAIT_MAX: Duration = Duration::from_secs(3600);
-/// Most messages of a probe.
+/// Most messages of the first probe.
 pub(crate) const PROBE_MESSAGES: usize = 8;
-/// So many calls in a row that were not answered in time open the breaker.
-pub(crate) const TIMEOUTS_IN_A_ROW: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -37,7 +36,31 @@ enum State {
 struct Inner {
     state: State,
     wait: Duration,
-    timeouts: u32,
+    /// Most messages of the next probe.
+    probe: usize,
+    down: Option<Down>,
+}
+
+/// That a sink is down, for people.
+#[derive(Clone, Debug)]
+pub struct Down {
+    /// Since when.
+    pub since: Instant,
+    /// What it said last, or what was met.
+    pub reason: String,
+    /// When it is tried again; `None`: it is being tried.
+    pub next_probe: Option<Instant>,
+    /// When the log was last told.
+    told: Instant,
+}
+
+impl Inner {
+    fn open_until(&mut self, until: Instant) {
+        self.state = State::Open { until };
+        if let Some(down) = &mut self.down {
+            down.next_probe = Some(until);
+        }
+    }
 }
 
 /// What the claimer may claim.
@@ -56,13 +79,34 @@ pub(crate) struct Breaker {
     changed: Notify,
     topic: TopicName,
     meters: Arc<TopicMeters>,
+    wait_max: Duration,
 }
 
 impl Breaker {
-    pub(crate) fn new(topic: TopicName, meters: Arc<TopicMeters>) -> Self {
+    /// `wait_max`: longest wait before a probe.
+    pub(crate) fn new(topic: TopicName, meters: Arc<TopicMeters>, wait_max: Duration) -> Self {
         meters.breaker_open.set(0);
-        let inner = Inner { state: State::Closed, wait: PROBE_WAIT_MIN, timeouts: 0 };
-        Self { inner: Mutex::new(inner), changed: Notify::new(), topic, meters }
+        let inner = Inner { state: State::Closed, wait: PROBE_WAIT_MIN, probe: PROBE_MESSAGES, down: None };
+        Self { inner: Mutex::new(inner), changed: Notify::new(), topic, meters, wait_max }
+    }
+
+    /// Whether the sink is down, since when, why, and when it is tried next.
+    pub(crate) fn down(&self) -> Option<Down> {
+        self.inner.lock().down.clone()
+    }
+
+    /// How long the next probe is waited for, where one is.
+    pub(crate) fn wait(&self) -> Duration {
+        self.inner.lock().wait
+    }
+
+    /// The next probe may go at once.
+    pub(crate) fn probe_now(&self) {
+        let mut inner = self.inner.lock();
+        if let State::Open { .. } = inner.state {
+            inner.open_until(Instant::now());
+            self.changed.notify_waiters();
+        }
     }
 
     /// Whether messages may be sent that are no probe.
@@ -95,7 +139,10 @@ impl Breaker {
             State::Closed => Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }),
             State::Open { until } if until <= Instant::now() => {
                 inner.state = State::Probing;
-                Some(Admission { limit: PROBE_MESSAGES, probe: true })
+                if let Some(down) = &mut inner.down {
+                    down.next_probe = None;
+                }
+                Some(Admission { limit: inner.probe, probe: true })
             }
             State::Open { .. } | State::Probing => None,
         }
@@ -105,7 +152,17 @@ impl Breaker {
     pub(crate) fn probe_was_empty(&self) {
         let mut inner = self.inner.lock();
         if inner.state == State::Probing {
-            inner.state = State::Open { until: Instant::now() };
+            inner.open_until(Instant::now());
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// A limit of the sink's own kept the probe back: another goes after the same wait.
+    pub(crate) fn probe_was_kept_back(&self) {
+        let mut inner = self.inner.lock();
+        if inner.state == State::Probing {
+            let until = Instant::now() + inner.wait;
+            inner.open_until(until);
             self.changed.notify_waiters();
         }
     }
@@ -113,42 +170,49 @@ impl Breaker {
     /// The target answered for its messages.
     pub(crate) fn answered(&self) {
         let mut inner = self.inner.lock();
-        inner.timeouts = 0;
         inner.wait = PROBE_WAIT_MIN;
+        inner.probe = PROBE_MESSAGES;
         if inner.state != State::Closed {
             inner.state = State::Closed;
+            let seconds = inner.down.take().map_or(0, |down| down.since.elapsed().as_secs());
             self.meters.breaker_open.set(0);
             self.changed.notify_waiters();
-            info!(topic = %self.topic, "sink answers again, claims go on");
+            info!(topic = %self.topic, seconds, "sink answers again, claims go on");
         }
     }
 
-    /// A call was not answered in time; true: once too often, the target is taken to be down.
-    pub(crate) fn timed_out(&self) -> bool {
+    /// The target as a whole is down, or asks for a pause of `after`. `answered`: it said so itself, message by
+    /// message, so that the next probe may ask about more of them.
+    pub(crate) fn unavailable(&self, reason: &str, after: Option<Duration>, answered: bool) {
         let mut inner = self.inner.lock();
-        inner.timeouts += 1;
-        inner.timeouts >= TIMEOUTS_IN_A_ROW
-    }
-
-    /// The target as a whole is down, or asks for a pause of `after`.
-    pub(crate) fn unavailable(&self, reason: &str, after: Option<Duration>) {
-        let mut inner = self.inner.lock();
+        let now = Instant::now();
+        let asked = after.unwrap_or_default().min(ASKED_WAIT_MAX);
         match inner.state {
             State::Closed => {
-                inner.wait = PROBE_WAIT_MIN;
+                inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
+                inner.probe = PROBE_MESSAGES;
                 self.meters.breaker_open.set(1);
+                let told = Down { since: now, reason: reason.to_owned(), next_probe: None, told: now };
+                inner.down = Some(told);
                 warn!(topic = %self.topic, reason, "sink is down, claims stop until it answers");
             }
-            State::Probing => inner.wait = (inner.wait * 2).min(PROBE_WAIT_MAX),
+            State::Probing => {
+                inner.wait = (inner.wait * 2).min(self.wait_max);
+                inner.probe = if answered { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
+            }
             // Calls that were under way when it opened say nothing new, except a longer pause.
-            State::Open { until } => {
-                let asked = Instant::now() + after.unwrap_or_default().min(ASKED_WAIT_MAX);
-                inner.state = State::Open { until: until.max(asked) };
-                return;
+            State::Open { until } => return inner.open_until(until.max(now + asked)),
+        }
+        let wait = inner.wait.max(asked);
+        inner.open_until(now + wait);
+        if let Some(down) = &mut inner.down {
+            reason.clone_into(&mut down.reason);
+            if now.duration_since(down.told) >= TOLD_EVERY {
+                down.told = now;
+                let seconds = now.duration_since(down.since).as_secs();
+                warn!(topic = %self.topic, reason, seconds, next_probe_ms = wait.as_millis(), "sink is still down");
             }
         }
-        let wait = inner.wait.max(after.unwrap_or_default().min(ASKED_WAIT_MAX));
-        inner.state = State::Open { until: Instant::now() + wait };
         self.changed.notify_waiters();
     }
 }
@@ -157,26 +221,28 @@ impl Breaker {
 mod tests {
     use super::*;
 
+    const WAIT_MAX: Duration = Duration::from_secs(5);
+
     fn breaker() -> Breaker {
         let topic = TopicName::new("orders").unwrap();
         let meters = duetime_metrics::Meters::new().topic(&topic);
-        Breaker::new(topic, meters)
+        Breaker::new(topic, meters, WAIT_MAX)
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_open_breaker_lets_one_probe_through_after_a_wait_that_doubles() {
         let breaker = breaker();
         assert_eq!(breaker.admit(), Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }));
-        breaker.unavailable("connection refused", None);
+        breaker.unavailable("connection refused", None, false);
         assert_eq!(breaker.meters.breaker_open.get(), 1);
-        for wait_ms in [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
+        for wait_ms in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
             assert_eq!(breaker.admit(), None);
             let opened = Instant::now();
             breaker.passable().await;
             assert_eq!(opened.elapsed().as_millis(), wait_ms);
             assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }));
             assert_eq!(breaker.admit(), None, "one probe at a time");
-            breaker.unavailable("connection refused", None);
+            breaker.unavailable("connection refused", None, false);
         }
         breaker.passable().await;
         assert!(breaker.admit().is_some_and(|a| a.probe));
@@ -188,17 +254,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pause_that_the_target_asks_for_is_kept() {
         let breaker = breaker();
-        breaker.unavailable("429", Some(Duration::from_secs(120)));
+        breaker.unavailable("429", Some(Duration::from_secs(120)), false);
         let opened = Instant::now();
         breaker.passable().await;
         assert_eq!(opened.elapsed(), Duration::from_secs(120));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_in_a_row_without_an_answer_are_counted_until_one_is_answered() {
+    async fn a_longer_pause_asked_for_by_a_call_that_was_under_way_is_kept() {
         let breaker = breaker();
-        assert!(!breaker.timed_out() && !breaker.timed_out());
-        breaker.answered();
-        assert!(!breaker.timed_out() && !breaker.timed_out() && breaker.timed_out());
+        breaker.unavailable("503", None, false);
+        breaker.unavailable("503", Some(Duration::from_secs(60)), false);
+        let opened = Instant::now();
+        breaker.passable().await;
+        assert_eq!(opened.elapsed(), Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_asks_about_more_messages_each_time_the_target_answers_for_none() {
+        let breaker = breaker();
+        breaker.unavailable("503", None, true);
+        for size in [8, 16, 32, 64, 128, 256, 256] {
+            breaker.passable().await;
+            assert_eq!(breaker.admit(), Some(Admission { limit: size, probe: true }));
+            breaker.unavailable("503", None, true);
+        }
+        breaker.passable().await;
+        breaker.admit();
+        breaker.unavailable("connection refused", None, false);
+        breaker.probe_now();
+        assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }), "it is gone altogether");
+        let down = breaker.down().unwrap();
+        assert_eq!((down.reason.as_str(), down.next_probe), ("connection refused", None));
     }
 }

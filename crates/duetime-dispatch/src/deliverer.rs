@@ -21,7 +21,8 @@ use tracing::{debug, warn};
 use crate::breaker::Breaker;
 use crate::config::CALL_BYTES_MAX;
 use crate::throughput::Throughput;
-use crate::verdicts::{Said, Target, error_kind, judge, reason, settlement};
+use crate::undecided::{Undecided, Waiting};
+use crate::verdicts::{Ruling, Said, Target, error_kind, judge, reason, settlement};
 use crate::work::{Ends, Held, Hold, Owed, Work};
 
 /// One call of the sink, before and after.
@@ -49,11 +50,14 @@ pub(crate) struct Deliverer {
     /// Messages of the probe that have no verdict yet, and its calls that have.
     probe_left: usize,
     probe: Vec<Call>,
+    /// Messages whose failure may be their own or the target's.
+    undecided: Undecided,
 }
 
 impl Deliverer {
     pub(crate) fn new(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, to: mpsc::Sender<Vec<Owed>>) -> Self {
         let (calls_max, batch_max) = (sink.calls_max().max(1), sink.batch_max().max(1));
+        let undecided = Undecided::new(work.record.config.visibility_timeout);
         let throughput = Throughput::new(calls_max, work.record.config.visibility_timeout / 2);
         Self {
             work,
@@ -67,6 +71,7 @@ impl Deliverer {
             throughput,
             probe_left: 0,
             probe: Vec::new(),
+            undecided,
         }
     }
 
@@ -76,6 +81,7 @@ impl Deliverer {
         let mut stopping = false;
         while open || !self.queue.is_empty() || !self.calls.is_empty() {
             self.start_calls().await;
+            let decided_at = self.undecided.decided_at(self.work.settle_margin());
             tokio::select! {
                 biased;
                 () = ends.abandon.cancelled() => return self.abandon(from).await,
@@ -90,8 +96,42 @@ impl Deliverer {
                     Some(batch) => self.take_in(batch, stopping).await,
                     None => open = false,
                 },
+                () = tokio::time::sleep_until(decided_at.unwrap_or_else(Instant::now)), if decided_at.is_some() => {
+                    self.target_accepts_nothing().await;
+                }
             }
         }
+        self.decide(Instant::now(), Ruling::Targets(None)).await;
+    }
+
+    /// Nothing was accepted for so long that the target is taken to be down: nobody pays.
+    async fn target_accepts_nothing(&mut self) {
+        let (why, waiting) = self.undecided.take();
+        self.breaker.unavailable(&why, None, true);
+        self.rule(waiting, Ruling::Targets(None)).await;
+        self.give_back_queue_but_probe(false).await;
+    }
+
+    /// Decides on the messages that failed by `at`.
+    async fn decide(&mut self, at: Instant, ruling: Ruling) {
+        if self.undecided.len() > 0 {
+            let waiting = self.undecided.accepted(at);
+            self.rule(waiting, ruling).await;
+        }
+    }
+
+    async fn rule(&mut self, waiting: Vec<Waiting>, ruling: Ruling) {
+        let retry = &self.work.record.config.retry;
+        let owe = |waiting: Waiting| {
+            let how = settlement(&waiting.said, ruling, waiting.attempt, retry, rand::random());
+            let settle = Settle { id: waiting.id, score: waiting.hold.score, how };
+            Owed { index: waiting.hold.index, settle, deadline: waiting.hold.deadline }
+        };
+        let owed: Vec<Owed> = waiting.into_iter().map(owe).collect();
+        let retried = owed.iter().filter(|owed| matches!(owed.settle.how, Settlement::Nack(_))).count();
+        self.work.topic_meters.count(Event::Retried, retried as u64);
+        self.work.room.set_offered(self.undecided.len());
+        self.owe(owed).await;
     }
 
     async fn take_in(&mut self, batch: Vec<Held>, stopping: bool) {
@@ -181,27 +221,32 @@ impl Deliverer {
             self.probe.push(call);
             self.end_probe().await;
         } else {
-            let target = judge(&call.said.iter().collect::<Vec<_>>(), false);
-            let down = match &target {
+            let ended = call.ended;
+            let ruling = match judge(&call.said.iter().collect::<Vec<_>>(), false) {
                 Target::Up => {
                     // An open breaker is closed by its probe, not by calls from before it opened.
                     if self.breaker.is_closed() {
                         self.breaker.answered();
                     }
-                    false
+                    Some(Ruling::Own)
                 }
                 Target::Down(reason, after) => {
-                    self.breaker.unavailable(reason, *after);
-                    true
+                    self.breaker.unavailable(&reason, after, false);
+                    Some(Ruling::Targets(None))
                 }
-                Target::Silent => {
-                    if self.breaker.timed_out() {
-                        self.breaker.unavailable(&reason(&call.said[0]), None);
-                    }
-                    false
+                Target::Unsure if !self.breaker.is_closed() => Some(Ruling::Targets(None)),
+                // What was claimed at most once cannot wait for a decision.
+                Target::Unsure if self.work.at_most_once() => {
+                    self.breaker.unavailable(&reason(&call.said[0]), None, true);
+                    Some(Ruling::Targets(None))
                 }
+                Target::Unsure => None,
+                Target::Unasked => Some(Ruling::Own),
             };
-            self.settle(call, down).await;
+            if ruling == Some(Ruling::Own) && call.said.contains(&Said::Verdict(Verdict::Accepted)) {
+                self.decide(ended, Ruling::Own).await;
+            }
+            self.settle(call, ruling).await;
         }
         if !self.breaker.is_closed() {
             self.give_back_queue_but_probe(false).await;
@@ -218,23 +263,30 @@ impl Deliverer {
             return self.breaker.probe_was_empty();
         }
         let said: Vec<&Said> = calls.iter().flat_map(|call| &call.said).collect();
-        let down = match judge(&said, true) {
+        let ruling = match judge(&said, true) {
             Target::Up => {
                 self.breaker.answered();
-                false
+                Ruling::Own
             }
             Target::Down(reason, after) => {
-                self.breaker.unavailable(&reason, after);
-                true
+                let answered = said.iter().all(|said| matches!(said, Said::Verdict(Verdict::DestinationDown { .. })));
+                self.breaker.unavailable(&reason, after, answered);
+                // The next probe asks about others, if there are any.
+                Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2))
             }
-            Target::Silent => unreachable!("the silence of a probe means down"),
+            Target::Unsure => unreachable!("a probe that accepts nothing means down"),
+            Target::Unasked => {
+                self.breaker.probe_was_kept_back();
+                Ruling::Own
+            }
         };
         for call in calls {
-            self.settle(call, down).await;
+            self.settle(call, Some(ruling)).await;
         }
     }
 
-    async fn settle(&mut self, call: Call, down: bool) {
+    /// Settles what is clear; without a ruling, what may be the target's matter waits until it is known.
+    async fn settle(&mut self, call: Call, ruling: Option<Ruling>) {
         let Call { deliveries, holds, said, ended, .. } = call;
         let work = &self.work;
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
@@ -257,7 +309,16 @@ impl Deliverer {
                 work.lane.settled(hold.index, 1);
                 continue;
             }
-            let how = settlement(said, down, delivery.attempt, &work.record.config.retry, rand::random());
+            let ruling = match ruling {
+                Some(ruling) => ruling,
+                None if said.is_open() => {
+                    let (id, attempt, said, hold) = (delivery.id, delivery.attempt, said.clone(), *hold);
+                    self.undecided.add(Waiting { id, attempt, hold, said, ended });
+                    continue;
+                }
+                None => Ruling::Own,
+            };
+            let how = settlement(said, ruling, delivery.attempt, &work.record.config.retry, rand::random());
             retried += u64::from(matches!(how, Settlement::Nack(_)));
             let settle = Settle { id: delivery.id, score: hold.score, how };
             owed.push(Owed { index: hold.index, settle, deadline: hold.deadline });
@@ -271,6 +332,7 @@ impl Deliverer {
             self.drop_unsettled(holds.len(), bytes, dropped, said.iter().find(|said| error_kind(said).is_some()));
         } else {
             work.room.give_back(0, bytes);
+            work.room.set_offered(self.undecided.len());
             self.owe(owed).await;
         }
     }
@@ -336,6 +398,7 @@ impl Deliverer {
             warn!(topic = %self.work.record.name, calls, "calls of the sink did not end in time and were broken off");
         }
         self.probe_left = 0;
+        self.decide(Instant::now(), Ruling::Targets(None)).await;
         while let Some(batch) = from.recv().await {
             self.queue.extend(batch);
         }

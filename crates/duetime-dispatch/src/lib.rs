@@ -35,6 +35,7 @@ mod runner;
 mod settler;
 mod slot;
 mod throughput;
+mod undecided;
 mod verdicts;
 mod wheel;
 mod work;

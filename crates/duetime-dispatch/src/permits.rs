@@ -87,12 +87,14 @@ pub(crate) struct Room {
     own: Pool,
     /// How many can be handed over in half the visibility timeout, as measured.
     allowed: AtomicUsize,
+    /// Messages among those held that were offered to the sink already and wait for a decision.
+    offered: AtomicUsize,
 }
 
 impl Room {
     pub(crate) fn new(node: Arc<Permits>, config: &DispatchConfig, allowed: usize) -> Arc<Self> {
         let own = Pool::new(config.topic_messages_max, config.topic_bytes_max);
-        Arc::new(Self { node, own, allowed: AtomicUsize::new(allowed.max(1)) })
+        Arc::new(Self { node, own, allowed: AtomicUsize::new(allowed.max(1)), offered: AtomicUsize::new(0) })
     }
 
     /// Sets how many messages may be held, because the hand-over was measured anew.
@@ -108,8 +110,16 @@ impl Room {
     }
 
     fn free(&self) -> usize {
-        let allowed = self.allowed.load(Ordering::Acquire).saturating_sub(self.held());
+        let ahead = self.held().saturating_sub(self.offered.load(Ordering::Acquire));
+        let allowed = self.allowed.load(Ordering::Acquire).saturating_sub(ahead);
         self.own.free().min(allowed)
+    }
+
+    /// Sets how many of the messages held wait for a decision and not for the sink.
+    pub(crate) fn set_offered(&self, messages: usize) {
+        if self.offered.swap(messages, Ordering::AcqRel) < messages {
+            self.own.freed.notify_waiters();
+        }
     }
 
     /// Messages of this topic in flight.

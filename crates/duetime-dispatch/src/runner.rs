@@ -48,7 +48,7 @@ impl Runner {
         // Until the sink was measured, and always for what cannot be given back: what it can take at once.
         let at_once = sink.calls_max().saturating_mul(sink.batch_max());
         work.room = Room::new(permits.clone(), &work.config, at_once);
-        let breaker = Arc::new(Breaker::new(name.clone(), work.topic_meters.clone()));
+        let breaker = Arc::new(Breaker::new(name.clone(), work.topic_meters.clone(), sink.probe_wait_max()));
         let (to_deliverer, claimed) = mpsc::channel(QUEUE_BATCHES);
         let (to_settler, owed) = mpsc::channel(QUEUE_BATCHES);
         let claimer = Claimer { work: work.clone(), breaker: breaker.clone(), to: to_deliverer };

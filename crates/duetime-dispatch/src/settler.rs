@@ -200,7 +200,7 @@ impl Settler {
                     buried += 1;
                     continue;
                 }
-                (Settlement::Nack(delay), _) => at.plus(*delay),
+                (Settlement::Nack(delay) | Settlement::Defer(delay), _) => at.plus(*delay),
                 (Settlement::Release, _) => at,
                 (Settlement::Ack | Settlement::Extend(..), _) => continue,
             };

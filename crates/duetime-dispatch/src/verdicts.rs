@@ -1,10 +1,10 @@
 //! From the verdicts of a group of messages to what is done with each, and what they say of the
 //! target. Pure: no clock, no store.
 //!
-//! A group is one call, or one whole probe. A call that was accepted in part may have met the target
-//! going away: what it called unavailable costs nothing, and a probe follows. If a probe is accepted
-//! in part the target is up, and what it called unavailable is that message's own matter: a poison
-//! message neither keeps the breaker open nor lives for ever.
+//! A group is one call, or one whole probe. Some verdicts are about the message alone, some about the
+//! target as a whole, and some ([`Said::is_open`]) may be either: a tenant behind a webhook that answers
+//! 503, or the whole webhook that does. Those cost an attempt only where the target accepted another
+//! message at that time or later; `undecided` keeps them until that is known.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use duetime_core::{RetryPolicy, Verdict};
 
 /// The longest wait before a retry that a target may ask for.
 const ASKED_RETRY_MAX: Duration = Duration::from_secs(86_400);
+/// The longest wait before a message is offered again that a limit of the sink kept back.
+const NOT_SENT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What a call said of one message.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +27,30 @@ pub(crate) enum Said {
     Broken,
 }
 
+impl Said {
+    /// Whether it may be about this message's destination or about the target as a whole.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { .. }))
+    }
+
+    fn is_accepted(&self) -> bool {
+        matches!(self, Self::Verdict(Verdict::Accepted))
+    }
+
+    /// The wait that the target, or the sink, asked for.
+    pub(crate) fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Verdict(
+                Verdict::Retry { after, .. }
+                | Verdict::Unavailable { after, .. }
+                | Verdict::DestinationDown { after, .. },
+            ) => *after,
+            Self::Verdict(Verdict::NotSent { after, .. }) => Some(*after),
+            Self::Verdict(Verdict::Accepted | Verdict::Rejected { .. }) | Self::TimedOut(_) | Self::Broken => None,
+        }
+    }
+}
+
 /// What the group says of the target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
@@ -32,14 +58,25 @@ pub(crate) enum Target {
     Up,
     /// It is down, for this reason, and asks for this pause.
     Down(String, Option<Duration>),
-    /// It was not heard of in time.
-    Silent,
+    /// It accepted none and turned none away as the message's own matter: it may be down.
+    Unsure,
+    /// None was offered to it.
+    Unasked,
 }
 
-/// Judges the target by what it said. `probing`: it was taken to be down before, so silence means
-/// that it still is, and costs its messages nothing.
+/// What becomes of a message about which it is not clear whose matter the failure is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Ruling {
+    /// The target accepts others: it is the message's own matter and costs an attempt.
+    Own,
+    /// The target is taken to be down: it costs nothing; `Some`: not to be tried again sooner than this.
+    Targets(Option<Duration>),
+}
+
+/// Judges the target by what it said. `probing`: it was taken to be down before, so that silence means that it
+/// still is, and one acceptance that it is up again.
 pub(crate) fn judge(said: &[&Said], probing: bool) -> Target {
-    let accepted = said.iter().any(|said| matches!(said, Said::Verdict(Verdict::Accepted)));
+    let accepted = said.iter().any(|said| said.is_accepted());
     if accepted && probing {
         return Target::Up;
     }
@@ -56,26 +93,36 @@ pub(crate) fn judge(said: &[&Said], probing: bool) -> Target {
     if accepted {
         return Target::Up;
     }
-    match said.iter().find(|said| matches!(said, Said::TimedOut(_))) {
-        Some(said) if probing => Target::Down(reason(said), None),
-        Some(_) => Target::Silent,
+    if said.iter().all(|said| matches!(said, Said::Verdict(Verdict::NotSent { .. }))) {
+        return Target::Unasked;
+    }
+    match said.iter().find(|said| said.is_open()) {
+        // A pause that one message was answered is that message's, not the target's.
+        Some(first) if probing => Target::Down(reason(first), None),
+        Some(_) => Target::Unsure,
         None => Target::Up,
     }
 }
 
-/// What becomes of one message, given what the group says of the target.
-pub(crate) fn settlement(said: &Said, down: bool, attempt: u8, retry: &RetryPolicy, random: f64) -> Settlement {
-    let after = match said {
-        Said::Verdict(Verdict::Accepted) => return Settlement::Ack,
-        Said::Verdict(Verdict::Rejected { reason }) => return Settlement::Bury(cut(reason)),
-        Said::Verdict(Verdict::Unavailable { .. }) | Said::TimedOut(_) if down => return Settlement::Release,
-        Said::Verdict(Verdict::Retry { after, .. } | Verdict::Unavailable { after, .. }) => *after,
-        Said::TimedOut(_) | Said::Broken => None,
-    };
+/// What becomes of one message, given whose matter an open failure is.
+pub(crate) fn settlement(said: &Said, ruling: Ruling, attempt: u8, retry: &RetryPolicy, random: f64) -> Settlement {
+    match (said, ruling) {
+        (Said::Verdict(Verdict::Accepted), _) => return Settlement::Ack,
+        (Said::Verdict(Verdict::Rejected { reason }), _) => return Settlement::Bury(cut(reason)),
+        (Said::Verdict(Verdict::NotSent { after, .. }), _) => {
+            return Settlement::Defer((*after).min(NOT_SENT_WAIT_MAX));
+        }
+        (Said::Verdict(Verdict::Unavailable { .. }), Ruling::Targets(_)) => return Settlement::Release,
+        (said, Ruling::Targets(wait)) if said.is_open() => {
+            let wait = wait.max(said.after()).unwrap_or_default().min(ASKED_RETRY_MAX);
+            return if wait.is_zero() { Settlement::Release } else { Settlement::Defer(wait) };
+        }
+        _ => {}
+    }
     if attempt >= retry.max_attempts {
         return Settlement::Bury(cut(&reason(said)));
     }
-    let asked = after.unwrap_or_default().min(ASKED_RETRY_MAX);
+    let asked = said.after().unwrap_or_default().min(ASKED_RETRY_MAX);
     Settlement::Nack(retry.backoff(attempt, random).max(asked))
 }
 
@@ -84,7 +131,11 @@ pub(crate) fn reason(said: &Said) -> String {
     match said {
         Said::Verdict(Verdict::Accepted) => String::new(),
         Said::Verdict(
-            Verdict::Retry { reason, .. } | Verdict::Rejected { reason } | Verdict::Unavailable { reason, .. },
+            Verdict::Retry { reason, .. }
+            | Verdict::Rejected { reason }
+            | Verdict::Unavailable { reason, .. }
+            | Verdict::DestinationDown { reason, .. }
+            | Verdict::NotSent { reason, .. },
         ) => reason.clone(),
         Said::TimedOut(after) => format!("the sink did not answer within {} ms", after.as_millis()),
         Said::Broken => "the sink broke off without a verdict".to_owned(),
@@ -98,6 +149,8 @@ pub(crate) fn error_kind(said: &Said) -> Option<&'static str> {
         Said::Verdict(Verdict::Retry { .. }) | Said::Broken => Some("retry"),
         Said::Verdict(Verdict::Rejected { .. }) => Some("rejected"),
         Said::Verdict(Verdict::Unavailable { .. }) => Some("unavailable"),
+        Said::Verdict(Verdict::DestinationDown { .. }) => Some("destination"),
+        Said::Verdict(Verdict::NotSent { .. }) => Some("limit"),
         Said::TimedOut(_) => Some("timeout"),
     }
 }
@@ -126,34 +179,57 @@ mod tests {
     const ACCEPTED: Said = Said::Verdict(Verdict::Accepted);
     const TIMED_OUT: Said = Said::TimedOut(Duration::from_secs(1));
 
+    fn destination(after_s: Option<u64>) -> Said {
+        let after = after_s.map(Duration::from_secs);
+        Said::Verdict(Verdict::DestinationDown { reason: "503".to_owned(), after })
+    }
+
     #[test]
     fn a_target_that_accepted_any_of_a_probe_is_up_and_one_that_went_away_in_a_call_is_down() {
         assert_eq!(judge(&[&unavailable(None), &ACCEPTED], true), Target::Up);
         assert!(matches!(judge(&[&ACCEPTED, &unavailable(None)], false), Target::Down(..)));
-        assert_eq!(judge(&[&ACCEPTED, &TIMED_OUT], false), Target::Up);
+        assert_eq!(judge(&[&ACCEPTED, &TIMED_OUT, &destination(None)], false), Target::Up);
         assert_eq!(judge(&[&retry(1), &Said::Broken], true), Target::Up);
         let down = judge(&[&unavailable(Some(3)), &retry(1), &unavailable(Some(9)), &unavailable(None)], false);
         assert_eq!(down, Target::Down("refused".to_owned(), Some(Duration::from_secs(9))));
     }
 
     #[test]
-    fn silence_is_a_verdict_on_the_target_only_while_it_is_probed() {
-        assert_eq!(judge(&[&TIMED_OUT], false), Target::Silent);
+    fn what_may_be_the_destination_s_matter_is_the_target_s_only_while_it_is_probed() {
+        assert_eq!(judge(&[&TIMED_OUT], false), Target::Unsure);
+        assert_eq!(judge(&[&destination(None), &retry(1)], false), Target::Unsure);
         assert!(matches!(judge(&[&TIMED_OUT, &retry(1)], true), Target::Down(..)));
+        let down = judge(&[&destination(Some(60)), &destination(Some(9))], true);
+        assert_eq!(down, Target::Down("503".to_owned(), None), "each message keeps its own pause");
+    }
+
+    #[test]
+    fn a_limit_of_the_sink_s_own_says_nothing_of_the_target_and_costs_nothing() {
+        let after = Duration::from_millis(300);
+        let kept_back = Said::Verdict(Verdict::NotSent { reason: "concurrency".to_owned(), after });
+        assert_eq!(judge(&[&kept_back], false), Target::Unasked);
+        assert_eq!(settlement(&kept_back, Ruling::Own, 3, &RetryPolicy::default(), 0.5), Settlement::Defer(after));
     }
 
     #[test]
     fn an_outage_costs_no_attempt_and_a_message_s_own_failure_does() {
         let policy = RetryPolicy { max_attempts: 3, jitter: 0.0, ..RetryPolicy::default() };
-        let settle = |said: &Said, down, attempt| settlement(said, down, attempt, &policy, 0.5);
-        assert_eq!(settle(&ACCEPTED, false, 3), Settlement::Ack);
-        assert_eq!(settle(&unavailable(None), true, 3), Settlement::Release);
-        assert_eq!(settle(&unavailable(None), false, 1), Settlement::Nack(Duration::from_secs(1)));
-        assert_eq!(settle(&retry(0), true, 2), Settlement::Nack(Duration::from_secs(2)));
-        assert_eq!(settle(&retry(60), false, 2), Settlement::Nack(Duration::from_secs(60)));
-        assert_eq!(settle(&retry(60), false, 3), Settlement::Bury("500".to_owned()));
-        assert!(matches!(settle(&TIMED_OUT, false, 3), Settlement::Bury(_)));
+        let settle = |said: &Said, ruling, attempt| settlement(said, ruling, attempt, &policy, 0.5);
+        let targets = Ruling::Targets(None);
+        assert_eq!(settle(&ACCEPTED, Ruling::Own, 3), Settlement::Ack);
+        assert_eq!(settle(&unavailable(None), targets, 3), Settlement::Release);
+        assert_eq!(settle(&destination(None), targets, 3), Settlement::Release);
+        let later = Duration::from_secs(4);
+        assert_eq!(settle(&destination(None), Ruling::Targets(Some(later)), 3), Settlement::Defer(later));
+        assert_eq!(settle(&destination(Some(60)), targets, 3), Settlement::Defer(Duration::from_secs(60)));
+        assert_eq!(settle(&TIMED_OUT, targets, 3), Settlement::Release);
+        assert_eq!(settle(&unavailable(None), Ruling::Own, 1), Settlement::Nack(Duration::from_secs(1)));
+        assert_eq!(settle(&destination(Some(60)), Ruling::Own, 1), Settlement::Nack(Duration::from_secs(60)));
+        assert_eq!(settle(&retry(0), targets, 2), Settlement::Nack(Duration::from_secs(2)));
+        assert_eq!(settle(&retry(60), Ruling::Own, 2), Settlement::Nack(Duration::from_secs(60)));
+        assert_eq!(settle(&retry(60), Ruling::Own, 3), Settlement::Bury("500".to_owned()));
+        assert!(matches!(settle(&TIMED_OUT, Ruling::Own, 3), Settlement::Bury(_)));
         let long = Said::Verdict(Verdict::Rejected { reason: "ü".repeat(500) });
-        assert_eq!(settle(&long, false, 1), Settlement::Bury("ü".repeat(250)));
+        assert_eq!(settle(&long, Ruling::Own, 1), Settlement::Bury("ü".repeat(250)));
     }
 }

@@ -275,7 +275,7 @@ impl<const KEPT: bool> Op for SettleOp<KEPT> {
             (Settlement::Ack, _) => Some(Event::Delivered),
             (Settlement::Nack(_), _) => Some(Event::Retried),
             (Settlement::Bury(_), _) => Some(Event::Dead),
-            (Settlement::Release | Settlement::Extend(..), _) => None,
+            (Settlement::Release | Settlement::Defer(_) | Settlement::Extend(..), _) => None,
         });
         count(kit, shard, happened);
         called

@@ -78,6 +78,8 @@ impl Default for RedisStreamSettings {
 #[derive(Debug)]
 pub(crate) struct RedisStreamTarget {
     link: Arc<Link>,
+    /// Streams are on several masters, each of which may be away by itself.
+    many_masters: bool,
     scrubber: Scrubber,
 }
 
@@ -90,6 +92,7 @@ impl RedisStreamTarget {
         let given = config.url.as_ref().ok_or("url is missing: the server, or in_place = true for the store's own")?;
         let url = RedisUrl::parse(given.expose())
             .map_err(|_| format!("url {given} is refused; write it as \"redis://user:password@host:6379/0\""))?;
+        let many_masters = matches!(url, RedisUrl::Cluster { .. });
         let link = Link::new(LinkConfig {
             tls: TlsConfig { ca_file: config.ca_file.clone(), ..TlsConfig::default() },
             connections: 1,
@@ -99,7 +102,7 @@ impl RedisStreamTarget {
             ..LinkConfig::new(url)
         });
         let link = link.map_err(|error| error.to_string())?;
-        Ok(Self { link, scrubber: Scrubber::new(given.secrets()) })
+        Ok(Self { link, many_masters, scrubber: Scrubber::new(given.secrets()) })
     }
 
     /// The sentence for an error, and whether it is one of the whole server.
@@ -134,6 +137,7 @@ impl RedisStreamTarget {
         let of_answer = |answer: Result<redis::Value, LinkError>| match answer {
             Ok(_) => Verdict::Accepted,
             Err(error) => match self.explain(&error) {
+                (reason, true) if self.many_masters => Verdict::DestinationDown { reason, after: None },
                 (reason, true) => Verdict::Unavailable { reason, after: None },
                 (reason, false) => Verdict::Retry { reason, after: None },
             },

@@ -59,6 +59,9 @@ fn one(
             return Ok(Settled::Ok);
         }
         Settlement::Nack(delay) => (Score::new(now.plus(*delay), LeaseClass::FREE, attempts), Settled::Ok),
+        Settlement::Defer(delay) => {
+            (Score::new(now.plus(*delay), LeaseClass::FREE, attempts.saturating_sub(1)), Settled::Ok)
+        }
         Settlement::Release => {
             let due_at = body::head(&head).map_or(now, |(due_at, _)| due_at);
             (Score::new(due_at, LeaseClass::FREE, attempts.saturating_sub(1)), Settled::Ok)

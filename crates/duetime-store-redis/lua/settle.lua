@@ -3,7 +3,7 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes)  4 caller's present in ms
 --       5 n, then n times: id, claimed score, kind, value, class:
---       a(ck) | n(ack): delay in ms | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
+--       a(ck) | n(ack), d(efer): delay in ms | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
 -- Errors  SKEW ms, where a delay or a visibility is in the batch
 -- Returns  a list: 0 expired, 1 ok, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item
@@ -11,7 +11,7 @@ local repeated, request, n, at = ARGV[2] == '1', ARGV[3], tonumber(ARGV[5]), 6
 local refused = skewed()
 for i = 1, refused and n or 0 do
   local kind = ARGV[5 * i + 3]
-  if kind == 'n' or kind == 'e' then return refused end
+  if kind == 'n' or kind == 'd' or kind == 'e' then return refused end
 end
 local now, out, bases, before = earlier, {}, {}, flight
 local known = recall(request)
@@ -30,6 +30,8 @@ for i = 1, n do
       call('HDEL', B, id)
     elseif kind == 'n' then
       call('ZADD', Z, int((later + value) * 1000 + tries), id)
+    elseif kind == 'd' then
+      call('ZADD', Z, int((later + value) * 1000 + math.max(tries - 1, 0)), id)
     elseif kind == 'r' then
       local body = call('HGET', B, id)
       local due = body and #body > 8 and struct.unpack('>I8', body, 2) or now
@@ -54,7 +56,7 @@ for i = 1, n do
     -- Gone: done, or a dead letter.
   elseif repeated and kind == 'n' and is and is % 1000 == tries then
     -- Waiting for its retry.
-  elseif repeated and kind == 'r' and is and is % 1000 == tries - 1 then
+  elseif repeated and (kind == 'r' or kind == 'd') and is and is % 1000 == tries - 1 then
     -- Back where it was.
   else
     out[i] = 0

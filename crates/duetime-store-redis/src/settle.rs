@@ -37,6 +37,7 @@ pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
     match &item.how {
         Settlement::Ack => cmd.arg("a").arg("").arg(""),
         Settlement::Nack(delay) => cmd.arg("n").arg(millis(*delay)).arg(""),
+        Settlement::Defer(delay) => cmd.arg("d").arg(millis(*delay)).arg(""),
         Settlement::Release => cmd.arg("r").arg("").arg(""),
         Settlement::Extend(visibility, class) => cmd.arg("e").arg(millis(*visibility)).arg(class.digit()),
         Settlement::Bury(reason) => cmd.arg("b").arg(cut(reason)).arg(""),

@@ -136,6 +136,7 @@ fn settlements() -> impl Strategy<Value = Vec<(usize, Settlement)>> {
         3 => Just(Settlement::Ack),
         2 => Just(Settlement::Nack(HOUR)),
         2 => Just(Settlement::Release),
+        1 => Just(Settlement::Defer(HOUR)),
         1 => Just(Settlement::Extend(HOUR, LeaseClass::TOPIC)),
         1 => Just(Settlement::Extend(HOUR / 2, LeaseClass::for_visibility(HOUR / 2))),
         1 => Just(Settlement::Bury(BURIED.to_owned())),

@@ -85,7 +85,7 @@ impl HttpTarget {
             Ok(turn) => turn,
             Err(full) => {
                 let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
-                return Verdict::Unavailable { reason, after: Some(full.after) };
+                return Verdict::NotSent { reason, after: full.after };
             }
         };
         let started = Instant::now();
@@ -150,7 +150,8 @@ impl HttpTarget {
         } else if error.is_connect() {
             Verdict::Unavailable { reason, after: None }
         } else {
-            Verdict::Retry { reason, after: None }
+            // No answer in time, or a connection that was cut: one slow tenant, or all of it.
+            Verdict::DestinationDown { reason, after: None }
         }
     }
 

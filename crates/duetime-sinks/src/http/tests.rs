@@ -137,8 +137,8 @@ async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_
     {
         hook.answer(move |_| Answer::status(status).header("retry-after", value));
         let after = match verdict(&sink).await {
-            Verdict::Unavailable { after, .. } if matches!(status, 429 | 503) => after,
-            Verdict::Retry { after, .. } if matches!(status, 500 | 425) => after,
+            Verdict::DestinationDown { after, .. } if matches!(status, 429 | 500 | 503) => after,
+            Verdict::Retry { after, .. } if status == 425 => after,
             other => panic!("{status}: {other:?}"),
         };
         assert_eq!(after, Some(Duration::from_secs(expected)), "{status}");
@@ -146,12 +146,14 @@ async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_
 }
 
 #[tokio::test]
-async fn a_slow_answer_is_a_retry_in_time_and_an_endless_one_is_not_read() {
+async fn a_slow_answer_is_known_in_time_and_an_endless_one_is_not_read() {
     let hook = Webhook::start();
     let sink = sink(&hook, "timeout = \"200ms\"\nresponse_max = \"1KiB\"");
     hook.answer(|_| Answer::status(200).after(Duration::from_secs(5)));
     let started = Instant::now();
-    let Verdict::Retry { reason, .. } = verdict(&sink).await else { panic!("a time-out is a retry") };
+    let Verdict::DestinationDown { reason, .. } = verdict(&sink).await else {
+        panic!("nobody knows whose matter it is")
+    };
     assert_eq!(reason, "the target did not answer within 200 ms");
     assert!(started.elapsed() < Duration::from_secs(2));
     hook.answer(|_| Answer::status(400).body(vec![b'x'; 8 << 20]));

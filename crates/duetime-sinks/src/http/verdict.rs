@@ -15,7 +15,9 @@ enum Meaning {
     Rejected(&'static str),
     /// It may go well next time.
     Retry,
-    /// The target as a whole is away, overloaded, or does not let us in.
+    /// It is away or overloaded: for this message's tenant, or for all.
+    DestinationDown,
+    /// The target does not let us in.
     Unavailable(&'static str),
 }
 
@@ -27,9 +29,8 @@ const fn meaning(status: u16) -> Meaning {
         407 => Meaning::Unavailable("; a proxy stands in the way"),
         // A target mends these by a deployment or by letting us in: they heal without the message.
         402 | 403 | 404 | 405 | 408 | 409 | 421 | 423 | 424 | 425 => Meaning::Retry,
-        429 => Meaning::Unavailable(""),
+        429 | 500..=599 => Meaning::DestinationDown,
         400..=499 => Meaning::Rejected(""),
-        502..=504 => Meaning::Unavailable(""),
         _ => Meaning::Retry,
     }
 }
@@ -45,6 +46,7 @@ pub fn of_answer(status: u16, detail: &str, retry_after: Option<Duration>) -> Ve
         Meaning::Accepted => Verdict::Accepted,
         Meaning::Rejected(hint) => Verdict::Rejected { reason: said(hint) },
         Meaning::Retry => Verdict::Retry { reason: said(""), after: retry_after },
+        Meaning::DestinationDown => Verdict::DestinationDown { reason: said(""), after: retry_after },
         Meaning::Unavailable(hint) => Verdict::Unavailable { reason: said(hint), after: retry_after },
     }
 }
@@ -72,13 +74,16 @@ mod tests {
             Verdict::Accepted => "accepted",
             Verdict::Rejected { .. } => "rejected",
             Verdict::Retry { .. } => "retry",
+            Verdict::DestinationDown { .. } => "destination",
+            Verdict::NotSent { .. } => "not sent",
             Verdict::Unavailable { .. } => "unavailable",
         };
         for (expected, statuses) in [
             ("accepted", &[200, 201, 202, 204, 299][..]),
             ("rejected", &[301, 302, 304, 307, 308, 400, 406, 410, 411, 413, 414, 415, 422, 431, 451]),
-            ("retry", &[403, 404, 405, 408, 409, 425, 500, 501, 505, 507, 599, 600, 101]),
-            ("unavailable", &[401, 407, 429, 502, 503, 504]),
+            ("retry", &[403, 404, 405, 408, 409, 425, 600, 101]),
+            ("destination", &[429, 500, 501, 502, 503, 504, 505, 507, 599]),
+            ("unavailable", &[401, 407]),
         ] {
             for status in statuses {
                 assert_eq!(kind(*status), expected, "{status}");

@@ -52,8 +52,10 @@ fn each_error_has_the_verdict_of_whom_it_concerns() {
     );
     assert!(matches!(of(Code::TopicAuthorizationFailed, true), Verdict::Retry { .. }));
     assert!(matches!(of(Code::TopicAuthorizationFailed, false), Verdict::Unavailable { .. }));
-    assert!(matches!(of(Code::NotEnoughReplicas, false), Verdict::Unavailable { .. }));
-    assert!(matches!(of(Code::MessageTimedOut, false), Verdict::Unavailable { .. }));
+    assert!(matches!(of(Code::AllBrokersDown, false), Verdict::Unavailable { .. }));
+    for code in [Code::NotEnoughReplicas, Code::LeaderNotAvailable, Code::MessageTimedOut] {
+        assert!(matches!(of(code, false), Verdict::DestinationDown { .. }), "{code:?}");
+    }
     assert!(matches!(of(Code::NotImplemented, false), Verdict::Retry { .. }));
     for code in [Code::ProducerFenced, Code::UnknownProducerId, Code::OutOfOrderSequenceNumber, Code::Fatal] {
         assert!(ends_producer(code) && matches!(of(code, false), Verdict::Unavailable { .. }), "{code:?}");

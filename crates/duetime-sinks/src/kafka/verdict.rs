@@ -12,6 +12,8 @@ pub(super) enum Met {
     ItsTopic,
     /// This message, this time.
     ThisTime,
+    /// The partition it goes to: it has no leader, or not enough replicas, or does not answer in time.
+    ItsPartition,
     /// The cluster as a whole.
     Cluster,
 }
@@ -31,22 +33,22 @@ pub(super) fn met(code: Code) -> Met {
         | Code::UnknownTopicOrPartition
         | Code::UnknownPartition
         | Code::TopicAuthorizationFailed => Met::ItsTopic,
-        Code::BrokerTransportFailure
-        | Code::AllBrokersDown
-        | Code::OperationTimedOut
+        Code::OperationTimedOut
         | Code::MessageTimedOut
-        | Code::Resolve
-        | Code::Authentication
-        | Code::SSL
-        | Code::QueueFull
         | Code::NotEnoughReplicas
         | Code::NotEnoughReplicasAfterAppend
         | Code::LeaderNotAvailable
         | Code::NotLeaderForPartition
         | Code::RequestTimedOut
+        | Code::KafkaStorageError => Met::ItsPartition,
+        Code::BrokerTransportFailure
+        | Code::AllBrokersDown
+        | Code::Resolve
+        | Code::Authentication
+        | Code::SSL
+        | Code::QueueFull
         | Code::BrokerNotAvailable
         | Code::NetworkException
-        | Code::KafkaStorageError
         | Code::ClusterAuthorizationFailed
         | Code::ThrottlingQuotaExceeded
         | Code::UnsupportedCompressionType
@@ -95,6 +97,7 @@ pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verd
             retry(format!("Kafka has no topic {topic:?} (or not that partition); create it, or mend `topic`"))
         }
         Met::ThisTime => retry(format!("Kafka refuses it: {said}")),
+        Met::ItsPartition => Verdict::DestinationDown { reason: said.to_owned(), after: None },
         Met::Cluster => unavailable(said.to_owned()),
     }
 }

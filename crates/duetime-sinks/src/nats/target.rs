@@ -132,7 +132,8 @@ impl NatsTarget {
                         (Verdict::Rejected { reason: said }, false)
                     }
                     // The server says that it cannot, not that it will not: 500 and 503.
-                    Some(own) if own.code() >= 500 => (unavailable(said), false),
+                    // That is a stream which is full or has no leader; others may be well.
+                    Some(own) if own.code() >= 500 => (Verdict::DestinationDown { reason: said, after: None }, false),
                     Some(_) => (retry(said), false),
                     // It was not the server that said so: the connection is closing.
                     None => (unavailable(format!("lost the connection to {}: {said}", self.config.url)), true),
@@ -157,7 +158,7 @@ impl NatsTarget {
 
     fn silent(&self) -> Verdict {
         let reason = format!("JetStream did not acknowledge within {} ms", self.config.timeout.as_millis());
-        Verdict::Unavailable { reason, after: None }
+        Verdict::DestinationDown { reason, after: None }
     }
 
     async fn deliver(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {
@@ -193,7 +194,7 @@ impl NatsTarget {
             });
         }
         broken |= context.client().connection_state() != State::Connected;
-        let mut verdicts = Vec::with_capacity(batch.len());
+        let (mut verdicts, mut silent) = (Vec::with_capacity(batch.len()), false);
         for sent in sent {
             verdicts.push(match sent {
                 Err(verdict) => verdict,
@@ -206,13 +207,14 @@ impl NatsTarget {
                         verdict
                     }
                     Err(_) => {
-                        broken = true;
+                        silent = true;
                         self.silent()
                     }
                 },
             });
         }
-        if broken {
+        // Where others are acknowledged it is a stream that is silent, and not the connection.
+        if broken || silent && !verdicts.contains(&Verdict::Accepted) {
             self.link.give_up(&context).await;
         }
         verdicts

@@ -73,6 +73,11 @@ impl Connection {
                 None => break,
             }
         }
+        self.fresh_channel().await
+    }
+
+    /// A channel with confirms that the broker has just opened.
+    pub(super) async fn fresh_channel(&self) -> lapin::Result<Channel> {
         let channel = self.inner.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok(channel)

@@ -6,6 +6,7 @@ use duetime_core::{Delivery, Timestamp, TopicName};
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
+use tokio::time::{Instant, timeout_at};
 
 use super::config::RabbitMqSettings;
 use crate::template::Template;
@@ -34,6 +35,8 @@ pub(super) enum Outcome {
     Confirmed,
     /// The broker could not take it.
     Refused,
+    /// The broker did not say in time whether it has it.
+    Unconfirmed,
     /// No queue takes it.
     Returned(String),
     /// It cannot be published as it is.
@@ -102,22 +105,27 @@ impl Route {
     }
 }
 
-/// Publishes `messages` in order and waits for their confirms.
+/// Publishes `messages` in order and waits for their confirms until `until`, each for itself: a queue that does
+/// not confirm leaves the others theirs.
 pub(super) async fn publish(
     channel: &Channel,
     route: &Route,
     messages: &[&Delivery],
     prepared: Vec<Result<Prepared, String>>,
+    until: Instant,
 ) -> Vec<Outcome> {
     let options = BasicPublishOptions { mandatory: route.mandatory, immediate: false };
     let mut sent = Vec::with_capacity(messages.len());
     for (message, prepared) in messages.iter().zip(prepared) {
         sent.push(match prepared {
             Err(why) => Err(Outcome::Unfit(why)),
-            Ok(Prepared { key, properties }) => channel
-                .basic_publish(route.exchange.clone(), key, options, &message.payload, properties)
-                .await
-                .map_err(Outcome::Failed),
+            Ok(Prepared { key, properties }) => {
+                let sending = channel.basic_publish(route.exchange.clone(), key, options, &message.payload, properties);
+                match timeout_at(until, sending).await {
+                    Ok(sent) => sent.map_err(Outcome::Failed),
+                    Err(_) => Err(Outcome::Unconfirmed),
+                }
+            }
         });
     }
     let mut outcomes = Vec::with_capacity(messages.len());
@@ -125,17 +133,18 @@ pub(super) async fn publish(
     for confirm in sent {
         outcomes.push(match confirm {
             Err(outcome) => outcome,
-            Ok(confirm) => match confirm.await {
-                Ok(Confirmation::Ack(back)) => {
+            Ok(confirm) => match timeout_at(until, confirm).await {
+                Err(_) => Outcome::Unconfirmed,
+                Ok(Ok(Confirmation::Ack(back))) => {
                     remember(&mut returned, back);
                     Outcome::Confirmed
                 }
-                Ok(Confirmation::Nack(back)) => {
+                Ok(Ok(Confirmation::Nack(back))) => {
                     remember(&mut returned, back);
                     Outcome::Refused
                 }
-                Ok(Confirmation::NotRequested) => Outcome::Refused,
-                Err(error) => Outcome::Failed(error),
+                Ok(Ok(Confirmation::NotRequested)) => Outcome::Refused,
+                Ok(Err(error)) => Outcome::Failed(error),
             },
         });
     }

@@ -1,6 +1,7 @@
 //! One broker: verdicts from what it said of each message.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
@@ -11,6 +12,7 @@ use lapin::types::FieldTable;
 use lapin::uri::AMQPUri;
 use lapin::{ErrorKind, ExchangeKind};
 use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
 
 use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
 use super::connection::Connection;
@@ -22,6 +24,9 @@ use crate::settings;
 
 /// Longest text of what the broker or the network said.
 const SAID_BYTES: usize = 300;
+
+/// A broker that does not open a channel within this does not answer at all.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A payload above this may be above the broker's limit too.
 const LARGE_BYTES: usize = 128 << 10;
@@ -118,29 +123,45 @@ impl RabbitMqTarget {
         }
         let now = self.clock.now();
         let prepared = messages.iter().map(|message| route.prepare(message, now)).collect();
-        let all = async {
-            let channel = connection.channel().await?;
-            let outcomes = publish::publish(&channel, route, messages, prepared).await;
-            if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
-                connection.keep(channel);
-            }
-            Ok(outcomes)
-        };
-        match tokio::time::timeout(self.config.timeout, all).await {
-            Ok(Ok(outcomes)) => Ok(outcomes),
+        let until = Instant::now() + self.config.timeout;
+        let channel = match timeout_at(until, connection.channel()).await {
+            Ok(Ok(channel)) => channel,
             Ok(Err(error)) => {
                 self.link.give_up(&connection).await;
-                Err(self.said(&error))
+                return Err(self.said(&error));
             }
-            Err(_) => {
-                // Half-open or blocked: a blocked connection is kept, it will tell when it is free.
-                if let Some(why) = connection.blocked() {
-                    return Err(format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, SAID_BYTES)));
-                }
-                self.link.give_up(&connection).await;
-                Err(format!("the broker did not confirm within {} ms", self.config.timeout.as_millis()))
-            }
+            Err(_) => return Err(self.silent(&connection).await),
+        };
+        let outcomes = publish::publish(&channel, route, messages, prepared, until).await;
+        let unconfirmed = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Unconfirmed)).count();
+        if unconfirmed == outcomes.len() && (connection.blocked().is_some() || !self.answers(&connection).await) {
+            return Err(self.silent(&connection).await);
         }
+        // A channel with confirms to come is not used again: they would be taken for those of other messages.
+        if unconfirmed == 0 && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
+            connection.keep(channel);
+        }
+        Ok(outcomes)
+    }
+
+    /// Whether the broker answers at all: it opens a channel in a moment.
+    async fn answers(&self, connection: &Connection) -> bool {
+        let opened = tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout), connection.fresh_channel()).await;
+        matches!(opened, Ok(Ok(_)))
+    }
+
+    /// Why a connection on which nothing is answered is of no use. A blocked one is kept, it will tell when it is
+    /// free; a half-open one is given up.
+    async fn silent(&self, connection: &Arc<Connection>) -> String {
+        if let Some(why) = connection.blocked() {
+            return format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, SAID_BYTES));
+        }
+        self.link.give_up(connection).await;
+        self.unconfirmed()
+    }
+
+    fn unconfirmed(&self) -> String {
+        format!("the broker did not confirm within {} ms", self.config.timeout.as_millis())
     }
 
     /// Publishes what is large on a channel of its own: when the broker closes the channel over it,
@@ -161,6 +182,7 @@ impl RabbitMqTarget {
 
     async fn publish(&self, route: &Route, messages: &[&Delivery]) -> Vec<Verdict> {
         let unavailable = |reason: String| Verdict::Unavailable { reason, after: None };
+        let destination_down = |reason: String| Verdict::DestinationDown { reason, after: None };
         let outcomes = match self.attempt(route, messages).await {
             Ok(outcomes) => outcomes,
             Err(reason) => return vec![unavailable(reason); messages.len()],
@@ -178,9 +200,8 @@ impl RabbitMqTarget {
         for (message, outcome) in messages.iter().zip(outcomes) {
             verdicts.push(match outcome {
                 Outcome::Confirmed => Verdict::Accepted,
-                Outcome::Refused => {
-                    Verdict::Retry { reason: "the broker refused it, its queue may be full".to_owned(), after: None }
-                }
+                Outcome::Refused => destination_down("the broker refused it, its queue may be full".to_owned()),
+                Outcome::Unconfirmed => destination_down(self.unconfirmed()),
                 Outcome::Returned(reason) => Verdict::Retry { reason, after: None },
                 Outcome::Unfit(reason) => Verdict::Rejected { reason },
                 Outcome::Failed(error) => match met(&error) {

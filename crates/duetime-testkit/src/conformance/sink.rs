@@ -276,7 +276,9 @@ pub async fn a_target_that_is_away_is_unavailable_and_its_return_is_noticed(worl
     let messages: Vec<Delivery> = (0..20).map(|n| message(&format!("away-{n}"), "x")).collect();
     for again in [&sink, &world.sink()] {
         for verdict in hand_over(again, &messages, world.verdict_within()).await {
-            let Verdict::Unavailable { reason, .. } = &verdict else { panic!("{verdict:?}") };
+            let (Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. }) = &verdict else {
+                panic!("{verdict:?}")
+            };
             assert!(!reason.is_empty() && !reason.contains(CANARY), "{reason}");
         }
     }

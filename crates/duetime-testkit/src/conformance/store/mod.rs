@@ -156,6 +156,7 @@ macro_rules! store_conformance {
             settle::an_acknowledged_message_is_gone,
             settle::a_nacked_message_comes_again_after_its_delay,
             settle::a_released_message_has_its_attempt_back_and_its_old_place,
+            settle::a_deferred_message_has_its_attempt_back_and_comes_later,
             settle::a_release_after_a_nack_keeps_the_attempts_before,
             settle::an_extended_claim_holds_longer_under_a_new_receipt,
             settle::an_extension_has_a_receipt_of_its_own_even_at_the_same_moment,

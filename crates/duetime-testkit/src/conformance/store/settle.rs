@@ -54,6 +54,21 @@ pub async fn a_released_message_has_its_attempt_back_and_its_old_place(factory: 
     assert_eq!(claim.messages[0].attempt, 1);
 }
 
+pub async fn a_deferred_message_has_its_attempt_back_and_comes_later(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let due_at = world.moment(-1000);
+    world.put("a", Due::At(due_at)).await;
+    world.put("b", world.ago(500)).await;
+    let claimed = world.claim_one().await;
+    let earliest = world.now().plus(LONG);
+    assert_eq!(world.settle(&claimed, Settlement::Defer(LONG)).await, Settled::Ok);
+    let found = world.get("a").await.unwrap();
+    assert_eq!((found.state, found.attempts, found.due_at), (MessageState::Scheduled, 0, due_at));
+    assert!(found.visible_at >= earliest, "not before {earliest:?}, yet {:?}", found.visible_at);
+    assert_eq!(ids(&world.claim(10).await), ["b"]);
+    assert_eq!(world.settle(&claimed, Settlement::Defer(LONG)).await, Settled::Expired);
+}
+
 pub async fn a_release_after_a_nack_keeps_the_attempts_before(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put("a", world.ago(1000)).await;

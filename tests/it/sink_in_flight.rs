@@ -39,7 +39,7 @@ async fn all_wait_for_answers(target: &mut impl Target, wanted: RangeInclusive<u
     let end = Instant::now() + PATIENCE;
     let (mut outstanding, mut since) = (0, Instant::now());
     while outstanding < *wanted.start() || since.elapsed() < QUIET {
-        assert!(Instant::now() < end, "{outstanding} are outstanding:\n{}", house.node.output());
+        duetime_testkit::in_time!(Instant::now() < end, "{outstanding} are outstanding:\n{}", house.node.output());
         let now = target.arrived().await.len() - WARM;
         if now > outstanding {
             (outstanding, since) = (now, Instant::now());

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_client::{Client, NodeView};
+use duetime_client::{Client, ClientError, NodeView};
 use duetime_core::Clock;
 use duetime_testkit::history::{FinalState, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{EtcdServers, Node, NodeOptions, RedisCluster, RedisServer};
+use duetime_testkit::violation::timed_out;
 use duetime_testkit::webhook::Answer;
-use duetime_testkit::{WallClock, Webhook};
+use duetime_testkit::{WallClock, Webhook, promised};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -25,6 +26,9 @@ const ATTEMPTS: u8 = 20;
 /// For nodes that listen on more than loopback.
 const TOKEN: &str = "fleet-test-token-0123456789";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Of what does not arrive so many messages are looked for in the store, each this long at most.
+const ASKED_MAX: usize = 20;
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How the nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +207,7 @@ impl House {
                 return began.elapsed();
             }
             let outputs: Vec<String> = self.nodes.iter().map(Node::output).collect();
-            assert!(began.elapsed() < within, "{shares:?} and not {names:?} evenly\n{}", outputs.join("\n----\n"));
+            duetime_testkit::in_time!(began.elapsed() < within, "{shares:?} and not {names:?} evenly\n{}", outputs.join("\n----\n"));
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     }
@@ -221,7 +225,7 @@ impl House {
             Sharing::RoundRobin => {
                 let end = Instant::now() + PATIENCE;
                 while self.shares(0).await.len() < all.len() {
-                    assert!(Instant::now() < end, "not all nodes are seen");
+                    duetime_testkit::in_time!(Instant::now() < end, "not all nodes are seen");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -245,13 +249,15 @@ impl House {
     }
 
     /// The same for some of the shards.
+    ///
+    /// It is about what arrived: ask it after [`House::arrived`] or the end.
     pub fn latest_of(&self, from_ms: i64, to_ms: i64, is: impl Fn(u32) -> bool) -> i64 {
         let arrivals = self.arrivals.lock();
         let late = arrivals.handed.iter().filter_map(|(id, handed)| {
             let due = *arrivals.due_at.get(id)?;
             ((from_ms..to_ms).contains(&due) && is(shard_of(id))).then(|| handed[0].0 - due)
         });
-        late.max().unwrap_or(0)
+        late.max().expect("something was due then, and arrived")
     }
 
     /// Waits until everything has arrived that is due before `due_ms`.
@@ -261,17 +267,37 @@ impl House {
 
     /// The same for some of the shards.
     pub async fn arrived_of(&self, due_ms: i64, within: Duration, is: impl Fn(u32) -> bool) {
-        let missing = || {
+        let missing = || -> Vec<String> {
             let arrivals = self.arrivals.lock();
             let due = arrivals.due_at.iter().filter(|(id, due)| **due < due_ms && is(shard_of(id)));
-            due.filter(|(id, _)| !arrivals.handed.contains_key(*id)).count()
+            due.map(|(id, _)| id.clone()).filter(|id| !arrivals.handed.contains_key(id)).collect()
         };
         let all = async {
-            while missing() > 0 {
+            while !missing().is_empty() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        assert!(tokio::time::timeout(within, all).await.is_ok(), "{} are missing", missing());
+        if tokio::time::timeout(within, all).await.is_err() {
+            self.is_missing(&missing()).await;
+        }
+    }
+
+    /// Fails: what was acknowledged and the store no longer has is lost; what it has is late.
+    async fn is_missing(&self, ids: &[String]) {
+        let events = self.recorder.events();
+        let taken = |id: &&String| {
+            events.iter().any(|event| event.id == **id && matches!(event.what, What::Answered { .. }))
+        };
+        for id in ids.iter().filter(taken).take(ASKED_MAX) {
+            for client in &self.clients {
+                let told = tokio::time::timeout(ASKED_WITHIN, client.message(TOPIC, id)).await;
+                let code = |error: &ClientError| error.problem().map(|problem| problem.code.clone());
+                let gone = matches!(&told, Ok(Err(error)) if code(error).as_deref() == Some("unknown"));
+                let arrived = self.arrivals.lock().handed.contains_key(id);
+                promised!(!gone || arrived, "{id} was acknowledged, did not arrive, and is not in the store");
+            }
+        }
+        timed_out(format!("{} are missing: {:?}", ids.len(), &ids[..ids.len().min(ASKED_MAX)]));
     }
 
     /// Waits until everything is delivered, and judges.
@@ -286,7 +312,7 @@ impl House {
                 break;
             }
             let outputs: Vec<String> = self.nodes.iter().map(Node::output).collect();
-            assert!(Instant::now() < end, "not all is delivered: {told:?}\n{}", outputs.join("\n----\n"));
+            duetime_testkit::in_time!(Instant::now() < end, "not all is delivered: {told:?}\n{}", outputs.join("\n----\n"));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let aftermath_ms = i64::try_from((VISIBILITY * 2).as_millis()).unwrap();
@@ -302,7 +328,7 @@ impl House {
     pub async fn finish_without_a_duplicate(self, at: usize) -> Self {
         let (verdict, house) = self.finish(at).await;
         verdict.assert_good();
-        assert!(verdict.explained.is_empty(), "{:?}", verdict.explained);
+        promised!(verdict.explained.is_empty(), "a duplicate without a fault: {:?}", verdict.explained);
         house
     }
 }

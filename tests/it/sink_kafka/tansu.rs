@@ -127,7 +127,7 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
         if verdict == [Verdict::Accepted] {
             break;
         }
-        assert!(Instant::now() < end, "the broker is not used again: {verdict:?}");
+        duetime_testkit::in_time!(Instant::now() < end, "the broker is not used again: {verdict:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let again = reader.fetch();
@@ -167,6 +167,6 @@ async fn a_time_out_shorter_than_a_producer_takes_to_begin_only_delays_the_begin
     let sink = bind(&short, json!({"name": "k"})).unwrap();
     let end = Instant::now() + RECOVERY_MAX;
     while sink.deliver(&[message("short", "x")]).await != [Verdict::Accepted] {
-        assert!(Instant::now() < end, "it never begins");
+        duetime_testkit::in_time!(Instant::now() < end, "it never begins");
     }
 }

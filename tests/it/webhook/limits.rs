@@ -36,7 +36,7 @@ fn paths(hook: &Webhook) -> Vec<String> {
 async fn said(house: &House, what: &str) {
     let end = Instant::now() + PATIENCE;
     while !house.node.output().contains(what) {
-        assert!(Instant::now() < end, "{what:?} is not said:\n{}", house.node.output());
+        duetime_testkit::in_time!(Instant::now() < end, "{what:?} is not said:\n{}", house.node.output());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -254,7 +254,7 @@ pub async fn all_calls_are_under_way_at_once_and_wait_for_their_own_answers(worl
         && let Some(more) = world.received().await
     {
         arrived.extend(more);
-        assert!(sent.elapsed() < ARRIVAL_MAX, "{} of {} are under way at once", arrived.len(), held.len());
+        crate::in_time!(sent.elapsed() < ARRIVAL_MAX, "{} of {} are under way at once", arrived.len(), held.len());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(by_id(arrived), held.iter().map(as_received).collect::<Vec<_>>());
@@ -292,7 +292,7 @@ pub async fn a_target_that_is_away_is_unavailable_and_its_return_is_noticed(worl
         if verdict == [Verdict::Accepted] {
             break;
         }
-        assert!(back.elapsed() < RECOVERY_MAX, "the sink does not notice that its target is back: {verdict:?}");
+        crate::in_time!(back.elapsed() < RECOVERY_MAX, "the sink does not notice that its target is back: {verdict:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(sink.check().await, Ok(()));

@@ -49,15 +49,20 @@ fn handed(
         broken.push(story.broken(Invariant::I8, &says, &witness(event)));
         return;
     }
-    let held = before.filter(|before| before.settled.is_none());
+    // A store that lost the claim before gives it again.
+    let undone = before.is_some_and(|before| story.may_be_undone(before.event.at_ms));
+    let held = before.filter(|before| before.settled.is_none() && !undone);
     if held.and_then(|held| held.until_ms).is_some_and(|until_ms| event.at_ms < until_ms) {
         broken.push(story.broken(Invariant::I6, "claimed while another claim held it", &witness(event)));
     }
     let last = before.map_or(0, |before| before.attempt);
     // Given back where the target was away; or claimed, and lost with its node.
     let free = before.is_some_and(|before| before.settled == Some(Outcome::Unavailable));
-    let explained = story.is_explained(before.map_or(start_ms, |before| before.event.at_ms), event.at_ms);
-    let good = attempt == last + 1 || (free && attempt == last) || (explained && attempt >= last.max(1));
+    let explained = story.may_have_lost_a_claim(before.map_or(start_ms, |before| before.event.at_ms), event.at_ms);
+    let good = attempt == last + 1
+        || (free && attempt == last)
+        || (explained && attempt >= last.max(1))
+        || (undone && attempt >= 1);
     if !good {
         let says = format!("attempt {attempt} after attempt {last}, and no fault explains it");
         broken.push(story.broken(Invariant::I8, &says, &witness(event)));

@@ -10,6 +10,7 @@ mod conservation;
 mod content;
 mod duplicates;
 mod event;
+mod fault;
 mod read;
 mod recorder;
 mod timing;

@@ -292,7 +292,7 @@ impl House {
             for client in &self.clients {
                 let told = tokio::time::timeout(ASKED_WITHIN, client.message(TOPIC, id)).await;
                 let code = |error: &ClientError| error.problem().map(|problem| problem.code.clone());
-                let gone = matches!(&told, Ok(Err(error)) if code(error).as_deref() == Some("unknown"));
+                let gone = matches!(&told, Ok(Err(error)) if code(error).as_deref() == Some("unknown_message"));
                 let arrived = self.arrivals.lock().handed.contains_key(id);
                 promised!(!gone || arrived, "{id} was acknowledged, did not arrive, and is not in the store");
             }

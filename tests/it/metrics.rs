@@ -48,7 +48,11 @@ async fn busy_node() -> Node {
     post(&node, "orders/nack", json!({"receipts": receipts[15..]})).await;
     let begun = tokio::time::Instant::now();
     while !scrape(&node).await.contains("duetime_messages_total{event=\"delivered\",topic=\"logged\"} 20") {
-        duetime_testkit::in_time!(begun.elapsed() < Duration::from_secs(20), "the log took nothing:\n{}", node.output());
+        duetime_testkit::in_time!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the log took nothing:\n{}",
+            node.output()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     node

@@ -55,7 +55,11 @@ async fn a_lost_confirm_is_an_absence(sink: &Arc<dyn Sink>, proxy: &Proxy, mut t
         let Verdict::Unavailable { reason, .. } = &verdict else { panic!("{verdict:?}") };
         assert!(!reason.contains(CANARY), "{reason}");
     }
-    duetime_testkit::in_time!(sent.elapsed() < WAIT_MAX, "a batch waits no longer than a message: {:?}", sent.elapsed());
+    duetime_testkit::in_time!(
+        sent.elapsed() < WAIT_MAX,
+        "a batch waits no longer than a message: {:?}",
+        sent.elapsed()
+    );
     let end = Instant::now() + RECOVERY_MAX;
     while there().await != 21 {
         duetime_testkit::in_time!(Instant::now() < end, "more was lost than the answers");

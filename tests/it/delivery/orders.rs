@@ -186,7 +186,10 @@ impl Run {
                 }
                 counts = (counts.0 + told.scheduled, counts.1 + told.in_flight, counts.2);
                 let output = node.output();
-                duetime_testkit::in_time!(tokio::time::Instant::now() < end, "{topic}: not all is delivered: {told:?}\n{output}");
+                duetime_testkit::in_time!(
+                    tokio::time::Instant::now() < end,
+                    "{topic}: not all is delivered: {told:?}\n{output}"
+                );
                 counts = (0, 0, counts.2);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -207,7 +207,11 @@ impl House {
                 return began.elapsed();
             }
             let outputs: Vec<String> = self.nodes.iter().map(Node::output).collect();
-            duetime_testkit::in_time!(began.elapsed() < within, "{shares:?} and not {names:?} evenly\n{}", outputs.join("\n----\n"));
+            duetime_testkit::in_time!(
+                began.elapsed() < within,
+                "{shares:?} and not {names:?} evenly\n{}",
+                outputs.join("\n----\n")
+            );
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     }
@@ -285,9 +289,8 @@ impl House {
     /// Fails: what was acknowledged and the store no longer has is lost; what it has is late.
     async fn is_missing(&self, ids: &[String]) {
         let events = self.recorder.events();
-        let taken = |id: &&String| {
-            events.iter().any(|event| event.id == **id && matches!(event.what, What::Answered { .. }))
-        };
+        let taken =
+            |id: &&String| events.iter().any(|event| event.id == **id && matches!(event.what, What::Answered { .. }));
         for id in ids.iter().filter(taken).take(ASKED_MAX) {
             for client in &self.clients {
                 let told = tokio::time::timeout(ASKED_WITHIN, client.message(TOPIC, id)).await;
@@ -312,7 +315,11 @@ impl House {
                 break;
             }
             let outputs: Vec<String> = self.nodes.iter().map(Node::output).collect();
-            duetime_testkit::in_time!(Instant::now() < end, "not all is delivered: {told:?}\n{}", outputs.join("\n----\n"));
+            duetime_testkit::in_time!(
+                Instant::now() < end,
+                "not all is delivered: {told:?}\n{}",
+                outputs.join("\n----\n")
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let aftermath_ms = i64::try_from((VISIBILITY * 2).as_millis()).unwrap();

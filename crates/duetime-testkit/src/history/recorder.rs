@@ -45,6 +45,12 @@ impl Recorder {
         self.events.lock().clone()
     }
 
+    /// All so far, and begins anew: the history of a long run is judged piece by piece.
+    #[must_use]
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock())
+    }
+
     /// All so far, a line of JSON each.
     #[must_use]
     pub fn lines(&self) -> String {

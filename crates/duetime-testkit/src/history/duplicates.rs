@@ -48,14 +48,20 @@ pub(super) fn check(
     broken: &mut Vec<Violation>,
     explained: &mut Vec<Violation>,
 ) {
-    let changes = story.changes();
+    let mut lives = story.changes();
+    lives.retain(|change| {
+        matches!(change.change, Change::Enqueue { .. } | Change::Redrive)
+            && matches!(change.outcome(), None | Some("scheduled" | "replaced" | "redriven"))
+    });
     let all = accepted(story);
     for pair in all.windows(2) {
         let (first, second) = (pair[0], pair[1]);
-        let new_life = changes.iter().any(|change| {
-            matches!(change.change, Change::Enqueue { .. } | Change::Redrive)
-                && matches!(change.outcome(), None | Some("scheduled" | "replaced" | "redriven"))
-                && (first.handed_ms..=second.handed_ms).contains(&change.began.at_ms)
+        // One that was asked for before the first hand-over may have been done after it, unless it is that
+        // very life's own.
+        let new_life = lives.iter().enumerate().any(|(n, life)| {
+            let began_between = (first.handed_ms..=second.handed_ms).contains(&life.began.at_ms);
+            let ended_between = n > 0 && life.began.at_ms < first.handed_ms && first.handed_ms <= life.ended_ms();
+            began_between || ended_between
         });
         if new_life {
             continue;

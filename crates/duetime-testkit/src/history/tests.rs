@@ -370,3 +370,30 @@ fn a_killed_store_that_saves_every_second_may_lose_the_last_two_seconds_and_no_m
         assert!(good || found == [Invariant::I3, Invariant::I1], "{found:?}");
     }
 }
+
+#[test]
+fn an_enqueue_that_crosses_a_hand_over_may_have_been_done_after_it() {
+    let mut history = Vec::new();
+    let mut note = |at_ms, what| history.push(event(at_ms, "orders", "m", what));
+    let life = |due_at_ms| What::Invoked(Change::Enqueue { due_at_ms, payload: 1 });
+    let accepted = |attempt| What::Settled { attempt, outcome: Outcome::Accepted };
+    note(10, life(20));
+    note(11, answered("scheduled"));
+    for (attempt, at_ms) in [(1, 21), (1, 91)] {
+        if at_ms == 21 {
+            note(at_ms - 1, life(90));
+        }
+        note(at_ms, What::Handed { attempt, payload: 1, until_ms: None });
+        note(at_ms + 1, accepted(attempt));
+        if at_ms == 21 {
+            note(at_ms + 2, answered("scheduled"));
+        }
+    }
+    check(&history, &FinalState::default(), RULES).assert_good();
+    // The same without the second enqueue is a duplicate, and an attempt too few.
+    history.drain(2..3);
+    history.retain(|event| event.at_ms != 23);
+    let found: Vec<Invariant> =
+        check(&history, &FinalState::default(), RULES).violations.iter().map(|v| v.invariant).collect();
+    assert_eq!(found, [Invariant::I8, Invariant::I7]);
+}

@@ -12,13 +12,8 @@ fn due_of(change: Change) -> Option<i64> {
     }
 }
 
-/// Answers that left the message as it was.
-fn changed_nothing(outcome: Option<&str>) -> bool {
-    matches!(outcome, Some("duplicate" | "unknown" | "in_flight" | "dead"))
-}
-
 pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
-    let changes: Vec<_> = story.changes().into_iter().filter(|change| !changed_nothing(change.outcome())).collect();
+    let changes: Vec<_> = story.changes().into_iter().filter(|change| !change.changed_nothing()).collect();
     for event in &story.events {
         let What::Handed { .. } = event.what else { continue };
         let handed: &Event = event;

@@ -200,6 +200,11 @@ impl Changed<'_> {
         }
     }
 
+    /// Whether its answer says that it left the message as it was.
+    pub fn changed_nothing(&self) -> bool {
+        matches!(self.outcome(), Some("duplicate" | "unknown" | "in_flight" | "dead"))
+    }
+
     /// When it was over, for all anybody knows.
     pub fn ended_ms(&self) -> i64 {
         self.outcome().and(self.ended).map_or(i64::MAX, |event| event.at_ms)

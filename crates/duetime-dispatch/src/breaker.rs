@@ -201,4 +201,15 @@ mod tests {
         breaker.answered();
         assert!(!breaker.timed_out() && !breaker.timed_out() && breaker.timed_out());
     }
+    #[tokio::test(start_paused = true)]
+    async fn a_longer_pause_that_a_call_under_way_brings_back_is_kept_too() {
+        let breaker = breaker();
+        breaker.unavailable("connection refused", None);
+        // It was sent before the breaker opened.
+        breaker.unavailable("429", Some(Duration::from_secs(120)));
+        breaker.unavailable("503", Some(Duration::from_secs(5)));
+        let opened = Instant::now();
+        breaker.passable().await;
+        assert_eq!(opened.elapsed(), Duration::from_secs(120));
+    }
 }

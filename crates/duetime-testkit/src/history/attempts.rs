@@ -36,6 +36,13 @@ pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
     }
 }
 
+fn payload_of(event: &Event) -> Option<u64> {
+    match event.what {
+        What::Handed { payload, .. } => Some(payload),
+        _ => None,
+    }
+}
+
 fn handed(
     story: &Story<'_>,
     changes: &[Changed<'_>],
@@ -66,7 +73,9 @@ fn handed(
         let gives_back = |change: &&Changed<'_>| change.change != Change::Cancel && !change.changed_nothing();
         let since_ms = before.map_or(i64::MIN, |before| before.event.at_ms);
         let mut open = changes.iter().filter(gives_back);
-        open.any(|change| change.began.at_ms <= event.at_ms && since_ms <= change.ended_ms())
+        // Another payload says that what was claimed before was replaced.
+        before.is_some_and(|before| payload_of(before.event) != payload_of(event))
+            || open.any(|change| change.began.at_ms <= event.at_ms && since_ms <= change.ended_ms())
     };
     let good = began_anew
         || attempt == last + 1

@@ -8,6 +8,8 @@ use super::verdict::{Invariant, Story, Violation};
 #[derive(Clone, Copy)]
 pub(super) struct Accepted<'a> {
     handed_ms: i64,
+    /// What was handed over; `None`: not known.
+    payload: Option<u64>,
     noted: &'a Event,
 }
 
@@ -24,7 +26,11 @@ pub(super) fn accepted<'a>(story: &Story<'a>) -> Vec<Accepted<'a>> {
         let What::Settled { attempt: of, outcome: Outcome::Accepted } = event.what else { continue };
         let mut before = story.events[..n].iter().rev();
         let handed = before.find(|event| matches!(event.what, What::Handed { attempt, .. } if attempt == of));
-        all.push(Accepted { handed_ms: handed.map_or(event.at_ms, |handed| handed.at_ms), noted: event });
+        let payload = handed.and_then(|handed| match handed.what {
+            What::Handed { payload, .. } => Some(payload),
+            _ => None,
+        });
+        all.push(Accepted { handed_ms: handed.map_or(event.at_ms, |handed| handed.at_ms), payload, noted: event });
     }
     // A consumer may hear of its ack long after another got the message.
     all.sort_by_key(|one| one.handed_ms);
@@ -63,7 +69,8 @@ pub(super) fn check(
             let ended_between = n > 0 && life.began.at_ms < first.handed_ms && first.handed_ms <= life.ended_ms();
             began_between || ended_between
         });
-        if new_life {
+        // What was replaced while a consumer had it is accepted once, and what took its place once.
+        if new_life || first.payload != second.payload {
             continue;
         }
         let witness = [first.noted, second.noted];

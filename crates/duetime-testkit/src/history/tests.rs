@@ -397,3 +397,22 @@ fn an_enqueue_that_crosses_a_hand_over_may_have_been_done_after_it() {
         check(&history, &FinalState::default(), RULES).violations.iter().map(|v| v.invariant).collect();
     assert_eq!(found, [Invariant::I8, Invariant::I7]);
 }
+
+#[test]
+fn what_is_replaced_while_a_consumer_has_it_may_be_heard_of_once_more() {
+    for (replaced_at_ms, good) in [(150, true), (90, false)] {
+        let mut history = Vec::new();
+        let mut note = |at_ms, what| history.push(event(at_ms, "orders", "m", what));
+        note(10, What::Invoked(Change::Enqueue { due_at_ms: 100, payload: 1 }));
+        note(11, answered("scheduled"));
+        note(replaced_at_ms - 5, What::Invoked(Change::Enqueue { due_at_ms: 900, payload: 2 }));
+        note(replaced_at_ms, answered("replaced"));
+        // Due at 100, and claimed before it was replaced, or not at all.
+        for (at_ms, payload) in [(160, 1), (901, 2)] {
+            note(at_ms, What::Handed { attempt: 1, payload, until_ms: None });
+            note(at_ms + 1, What::Settled { attempt: 1, outcome: Outcome::Accepted });
+        }
+        let verdict = check(&history, &FinalState::default(), RULES);
+        assert_eq!(verdict.is_good(), good, "{replaced_at_ms}: {verdict}");
+    }
+}

@@ -38,6 +38,25 @@ pub fn timed_out(what: impl Display) -> ! {
     panic!("{TIMED_OUT} {what}");
 }
 
+/// Names the file that takes a line for each test that cannot run here. `./test` sets it and shows them.
+pub const NOT_RUN_VARIABLE: &str = "DUETIME_TEST_NOT_RUN";
+
+/// Says that the test cannot run on this machine; the test returns then.
+///
+/// # Panics
+///
+/// Where `CI` is set: there every test runs.
+#[track_caller]
+pub fn cannot_run(why: &str) {
+    let test = test_name();
+    assert!(std::env::var_os("CI").is_none(), "{test} cannot run: {why}");
+    eprintln!("{test} is not run: {why}");
+    if let Some(file) = std::env::var_os(NOT_RUN_VARIABLE) {
+        let file = std::fs::File::options().create(true).append(true).open(file);
+        let _ = file.and_then(|mut file| writeln!(file, "{test}: {why}"));
+    }
+}
+
 /// Fails with [`violated`] unless the condition holds.
 #[macro_export]
 macro_rules! promised {

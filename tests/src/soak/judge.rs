@@ -17,6 +17,8 @@ use super::world::{ATTEMPTS, TOPICS, VISIBILITY, World};
 /// For everything to be delivered. Rounds end with all servers up.
 const DRAINED_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// Longer than any fault lasts.
+const FAULT_MAX_MS: i64 = 120_000;
 /// Of so many messages of a round, one at least is delivered.
 const DELIVERED: usize = 4;
 
@@ -56,9 +58,10 @@ impl Judge {
             events.iter().filter(|event| event.what == What::Unanswered).map(|event| event.id.clone()).collect();
         let is_fault = |event: &Event| matches!(event.what, What::FaultBegins(_) | What::FaultEnds(_));
         events.retain(|event| is_fault(event) || unsure.contains(&event.id) && !carried.contains(&event.id));
-        // Faults of the round before explain nothing any more.
-        let first_ms = events.iter().filter(|event| !is_fault(event)).map(|event| event.at_ms).min();
-        events.retain(|event| first_ms.is_some_and(|first_ms| event.at_ms >= first_ms));
+        // Faults of the round before the last explain nothing any more.
+        let began_ms = events.iter().filter(|event| !is_fault(event)).map(|event| event.at_ms).min();
+        let began_ms = began_ms.unwrap_or(i64::MAX).saturating_sub(FAULT_MAX_MS);
+        events.retain(|event| event.at_ms >= began_ms);
         self.carried = events;
         Ok(verdict)
     }

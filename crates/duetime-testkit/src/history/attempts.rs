@@ -60,7 +60,9 @@ fn handed(
     }
     // A store that lost the claim before gives it again.
     let undone = before.is_some_and(|before| story.may_be_undone(before.event.at_ms));
-    let held = before.filter(|before| before.settled.is_none() && !undone);
+    // Another payload says that what was claimed before was replaced, which ends its claim.
+    let replaced = before.is_some_and(|before| payload_of(before.event) != payload_of(event));
+    let held = before.filter(|before| before.settled.is_none() && !undone && !replaced);
     if held.and_then(|held| held.until_ms).is_some_and(|until_ms| event.at_ms < until_ms) {
         broken.push(story.broken(Invariant::I6, "claimed while another claim held it", &witness(event)));
     }
@@ -73,9 +75,7 @@ fn handed(
         let gives_back = |change: &&Changed<'_>| change.change != Change::Cancel && !change.changed_nothing();
         let since_ms = before.map_or(i64::MIN, |before| before.event.at_ms);
         let mut open = changes.iter().filter(gives_back);
-        // Another payload says that what was claimed before was replaced.
-        before.is_some_and(|before| payload_of(before.event) != payload_of(event))
-            || open.any(|change| change.began.at_ms <= event.at_ms && since_ms <= change.ended_ms())
+        replaced || open.any(|change| change.began.at_ms <= event.at_ms && since_ms <= change.ended_ms())
     };
     let good = began_anew
         || attempt == last + 1

@@ -17,6 +17,9 @@ pub(super) struct Fault {
     pub to_ms: i64,
     /// When the last claim that it met has run out: [`Rules::aftermath_ms`] after its end.
     pub until_ms: i64,
+    /// The same of the faults that follow one upon the other: each of them may keep a message that was
+    /// in flight at this one from being handed over again.
+    pub again_until_ms: i64,
 }
 
 impl Fault {
@@ -38,7 +41,7 @@ impl Fault {
             // Connections are made anew after it, and answers are lost until then.
             _ => (self.from_ms..=self.until_ms).contains(&handed_ms),
         };
-        (self.met(handed_ms, noted_ms) || follows) && (self.from_ms..=self.until_ms).contains(&again_ms)
+        (self.met(handed_ms, noted_ms) || follows) && (self.from_ms..=self.again_until_ms).contains(&again_ms)
     }
 
     /// Whether what the store answered at this moment may be lost by it.
@@ -55,7 +58,8 @@ pub(super) fn faults_of(history: &[Event], rules: Rules) -> Vec<Fault> {
         match &event.what {
             What::FaultBegins(fault) => {
                 let (from_ms, to_ms) = (event.at_ms, i64::MAX);
-                faults.push(Fault { kind: fault.kind, from_ms, to_ms, until_ms: i64::MAX });
+                let until_ms = i64::MAX;
+                faults.push(Fault { kind: fault.kind, from_ms, to_ms, until_ms, again_until_ms: until_ms });
             }
             What::FaultEnds(fault) => {
                 let open = faults.iter_mut().find(|open| open.kind == fault.kind && open.to_ms == i64::MAX);
@@ -65,6 +69,14 @@ pub(super) fn faults_of(history: &[Event], rules: Rules) -> Vec<Fault> {
             }
             _ => {}
         }
+    }
+    let spans: Vec<(i64, i64)> = faults.iter().map(|fault| (fault.from_ms, fault.until_ms)).collect();
+    for fault in &mut faults {
+        let mut reach_ms = fault.until_ms;
+        while let Some((_, further)) = spans.iter().find(|(from, until)| *from <= reach_ms && reach_ms < *until) {
+            reach_ms = *further;
+        }
+        fault.again_until_ms = reach_ms;
     }
     faults
 }

@@ -97,6 +97,8 @@ async fn settle(shared: &Shared, path: &str, outcome: Outcome, held: Vec<Held>) 
     if outcome == Outcome::Retry {
         body["delay"] = NACK_DELAY_MS.into();
     }
+    // It may be done as soon as it is asked for, long before its answer is read.
+    let asked_ms = now_ms();
     let mut tries = 0;
     let told = loop {
         let told = shared.call(Method::POST, TO_CONSUMERS, path, &body).await;
@@ -116,7 +118,7 @@ async fn settle(shared: &Shared, path: &str, outcome: Outcome, held: Vec<Held>) 
         };
         if may_be_done {
             let attempt = held.attempt;
-            shared.recorder.note(TO_CONSUMERS, &held.id, What::Settled { attempt, outcome });
+            shared.recorder.note_at(asked_ms, TO_CONSUMERS, &held.id, What::Settled { attempt, outcome });
         }
     }
     shared.settling.fetch_sub(1, Ordering::SeqCst);

@@ -46,6 +46,7 @@ impl Judge {
             events.push(at(from_ms, What::FaultBegins(fault)));
             events.push(at(to_ms, What::FaultEnds(fault)));
         }
+        events.sort_by_key(|event| event.at_ms);
         let aftermath_ms = i64::try_from((VISIBILITY * 3).as_millis()).expect("small");
         let verdict = check(&events, &state, Rules { attempts_max: ATTEMPTS, aftermath_ms });
         if !verdict.is_good() {

@@ -29,6 +29,11 @@ impl Recorder {
         events.push(Event { at_ms, topic: topic.to_owned(), id: id.to_owned(), what });
     }
 
+    /// Notes what happened at a moment before: it is for whoever reads the history to put it in order.
+    pub fn note_at(&self, at_ms: i64, topic: &str, id: &str, what: What) {
+        self.events.lock().push(Event { at_ms, topic: topic.to_owned(), id: id.to_owned(), what });
+    }
+
     /// Notes that a fault begins.
     pub fn fault_begins(&self, kind: FaultKind) {
         self.note("", "", What::FaultBegins(FaultFields { kind }));

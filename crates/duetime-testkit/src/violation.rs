@@ -57,6 +57,15 @@ pub fn cannot_run(why: &str) {
     }
 }
 
+/// Set by `./test --long`: what is big or slow is as big and slow as it can be.
+pub const LONG_VARIABLE: &str = "DUETIME_TEST_LONG";
+
+/// Whether the run is a long one.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os(LONG_VARIABLE).is_some()
+}
+
 /// Fails with [`violated`] unless the condition holds.
 #[macro_export]
 macro_rules! promised {

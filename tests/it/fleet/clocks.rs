@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::house::{House, Servers, Sharing, Spot, now_ms};
 use super::secs;
 
-const HOUR_S: i64 = 3_600;
+pub const HOUR_S: i64 = 3_600;
 /// For what must be seen in the end.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 

@@ -1,5 +1,6 @@
 //! The servers and nodes of a soak, and what its tasks share.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -81,21 +82,38 @@ impl Shared {
     }
 }
 
-/// A small disk for the embedded store; needs root.
-struct Disk(tempfile::TempDir);
+/// A small disk for the embedded store; needs root. Where nothing is dropped (the soak is ended by a
+/// signal) a guard takes it away.
+struct Disk {
+    folder: tempfile::TempDir,
+    guard: std::process::Child,
+}
 
 impl Disk {
     fn mount() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a private folder");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", DISK, "duetime-soak"]).arg(folder.path());
-        mount.output().is_ok_and(|done| done.status.success()).then_some(Self(folder))
+        if !mount.output().is_ok_and(|done| done.status.success()) {
+            return None;
+        }
+        let guard = Command::new("sh")
+            .args(["-c", "cat >/dev/null; umount -l \"$0\"; rmdir \"$0\""])
+            .arg(folder.path())
+            .process_group(0)
+            .stdin(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("sh starts");
+        Some(Self { folder, guard })
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+        // The end of its pipe has it clean up.
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
     }
 }
 
@@ -127,7 +145,7 @@ impl World {
         let hook = Webhook::start();
         let store = match (&cluster, &disk) {
             (Some(cluster), _) => cluster.url(),
-            (None, Some(disk)) => format!("embedded:{}", disk.0.path().join("data").display()),
+            (None, Some(disk)) => format!("embedded:{}", disk.folder.path().join("data").display()),
             (None, None) => "embedded:data".to_owned(),
         };
         let program = std::env::current_exe().expect("this program is a file");
@@ -156,7 +174,7 @@ impl World {
 
     /// The folder of the disk that can be filled.
     pub fn disk(&self) -> Option<&std::path::Path> {
-        self.disk.as_ref().map(|disk| disk.0.path())
+        self.disk.as_ref().map(|disk| disk.folder.path())
     }
 
     /// Waits until the servers and nodes are all well.

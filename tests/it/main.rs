@@ -10,6 +10,7 @@ mod hand_over;
 mod http_api;
 mod in_place;
 mod metrics;
+mod million;
 mod openapi;
 mod ownership;
 mod properties;

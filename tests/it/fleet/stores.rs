@@ -4,12 +4,14 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use duetime_testkit::history::FaultKind;
+use duetime_client::NewMessage;
+use duetime_core::{Due, Timestamp};
+use duetime_testkit::history::{Change, FaultKind, What, digest};
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::{in_time, violation};
 
 use super::clocks::HOUR_S;
-use super::house::{House, Servers, Sharing, Spot, VISIBILITY, now_ms};
+use super::house::{House, Servers, Sharing, Spot, TOPIC, VISIBILITY, now_ms};
 use super::leases::LATE_MAX_MS;
 use super::secs;
 
@@ -18,6 +20,8 @@ const UNSAVED: Duration = Duration::from_millis(1_500);
 /// A script that somebody else runs, and how soon Redis answers BUSY meanwhile.
 const BUSY: Duration = Duration::from_secs(5);
 const BUSY_AFTER_MS: &str = "100";
+/// Messages that are delivered by a wrong clock: some in each shard.
+const CLAIMED: usize = 100;
 const WRITES_PAUSED: Duration = Duration::from_secs(5);
 
 /// How long Redis sleeps.
@@ -136,9 +140,27 @@ async fn both_clocks_jump_by(offset_s: i64) {
         house.join(clock.env()).await;
     }
     house.all_share().await;
-    // Nothing is due while it is wrong: by a clock that is ahead everything would be.
     clock.set(offset_s);
-    secs(4).await;
+    secs(2).await;
+    // By that clock they are due at once, and the shards have seen its time.
+    let mut messages = Vec::new();
+    let ids: Vec<String> = (0..CLAIMED).map(|n| format!("wrong-{n}")).collect();
+    for id in &ids {
+        let due_at_ms = now_ms();
+        let change = Change::Enqueue { due_at_ms, payload: digest(id.as_bytes()) };
+        house.recorder.note(TOPIC, id, What::Invoked(change));
+        let due = Due::At(Timestamp::from_millis(due_at_ms + offset_s * 1_000));
+        messages.push(NewMessage::new(id.clone()).id(id.as_str()).due(due));
+    }
+    let answers = house.client(0).enqueue_many(TOPIC, &messages).await.unwrap();
+    for (id, answer) in ids.iter().zip(answers) {
+        let outcome = answer.done().expect("it is taken").outcome.clone();
+        house.recorder.note(TOPIC, id, What::Answered { outcome });
+    }
+    house.by_hand = CLAIMED;
+    secs(3).await;
+    let arrived = house.arrivals.lock().handed.len();
+    in_time!(arrived == CLAIMED, "{arrived} of {CLAIMED} are delivered by the wrong clock");
     clock.set(0);
     secs(2).await;
     let began = now_ms();

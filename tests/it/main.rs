@@ -9,6 +9,7 @@ mod fleet;
 mod hand_over;
 mod http_api;
 mod in_place;
+mod left;
 mod metrics;
 mod million;
 mod openapi;

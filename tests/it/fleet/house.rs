@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duetime_client::{Client, ClientError, NodeView};
 use duetime_core::Clock;
-use duetime_testkit::history::{FinalState, Outcome, Recorder, Rules, Verdict, What, check, digest};
+use duetime_testkit::history::{Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{EtcdServers, Node, NodeOptions, RedisCluster, RedisServer};
 use duetime_testkit::violation::timed_out;
 use duetime_testkit::webhook::Answer;
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::load::{Load, shard_of};
+use crate::left::left_at;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 pub const TOPIC: &str = "orders";
@@ -340,7 +341,9 @@ impl House {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let aftermath_ms = i64::try_from((VISIBILITY * 2).as_millis()).unwrap();
-        let state = FinalState { left: Vec::new(), counts: Some(counts) };
+        let state = left_at(self.servers.url()).await;
+        let counted = state.counts.expect("it was counted");
+        promised!(counts == counted, "the node counts {counts:?}, the shards {counted:?}");
         let verdict = check(&self.recorder.events(), &state, Rules { attempts_max: ATTEMPTS, aftermath_ms });
         assert_eq!(verdict.messages, sent + self.by_hand);
         assert!(verdict.accepted * 10 >= sent * least, "{verdict}");

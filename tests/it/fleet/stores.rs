@@ -90,6 +90,8 @@ async fn while_somebody_elses_script_keeps_redis_busy_nothing_is_lost() {
     house.redis().cli(&["SCRIPT", "KILL"]);
     script.wait().unwrap();
     house.recorder.fault_ends(FaultKind::StoreStalled);
+    let metrics = house.client(0).metrics().await.unwrap();
+    assert!(metrics.contains("duetime_store_errors_total{kind="), "{metrics}");
     well_again(house).await;
 }
 

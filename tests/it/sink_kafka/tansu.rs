@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, Verdict};
-use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, TansuOptions, TansuServer, free_port};
 use serde_json::json;
 use tokio::time::Instant;
@@ -68,6 +68,10 @@ struct World {
 
 #[async_trait]
 impl SinkWorld for World {
+    fn lacks(&self) -> &'static [Part] {
+        &[Part::BehindProxy]
+    }
+
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }

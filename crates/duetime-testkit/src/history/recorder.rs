@@ -44,6 +44,12 @@ impl Recorder {
         self.note("", "", What::FaultEnds(FaultFields { kind }));
     }
 
+    /// Whether a fault of such a kind has begun so far.
+    #[must_use]
+    pub fn met(&self, is: impl Fn(FaultKind) -> bool) -> bool {
+        self.events.lock().iter().any(|event| matches!(&event.what, What::FaultBegins(fault) if is(fault.kind)))
+    }
+
     /// All so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {

@@ -5,13 +5,16 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use duetime_client::{Client, NewMessage};
-use duetime_core::{Clock as _, Due, Timestamp};
+use duetime_core::{Clock as _, Due, MessageId, Timestamp, TopicName, routing};
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::{WallClock, in_time, promised, violation};
 use tokio::time::Instant;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const TOPIC: &str = "orders";
+const SHARDS: u32 = 8;
+/// Messages that somebody makes for one shard.
+const HOT: usize = 1_600;
 const BATCH: usize = 2_000;
 /// Redis notes a command that takes longer than this.
 const SLOW: Duration = Duration::from_millis(10);
@@ -27,7 +30,7 @@ fn count() -> usize {
 }
 
 fn config() -> String {
-    format!("[topics.{TOPIC}]\nshards = 8\nvisibility_timeout = \"5m\"\n")
+    format!("[topics.{TOPIC}]\nshards = {SHARDS}\nvisibility_timeout = \"5m\"\n")
 }
 
 /// Script calls that the server noted as slow.
@@ -101,4 +104,23 @@ async fn very_many_messages_due_at_one_millisecond_come_once_and_keep_redis_from
     assert!(calls > count / 256, "{calls} calls of scripts");
     in_time!(mean < SLOW / 2, "a script takes {mean:?}");
     in_time!(slow.len() * NOTED_OF <= calls, "{} of {calls} calls took longer than {SLOW:?}: {slow:?}", slow.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_made_for_one_shard_by_what_is_known_of_a_topic_are_spread_all_the_same() {
+    let redis = RedisServer::start().await;
+    let node = Node::start(PROGRAM, &redis.url(), &config()).await;
+    let client = Client::new(&node.url(), None).unwrap();
+    // Whoever knows the name, the number of shards and this program, and no more.
+    let seed = routing::topic_seed(&TopicName::new(TOPIC).unwrap());
+    let meant = |n: &u32| routing::shard_of(&MessageId::new(&n.to_string()).unwrap(), seed, SHARDS) == 0;
+    let due = Due::In(Duration::from_secs(3_600));
+    let messages: Vec<NewMessage> =
+        (0u32..).filter(meant).take(HOT).map(|n| NewMessage::new("x").id(n.to_string()).due(due)).collect();
+    client.enqueue_many(TOPIC, &messages).await.unwrap();
+    let shards = client.shards(TOPIC).await.unwrap().shards;
+    let most = shards.iter().map(|shard| shard.scheduled).max().unwrap();
+    let mean = HOT as u64 / u64::from(SHARDS);
+    assert!(most < 2 * mean, "one shard of {SHARDS} has {most} of {HOT} messages");
+    promised!(shards.iter().map(|shard| shard.scheduled).sum::<u64>() == HOT as u64, "all are there: {shards:?}");
 }

@@ -7,16 +7,21 @@ mod cluster;
 mod confirmed;
 mod connection;
 mod error;
+mod fence;
 mod link;
 mod node;
 mod patience;
 mod pipeline;
+mod place;
 mod pubsub;
 mod replicated;
 mod reply;
 mod script;
 mod sentinel;
+mod server_clock;
 mod setup;
+#[cfg(test)]
+mod tests;
 mod topology;
 mod url;
 

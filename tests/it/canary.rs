@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_testkit::Webhook;
 use duetime_testkit::conformance::sink::CANARY;
 use duetime_testkit::servers::Node;
+use duetime_testkit::violation::violated;
 use duetime_testkit::webhook::Answer;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -84,7 +85,7 @@ fn key() -> String {
     STANDARD.encode(format!("{CANARY}-signing-key-of-a-webhook"))
 }
 
-/// Panics when `text` has the credential in any of the forms that it has on its way.
+/// Fails for good when `text` has the credential in any of the forms that it has on its way.
 #[track_caller]
 fn clean(place: &str, text: &str) {
     let bytes: Vec<String> = CANARY.bytes().map(|byte| byte.to_string()).collect();
@@ -93,7 +94,7 @@ fn clean(place: &str, text: &str) {
         if let Some(at) = text.find(&form) {
             let from = text[..at].rfind('\n').map_or(0, |line| line + 1);
             let line: String = text[from..].chars().take(2_000).collect();
-            panic!("{place} has a credential: {line}");
+            violated(format!("{place} has a credential: {line}"));
         }
     }
 }
@@ -259,4 +260,52 @@ fn a_configuration_that_cannot_be_read_is_explained_without_its_credentials() {
         let said = check_config(&text);
         clean(&text, &said);
     }
+}
+
+/// In passwords that were not escaped: the printable characters that mean something in an address or a file. That all of
+/// them are hidden is tested where addresses are shown.
+const ODD: &str = "/#?@:% \\\"";
+
+/// Fails for good when `said` has a part of the password.
+fn halves(place: &str, said: &str) {
+    for half in ["leftcanary", "canaryright"] {
+        if said.contains(half) {
+            violated(format!("{place}: {said}"));
+        }
+    }
+}
+
+#[test]
+fn a_password_that_is_not_escaped_is_in_no_error_whatever_characters_it_has() {
+    let mut sinks = String::new();
+    for (n, odd) in ODD.chars().enumerate() {
+        let password = format!("leftcanary{odd}canaryright");
+        for (kind, url) in [
+            ("rabbitmq", format!("amqp://u:{password}@{AWAY}/v")),
+            ("redis-stream", format!("redis://u:{password}@{AWAY}/0")),
+            ("nats", format!("nats://u:{password}@{AWAY}")),
+            ("http", format!("http://u:{password}@{AWAY}/in")),
+        ] {
+            let times = if kind == "http" { "" } else { "timeout = \"500ms\"\nconnect_timeout = \"500ms\"\n" };
+            writeln!(sinks, "[sinks.{kind}-{n}]\ntype = \"{kind}\"\nurl = {url:?}\n{times}").unwrap();
+        }
+    }
+    halves("sinks", &check_config(&sinks));
+    // Each waits for servers that are away: all at once.
+    std::thread::scope(|scope| {
+        for odd in "/#?".chars() {
+            let password = format!("leftcanary{odd}canaryright");
+            for url in [
+                format!("redis://u:{password}@{AWAY}/0"),
+                format!("redis-cluster://u:{password}@{AWAY},127.0.0.1:2"),
+                format!("redis-sentinel://u:{password}@{AWAY}/master"),
+            ] {
+                scope.spawn(move || halves(&url, &check_config(&format!("[store]\nurl = {url:?}\n"))));
+            }
+        }
+    });
+    for tokens in ["\"leftcanary\"", "[\"leftcanary\"]", "[[\"leftcanary\"]]", "{ secret = [\"leftcanary\"] }"] {
+        halves(tokens, &check_config(&format!("[auth]\ntokens = {tokens}\n")));
+    }
+    halves("auth", &check_config("auth = \"leftcanary\"\n"));
 }

@@ -58,7 +58,7 @@ impl House {
     pub(crate) async fn breaker(&self, open: bool) {
         let end = Instant::now() + PATIENCE;
         while (self.metric("duetime_breaker_open").await > 0.0) != open {
-            assert!(Instant::now() < end, "the breaker stays as it is:\n{}", self.node.output());
+            duetime_testkit::in_time!(Instant::now() < end, "the breaker stays as it is:\n{}", self.node.output());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -123,7 +123,7 @@ impl House {
             if counts["scheduled"] == 0 && counts["in_flight"] == 0 {
                 return;
             }
-            assert!(Instant::now() < end, "not drained: {counts}\n{}", self.node.output());
+            duetime_testkit::in_time!(Instant::now() < end, "not drained: {counts}\n{}", self.node.output());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

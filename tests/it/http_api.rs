@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+/// A head must be there within half a minute.
+const LET_GO_WITHIN: Duration = Duration::from_secs(60);
 const NDJSON: &str = "application/x-ndjson";
 
 /// A client that speaks as any program does.
@@ -122,13 +124,16 @@ fn endless(lines: u64, line: impl Fn(u64) -> String + Send + Sync + 'static) -> 
 async fn a_stream_of_any_length_is_taken_and_answered_in_bounded_memory() {
     let house = House::with_orders().await;
     let filler = "x".repeat(1000);
-    // One message in a hundred is good: what is measured is the way through, not the store.
-    let line = move |n: u64| match n % 100 {
+    // One message in twenty is good: what is measured is the way through, and not the store alone.
+    let line = move |n: u64| match n % GOOD_OF {
         0 => format!("{{\"id\":\"{n}\",\"delay\":\"1h\"}}\n"),
         _ => format!("{{\"idd\":\"{n}\",\"payload\":\"{filler}\"}}\n"),
     };
     let before = house.memory_mib().await;
     const LINES: u64 = 150_000;
+    const GOOD_OF: u64 = 20;
+    // A small part of what goes through: a node that kept it would grow by six times as much.
+    const GROWTH_MIB_MAX: f64 = 24.0;
     let request = house.request(Method::POST, "/v1/topics/orders/messages");
     let request = request.header("content-type", NDJSON).header("accept", NDJSON).body(endless(LINES, line));
     let mut answer = request.send().await.unwrap();
@@ -152,9 +157,10 @@ async fn a_stream_of_any_length_is_taken_and_answered_in_bounded_memory() {
             }
         }
     }
-    assert_eq!((lines, good), (LINES, LINES / 100));
-    assert!(most - before < 80.0, "150 MB went through and memory grew from {before} to {most} MiB");
-    assert_eq!(house.get("/v1/topics/orders").await.1["scheduled"], LINES / 100);
+    assert_eq!((lines, good), (LINES, LINES / GOOD_OF));
+    println!("memory grew from {before} to {most} MiB");
+    assert!(most - before < GROWTH_MIB_MAX, "150 MB went through and memory grew from {before} to {most} MiB");
+    assert_eq!(house.get("/v1/topics/orders").await.1["scheduled"], LINES / GOOD_OF);
 }
 
 #[tokio::test]
@@ -292,4 +298,11 @@ async fn clients_that_stall_or_talk_nonsense_hold_nobody_up() {
     let (status, _) = tokio::time::timeout(Duration::from_secs(10), work).await.expect("nobody is held up");
     assert_eq!(status, 201);
     assert_eq!(house.get("/v1/topics/orders").await.1["scheduled"], 1);
+    // And each of them is let go: else they would use up all the places in the end.
+    let end = tokio::time::Instant::now() + LET_GO_WITHIN;
+    for mut socket in stalled {
+        let mut told = Vec::new();
+        let closed = tokio::time::timeout_at(end, socket.read_to_end(&mut told)).await;
+        assert!(closed.is_ok(), "a client that sent half a head is still connected after {LET_GO_WITHIN:?}");
+    }
 }

@@ -18,6 +18,7 @@ use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_tests::FAULT_FILE;
 use load::Load;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
@@ -59,14 +60,39 @@ async fn check_homes(store: Arc<dyn Reshard>, kept: usize) {
     assert_eq!(seen, kept);
 }
 
+/// Waits until the node has killed itself, while the count is being changed: a change that is over by then
+/// has not been killed in the middle.
+async fn until_killed(node: &Node, load: &Load, shards: u32) {
+    let fault = node.folder().join(FAULT_FILE);
+    let struck = async {
+        while fault.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let wished = async {
+        load.insist(shards).await;
+        std::future::pending::<()>().await;
+    };
+    let first = async {
+        tokio::select! { biased; () = struck => {}, () = wished => {} }
+    };
+    tokio::time::timeout(PATIENCE, first).await.expect("the node is killed in the middle of the change");
+}
+
 /// 8 → 32 → 8 → 31 → 1 → 16 under load; `killed`: the node, and its mover with it, in the middle of each.
 async fn resized(node: &mut Node, killed: bool) {
     let load = Load::start(vec![node.url()], KEPT, 0).await;
-    for shards in [32, 8, 31, 1, 16] {
-        load.resize(shards).await;
-        if killed {
-            // Another place of the protocol each time.
-            tokio::time::sleep(Duration::from_millis(3 * u64::from(shards))).await;
+    // Another place of the protocol each time.
+    let steps = ["begun", "fenced", "taken", "put", "dropped"];
+    for (shards, step) in [32, 8, 31, 1, 16].into_iter().zip(steps) {
+        if !killed {
+            load.resize(shards).await;
+        } else {
+            // In one piece: half a file is no fault.
+            let draft = node.folder().join("draft");
+            std::fs::write(&draft, format!("{step} 1 SIGKILL")).unwrap();
+            std::fs::rename(draft, node.folder().join(FAULT_FILE)).unwrap();
+            until_killed(node, &load, shards).await;
             load.history.fault_begins(FaultKind::NodeKilled);
             node.kill();
             node.start_again().await;

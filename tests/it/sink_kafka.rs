@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
-use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use rdkafka::error::KafkaResult;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -111,6 +111,10 @@ struct World {
 
 #[async_trait]
 impl SinkWorld for World {
+    fn lacks(&self) -> &'static [Part] {
+        &[Part::BehindProxy]
+    }
+
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
-use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RabbitMqServer};
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -19,6 +19,8 @@ use tokio::time::Instant;
 use crate::hand_over::{House, ids};
 
 /// Messages above this are refused by the test's broker.
+/// What a broker is given at once, at most: eight batches of 128.
+const IN_FLIGHT_MAX: usize = 8 * 128;
 const LARGEST: usize = 200_000;
 
 async fn broker() -> RabbitMqServer {
@@ -85,6 +87,10 @@ struct World {
 
 #[async_trait]
 impl SinkWorld for World {
+    fn lacks(&self) -> &'static [Part] {
+        &[]
+    }
+
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }
@@ -207,7 +213,7 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     broker.control(&["set_vm_memory_high_watermark", "0.4"]);
     let end = Instant::now() + Duration::from_secs(60);
     while sink.deliver(&batch[..1]).await != [Verdict::Accepted] {
-        assert!(Instant::now() < end, "the alarm is over, and the sink does not notice");
+        duetime_testkit::in_time!(Instant::now() < end, "the alarm is over, and the sink does not notice");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 
@@ -247,6 +253,8 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     let received = fetch(&admin).await;
     assert!(received.iter().all(|message| message.attempt == "1"));
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_200);
+    let doubled = received.len() - 2_200;
+    assert!(doubled <= IN_FLIGHT_MAX, "{doubled} came twice, and no more were in flight than {IN_FLIGHT_MAX}");
 
     // Without a binding, what is unroutable uses up its attempts and dies with its reason.
     let (queue, exchange, key) = ("all".into(), "due".into(), "orders.#".into());

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
-use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RedisOptions, RedisServer};
 use serde_json::json;
 
@@ -51,6 +51,10 @@ struct World {
 
 #[async_trait]
 impl SinkWorld for World {
+    fn lacks(&self) -> &'static [Part] {
+        &[Part::RefusedMessage]
+    }
+
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }

@@ -52,7 +52,7 @@ pub(crate) async fn all_of(target: &mut impl Target, count: usize) -> Vec<Arrive
             assert_eq!(seen, count, "more arrived than was sent");
             return arrived;
         }
-        assert!(Instant::now() < end, "{seen} of {count} messages arrived");
+        duetime_testkit::in_time!(Instant::now() < end, "{seen} of {count} messages arrived");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -141,3 +141,34 @@ pub struct StoredMessage {
     /// Present when the state is dead.
     pub death: Option<Death>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &str, value: &str) -> Result<Headers, String> {
+        Headers::new(vec![(name.to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn a_header_that_could_end_its_line_is_refused() {
+        for value in ["a\r\nx-admin: yes", "a\nb", "a\rb", "a\0b", "a\u{7f}b", "a\u{85}b"] {
+            let refused = headers("trace", value).expect_err("a control character ends the line of a header");
+            assert!(refused.contains("\"trace\"") && !refused.contains("admin"), "{refused}");
+        }
+        for name in ["", "a b", "a:b", "a\r\nb", "ä", "a\0"] {
+            assert!(headers(name, "x").is_err(), "{name:?}");
+        }
+        assert!(headers("x-Trace_1.a", "a: b, ü").is_ok());
+    }
+
+    #[test]
+    fn headers_are_bounded_in_number_and_bytes() {
+        let many = |count: usize| Headers::new((0..count).map(|n| (format!("h{n}"), String::new())).collect());
+        assert_eq!(many(HEADERS_MAX).map(|headers| headers.len()), Ok(HEADERS_MAX));
+        assert!(many(HEADERS_MAX + 1).unwrap_err().contains(&HEADERS_MAX.to_string()));
+        let long = |bytes: usize| headers("name", &"v".repeat(bytes - "name".len()));
+        assert!(long(HEADER_BYTES_MAX).is_ok());
+        assert!(long(HEADER_BYTES_MAX + 1).unwrap_err().contains(&HEADER_BYTES_MAX.to_string()));
+    }
+}

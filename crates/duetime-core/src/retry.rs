@@ -82,4 +82,22 @@ mod tests {
         assert!(RetryPolicy { factor: f64::NAN, ..policy }.check().is_err());
         assert!(policy.check().is_ok());
     }
+    #[test]
+    fn what_makes_no_sense_is_refused_and_its_field_is_named() {
+        let good = RetryPolicy::default();
+        let week = Duration::from_secs(7 * 86_400);
+        assert_eq!(RetryPolicy { initial: good.max, ..good }.check(), Ok(()));
+        assert_eq!(RetryPolicy { max: week, ..good }.check(), Ok(()));
+        for (field, policy) in [
+            ("retry.initial", RetryPolicy { initial: good.max + Duration::from_millis(1), ..good }),
+            ("retry.max_attempts", RetryPolicy { max_attempts: 0, ..good }),
+            ("retry.max_attempts", RetryPolicy { max_attempts: 100, ..good }),
+            ("retry.factor", RetryPolicy { factor: 0.9, ..good }),
+            ("retry.jitter", RetryPolicy { jitter: 1.1, ..good }),
+            ("retry.max", RetryPolicy { max: week + Duration::from_millis(1), ..good }),
+        ] {
+            let refused = policy.check().expect_err(field);
+            assert!(refused.starts_with(&format!("{field} is ")), "{refused}");
+        }
+    }
 }

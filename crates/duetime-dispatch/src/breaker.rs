@@ -287,4 +287,15 @@ mod tests {
         let down = breaker.down().unwrap();
         assert_eq!((down.reason.as_str(), down.next_probe), ("connection refused", None));
     }
+    #[tokio::test(start_paused = true)]
+    async fn a_longer_pause_that_a_call_under_way_brings_back_is_kept_too() {
+        let breaker = breaker();
+        breaker.unavailable("connection refused", None);
+        // It was sent before the breaker opened.
+        breaker.unavailable("429", Some(Duration::from_secs(120)));
+        breaker.unavailable("503", Some(Duration::from_secs(5)));
+        let opened = Instant::now();
+        breaker.passable().await;
+        assert_eq!(opened.elapsed(), Duration::from_secs(120));
+    }
 }

@@ -331,10 +331,17 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use duetime_core::limits::BATCH_ITEMS_MAX;
     use duetime_core::routing::RoutingState;
-    use duetime_core::{Timestamp, TopicConfig};
+    use duetime_core::{Store as _, Timestamp, TopicConfig};
+    use duetime_testkit::{ManualClock, MemStore};
+    use parking_lot::Mutex;
 
     use super::*;
+    use crate::catalog::Catalog;
+    use crate::lane::Kit;
 
     #[test]
     fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
@@ -358,5 +365,90 @@ mod tests {
         assert_eq!(stops(&record, &moves, None), [(5, Role::Home)]);
         assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Old), (5, Role::Home)]);
         assert_eq!(stops(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
+    }
+    /// Where each call went, and what is answered there.
+    struct Script {
+        calls: Mutex<Vec<(u32, Role, usize)>>,
+        answer: Box<dyn Fn(usize) -> AtOld<()> + Send + Sync>,
+    }
+
+    struct Scripted;
+
+    impl Op for Scripted {
+        type Item = (usize, Arc<Script>);
+        type Answer = ();
+
+        fn weight(_: &Self::Item) -> usize {
+            1
+        }
+
+        async fn call(_: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Result<Vec<AtOld<()>>, StoreError> {
+            items[0].1.calls.lock().push((shard.index, role, items.len()));
+            let answer = |(n, script): &Self::Item| match role {
+                Role::Old => (script.answer)(*n),
+                Role::Home => AtOld::There(()),
+            };
+            Ok(items.iter().map(answer).collect())
+        }
+    }
+
+    async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Arc<Router>, Lanes<Scripted>) {
+        let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
+        let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, "first".into(), Timestamp::ZERO);
+        record.routing = Routing { epoch: 1, ..routing.clone() };
+        store.put_topic(&record, None).await.unwrap();
+        let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
+        catalog.learn(topic, &routing);
+        let meters = Arc::new(duetime_metrics::Meters::new());
+        let tools = duetime_resize::Tools::new(store);
+        let lanes = Lanes::new(Kit { tools: tools.clone(), clock: clock.clone(), meters: meters.clone() });
+        (catalog.clone(), Router::new(tools, catalog, clock, meters), lanes)
+    }
+
+    fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
+        Routing { epoch, rid: format!("r{epoch}"), shards, previous, state: RoutingState::Moving, seed: None }
+    }
+
+    #[tokio::test]
+    async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
+        let topic = TopicName::new("t").unwrap();
+        let (_, _, lanes) = routed(&topic, moving(2, 4, 8)).await;
+        let answer = |n| if n == 5 { AtOld::Frozen } else { AtOld::Absent };
+        let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
+        // More than one call takes, all for one shard.
+        let count = BATCH_ITEMS_MAX + 44;
+        let group = (0..count).map(|n| Pending { place: n, stop: 0, item: (n, script.clone()) }).collect();
+        let shard = Shard { topic, index: 1, epoch: 2 };
+        let worked = work::<Scripted>(&lanes, (shard, Role::Old), group).await;
+        assert_eq!(*script.calls.lock(), [(1, Role::Old, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
+        let places = |pending: &[Pending<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
+        let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
+        assert_eq!(places(&worked.frozen), behind);
+        assert!(worked.frozen.iter().all(|next| next.stop == 0) && worked.absent.iter().all(|next| next.stop == 1));
+        assert_eq!(worked.absent.len() + worked.frozen.len(), count);
+    }
+
+    #[tokio::test]
+    async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place() {
+        let topic = TopicName::new("t").unwrap();
+        let first = moving(2, 4, 8);
+        let (catalog, router, lanes) = routed(&topic, first.clone()).await;
+        let second = moving(3, 16, 32);
+        let seed = first.seed(&topic);
+        let ids = || (0..10_000).map(|n| MessageId::new(&n.to_string()).unwrap());
+        let moves = |id: &MessageId, from, to| shard_of(id, seed, from) != shard_of(id, seed, to);
+        let id = ids().find(|id| moves(id, 4, 8) && moves(id, 16, 32) && moves(id, 8, 16)).unwrap();
+        let home = |shards| shard_of(&id, seed, shards);
+        // While it is looked for at its first place, another node ends this change and begins the next.
+        let learned = (catalog.clone(), topic.clone(), second.clone());
+        let answer = move |_| {
+            learned.0.learn(&learned.1, &learned.2);
+            AtOld::Absent
+        };
+        let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
+        let answers = router.run(&lanes, &topic, vec![(0, script.clone())], |_, _| (id.clone(), None)).await;
+        assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
+        let calls = [(home(4), Role::Old, 1), (home(16), Role::Old, 1), (home(32), Role::Home, 1)];
+        assert_eq!(*script.calls.lock(), calls, "what is absent at an old home may have been moved to another since");
     }
 }

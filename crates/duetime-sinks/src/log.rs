@@ -120,7 +120,7 @@ impl Sink for LogSink {
 
 #[cfg(test)]
 mod tests {
-    use duetime_testkit::conformance::sink::{Received, SinkWorld, message, run_all};
+    use duetime_testkit::conformance::sink::{Part, Received, SinkWorld, message, run_all};
 
     use super::*;
 
@@ -128,6 +128,10 @@ mod tests {
 
     #[async_trait]
     impl SinkWorld for World {
+        fn lacks(&self) -> &'static [Part] {
+            &[Part::Received, Part::RefusedMessage, Part::BehindProxy, Part::TakeDown]
+        }
+
         fn sink(&self) -> Arc<dyn Sink> {
             self.0.clone().bind(&message("x", "").topic, &Map::new()).unwrap()
         }

@@ -85,7 +85,8 @@ impl TargetUrl {
     /// What is secret in it: user information and query.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
-        let (_, user, _, query) = self.parts();
+        let (scheme, _, _, query) = self.parts();
+        let user = self.0[scheme.len()..].rsplit_once('@').map(|(user, _)| user);
         let mut secrets: Vec<String> = user.into_iter().chain(query).map(str::to_owned).collect();
         if let Some((_, password)) = user.and_then(|user| user.split_once(':')) {
             secrets.push(percent_encoding::percent_decode_str(password).decode_utf8_lossy().into_owned());
@@ -95,15 +96,23 @@ impl TargetUrl {
     }
 
     /// Scheme with `://`, user information, host with path, query.
+    ///
+    /// A password may have been written as it is, with `/`, `?` or `#` in it: all that stands before the
+    /// last `@` is taken to be secret. Where that is more than the user information of a proper address,
+    /// dots say that something is left out; where a `?` comes before it, what follows may be the end of
+    /// a secret as well, and nothing but the scheme is shown.
     fn parts(&self) -> (&str, Option<&str>, String, Option<&str>) {
-        let text = self.0.split('#').next().unwrap_or_default();
-        let (text, query) = text.split_once('?').map_or((text, None), |(text, query)| (text, Some(query)));
-        let at = text.find("://").map_or(0, |at| at + 3);
-        let (scheme, rest) = text.split_at(at);
-        let end = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(end);
-        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-        (scheme, user, format!("{host}{path}"), query)
+        let at = self.0.find("://").map_or(0, |at| at + 3);
+        let (scheme, rest) = self.0.split_at(at);
+        let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(user, place)| (Some(user), place));
+        if user.is_some_and(|user| user.contains('?')) {
+            return (scheme, Some(rest), DOTS.to_owned(), None);
+        }
+        let place = place.split('#').next().unwrap_or_default();
+        let (place, query) = place.split_once('?').map_or((place, None), |(place, query)| (place, Some(query)));
+        let is_proper = user.is_none_or(|user| !user.contains(['/', '#']));
+        let place = if is_proper { place.to_owned() } else { format!("{DOTS}@{place}") };
+        (scheme, user, place, query)
     }
 }
 
@@ -171,6 +180,27 @@ mod tests {
         let said = scrubber.clean("ACCESS_REFUSED for duetime:canary%2Fpass or canary/pass\n?token=canary", 500);
         assert!(!said.contains("canary"), "{said}");
         assert_eq!(scrubber.clean("ä".repeat(9).as_str(), 5), "ää");
+    }
+
+    #[test]
+    fn a_password_with_any_character_in_it_is_never_printed() {
+        for odd in (0x20..=0x7e).map(char::from) {
+            for address in [
+                format!("redis://user:left{odd}right@db.example:6379/0"),
+                format!("redis-cluster://user:left{odd}right@a.example:1,b.example:2"),
+                format!("amqp://left{odd}right@db.example:6379"),
+                format!("https://user:left{odd}right@db.example:6379/in?token=left{odd}right"),
+            ] {
+                let url = TargetUrl::new(&address);
+                let shown = format!("{url} {url:?}");
+                assert!(!shown.contains("left") && !shown.contains("right"), "{address} is shown as {shown}");
+                assert!(shown.contains(".example") || shown.contains("://***"), "{address} is shown as {shown}");
+                let said = Scrubber::new(url.secrets()).clean(&format!("refused: user:left{odd}right"), 500);
+                assert!(!said.contains("left") && !said.contains("right"), "{address}: {said}");
+            }
+        }
+        let plain = "https://hooks.example/team/in";
+        assert_eq!(TargetUrl::new(plain).to_string(), plain);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod history;
 pub mod mem_store;
 pub mod servers;
+pub mod violation;
 pub mod webhook;
 
 pub use clock::{ManualClock, TokioClock, WallClock};

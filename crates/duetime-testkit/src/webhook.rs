@@ -167,6 +167,11 @@ impl Webhook {
         self.shared.hits.lock().clone()
     }
 
+    /// Forgets what it was sent so far, in a long run.
+    pub fn forget(&self) {
+        self.shared.hits.lock().clear();
+    }
+
     /// Cuts every connection and listens no more.
     pub fn stop(&mut self) {
         if let Some((stop, thread)) = self.running.take() {

@@ -10,7 +10,7 @@ use duetime_core::{Clock, Due, Timestamp};
 use duetime_testkit::history::{Change, FinalState, Left, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::Node;
 use duetime_testkit::webhook::Answer;
-use duetime_testkit::{WallClock, Webhook};
+use duetime_testkit::{WallClock, Webhook, in_time};
 
 /// Orders of each topic.
 const ORDERS: usize = 1_500;
@@ -176,24 +176,22 @@ impl Run {
     /// Waits until nothing is left to be delivered, and judges.
     pub async fn finish(&self, node: &Node) -> Verdict {
         let end = tokio::time::Instant::now() + PATIENCE;
-        let mut counts = (0, 0, 0);
         for topic in TOPICS {
             loop {
                 let told = self.client.topic(topic).await.unwrap();
                 if told.scheduled + told.in_flight == 0 {
-                    counts.2 += told.dead;
                     break;
                 }
-                counts = (counts.0 + told.scheduled, counts.1 + told.in_flight, counts.2);
                 let output = node.output();
-                assert!(tokio::time::Instant::now() < end, "{topic}: not all is delivered: {told:?}\n{output}");
-                counts = (0, 0, counts.2);
+                in_time!(tokio::time::Instant::now() < end, "{topic}: not all is delivered: {told:?}\n{output}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
         self.ended.store(true, Ordering::Relaxed);
-        let mut state = FinalState { left: Vec::new(), counts: Some(counts) };
+        let (mut state, mut counts) = (FinalState::default(), (0, 0, 0));
         for topic in TOPICS {
+            let told = self.client.topic(topic).await.unwrap();
+            counts = (counts.0 + told.scheduled, counts.1 + told.in_flight, counts.2 + told.dead);
             let page = self.client.dead(topic, None, 100).await.unwrap();
             for message in page.messages {
                 state.left.push(Left {
@@ -205,6 +203,7 @@ impl Run {
                 });
             }
         }
+        state.counts = Some(counts);
         let aftermath_ms = i64::try_from((VISIBILITY * 2).as_millis()).unwrap();
         let history = self.recorder.events();
         let verdict = check(&history, &state, Rules { attempts_max: ATTEMPTS, aftermath_ms });

@@ -9,6 +9,7 @@ use duetime_core::{
     DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, Store, StoreError,
 };
 use duetime_store_embedded::EmbeddedStore;
+use duetime_testkit::violation::cannot_run;
 use duetime_tests::crash::Draw;
 
 use super::{START, make_topic, open, shards};
@@ -76,8 +77,7 @@ async fn fill(store: &EmbeddedStore, shard: &Shard) -> usize {
 #[tokio::test]
 async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old() {
     let Some(disk) = SmallDisk::mount() else {
-        eprintln!("not run: a small disk can only be mounted by root");
-        return;
+        return cannot_run("a small disk can only be mounted by root; run the tests as root (sudo -E ./test)");
     };
     let store = open(&disk.0.path().join("store"));
     make_topic(&store).await;

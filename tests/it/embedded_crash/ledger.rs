@@ -6,6 +6,7 @@ use std::time::Duration;
 use duetime_core::store::{ClaimRequest, Settle, Settled, Settlement};
 use duetime_core::{DeliveryMode, LeaseClass, MessageId, RetryPolicy, Store, Timestamp};
 use duetime_store_embedded::EmbeddedStore;
+use duetime_testkit::promised;
 use duetime_tests::crash::FAR;
 
 use super::shards;
@@ -35,7 +36,7 @@ impl Ledger {
         for line in said.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let mut words = line.trim_end().split(' ');
             let (kind, id) = (words.next().unwrap(), words.next().unwrap());
-            assert_ne!(kind, "!", "the store broke its contract: {line}");
+            promised!(kind != "!", "the store broke its contract: {line}");
             let due = words.next().map(|due| due.parse::<i64>().unwrap());
             let promise = self.0.entry(id.to_owned()).or_default();
             match kind {
@@ -58,23 +59,23 @@ impl Ledger {
             for asked in ids.chunks(ASKED) {
                 let asked: Vec<MessageId> = asked.iter().map(|id| MessageId::new(id).unwrap()).collect();
                 for message in store.get(&shard, &asked).await.unwrap().into_iter().flatten() {
-                    assert!(message.payload.starts_with(message.id.as_str().as_bytes()), "{} changed", message.id);
+                    promised!(message.payload.starts_with(message.id.as_str().as_bytes()), "{} changed", message.id);
                     let due = message.due_at.as_millis();
-                    assert!(there.insert(message.id.to_string(), due).is_none(), "{} lives twice", message.id);
+                    promised!(there.insert(message.id.to_string(), due).is_none(), "{} lives twice", message.id);
                 }
             }
         }
         let survey = store.survey(&shards(), now).await.unwrap();
         let counted: u64 = survey.iter().map(|s| s.scheduled + s.in_flight + s.dead).sum();
-        assert_eq!(counted, there.len() as u64, "counts and content agree");
+        promised!(counted == there.len() as u64, "{counted} are counted, and {} are there", there.len());
         self.0.retain(|id, promise| {
             let Some(due) = there.get(id) else {
-                assert!(!promise.taken || promise.ending, "{id} was acknowledged and is lost: {promise:?}");
+                promised!(!promise.taken || promise.ending, "{id} was acknowledged and is lost: {promise:?}");
                 // Checked once more than it was acknowledged; the drain looks for all that came back.
                 return false;
             };
-            assert!(!promise.ended, "{id} was cancelled or acknowledged and is back: {promise:?}");
-            assert!(promise.dues.contains(due), "{id} is due at {due}: {promise:?}");
+            promised!(!promise.ended, "{id} was cancelled or acknowledged and is back: {promise:?}");
+            promised!(promise.dues.contains(due), "{id} is due at {due}: {promise:?}");
             *promise = Promise { taken: true, dues: vec![*due], ..Promise::default() };
             true
         });
@@ -100,16 +101,20 @@ impl Ledger {
                     break;
                 }
                 let ack = |m: &duetime_core::store::ClaimedMessage| {
-                    assert!(drained.insert(m.id.to_string()), "{} was claimed twice", m.id);
+                    promised!(drained.insert(m.id.to_string()), "{} was claimed twice", m.id);
                     Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }
                 };
                 let acks: Vec<Settle> = claim.messages.iter().map(ack).collect();
                 let settled = store.settle(&shard, now, &acks).await.unwrap();
-                assert!(settled.iter().all(|answer| *answer == Settled::Ok));
+                promised!(
+                    settled.iter().all(|answer| *answer == Settled::Ok),
+                    "an ack in time is refused: {settled:?}"
+                );
             }
         }
-        assert_eq!(drained, self.0.keys().cloned().collect(), "what is there is claimable, and nothing else");
+        let wanted: HashSet<String> = self.0.keys().cloned().collect();
+        promised!(drained == wanted, "what is there is claimable, and nothing else: {drained:?}, {wanted:?}");
         let survey = store.survey(&shards(), now).await.unwrap();
-        assert!(survey.iter().all(|s| s.scheduled + s.in_flight + s.dead + s.due == 0), "{survey:?}");
+        promised!(survey.iter().all(|s| s.scheduled + s.in_flight + s.dead + s.due == 0), "{survey:?}");
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::house::{House, Servers, Sharing, Spot, now_ms};
 use super::secs;
 
-const HOUR_S: i64 = 3_600;
+pub const HOUR_S: i64 = 3_600;
 /// For what must be seen in the end.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -37,7 +37,7 @@ async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
         if skewed.is_some_and(|node| node.state == "unfit" && node.shards_owned == 0) {
             break;
         }
-        assert!(Instant::now() < end, "{nodes:?}\n{}", house.nodes[2].output());
+        duetime_testkit::in_time!(Instant::now() < end, "{nodes:?}\n{}", house.nodes[2].output());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(house.nodes[2].output().contains("clock and the store's are apart"), "{}", house.nodes[2].output());
@@ -48,7 +48,7 @@ async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
     clock.set(0);
     let end = Instant::now() + SEEN_WITHIN;
     while house.shares(0).await.get("n2").is_none_or(|share| *share == 0) {
-        assert!(Instant::now() < end, "it takes its share again\n{}", house.nodes[2].output());
+        duetime_testkit::in_time!(Instant::now() < end, "it takes its share again\n{}", house.nodes[2].output());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     house.finish_without_a_duplicate(0).await;
@@ -77,7 +77,7 @@ async fn all_are(house: &House, state: &str) {
             if told.iter().any(|node| node.id == format!("n{n}") && node.state == state) {
                 break;
             }
-            assert!(Instant::now() < end, "n{n} is not {state}: {told:?}\n{}", node.output());
+            duetime_testkit::in_time!(Instant::now() < end, "n{n} is not {state}: {told:?}\n{}", node.output());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -159,12 +159,12 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
     let end = Instant::now() + SEEN_WITHIN;
     let mut held = Vec::new();
     while held.len() < 2 {
-        assert!(Instant::now() < end);
+        duetime_testkit::in_time!(Instant::now() < end);
         held.extend(claimed().await.unwrap().messages);
     }
     clock.set(HOUR_S);
     while !matches!(claimed().await, Err(StoreError::Skew(_))) {
-        assert!(Instant::now() < end, "the jump is not seen");
+        duetime_testkit::in_time!(Instant::now() < end, "the jump is not seen");
     }
     let how = |name: &str| match name {
         "retried" => Settlement::Nack(Duration::from_millis(100)),
@@ -186,7 +186,7 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
     }
     let mut back = Vec::new();
     while back.len() < 2 {
-        assert!(Instant::now() < end, "only {back:?} came again");
+        duetime_testkit::in_time!(Instant::now() < end, "only {back:?} came again");
         back.extend(claimed().await.map(|claim| claim.messages).unwrap_or_default().into_iter().map(|one| one.id));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_client::{Client, NodeView};
+use duetime_client::{Client, ClientError, NodeView};
 use duetime_core::Clock;
-use duetime_testkit::history::{FinalState, Outcome, Recorder, Rules, Verdict, What, check, digest};
+use duetime_testkit::history::{Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{EtcdServers, Node, NodeOptions, RedisCluster, RedisServer};
+use duetime_testkit::violation::timed_out;
 use duetime_testkit::webhook::Answer;
-use duetime_testkit::{WallClock, Webhook};
+use duetime_testkit::{WallClock, Webhook, promised};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::load::{Load, shard_of};
+use crate::left::left_at;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 pub const TOPIC: &str = "orders";
@@ -25,6 +27,9 @@ const ATTEMPTS: u8 = 20;
 /// For nodes that listen on more than loopback.
 const TOKEN: &str = "fleet-test-token-0123456789";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Of what does not arrive so many messages are looked for in the store, each this long at most.
+const ASKED_MAX: usize = 20;
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How the nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +88,8 @@ pub struct House {
     load: Load,
     sharing: Sharing,
     pub hook: Webhook,
+    /// Messages that a test sent by itself.
+    pub by_hand: usize,
 }
 
 impl House {
@@ -113,6 +120,7 @@ impl House {
             load: Load::default(),
             sharing,
             hook: Webhook::start(),
+            by_hand: 0,
         };
         let (recorder, arrivals) = (house.recorder.clone(), house.arrivals.clone());
         house.hook.answer(move |hit| {
@@ -175,6 +183,14 @@ impl House {
         self.up.lock().push(true);
     }
 
+    /// The only server.
+    pub fn redis(&mut self) -> &mut RedisServer {
+        match &mut self.servers {
+            Servers::One(server) => server,
+            Servers::Cluster(_) => panic!("many servers"),
+        }
+    }
+
     pub fn cluster(&mut self) -> &mut RedisCluster {
         match &mut self.servers {
             Servers::Cluster(cluster) | Servers::Unsafe(cluster) => cluster,
@@ -209,7 +225,11 @@ impl House {
                 return began.elapsed();
             }
             let outputs: Vec<String> = self.nodes.iter().map(Node::output).collect();
-            assert!(began.elapsed() < within, "{shares:?} and not {names:?} evenly\n{}", outputs.join("\n----\n"));
+            duetime_testkit::in_time!(
+                began.elapsed() < within,
+                "{shares:?} and not {names:?} evenly\n{}",
+                outputs.join("\n----\n")
+            );
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     }
@@ -227,7 +247,7 @@ impl House {
             Sharing::RoundRobin => {
                 let end = Instant::now() + PATIENCE;
                 while self.shares(0).await.len() < all.len() {
-                    assert!(Instant::now() < end, "not all nodes are seen");
+                    duetime_testkit::in_time!(Instant::now() < end, "not all nodes are seen");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -251,13 +271,15 @@ impl House {
     }
 
     /// The same for some of the shards.
+    ///
+    /// It is about what arrived: ask it after [`House::arrived`] or the end.
     pub fn latest_of(&self, from_ms: i64, to_ms: i64, is: impl Fn(u32) -> bool) -> i64 {
         let arrivals = self.arrivals.lock();
         let late = arrivals.handed.iter().filter_map(|(id, handed)| {
             let due = *arrivals.due_at.get(id)?;
             ((from_ms..to_ms).contains(&due) && is(shard_of(id))).then(|| handed[0].0 - due)
         });
-        late.max().unwrap_or(0)
+        late.max().expect("something was due then, and arrived")
     }
 
     /// Waits until everything has arrived that is due before `due_ms`.
@@ -267,21 +289,46 @@ impl House {
 
     /// The same for some of the shards.
     pub async fn arrived_of(&self, due_ms: i64, within: Duration, is: impl Fn(u32) -> bool) {
-        let missing = || {
+        let missing = || -> Vec<String> {
             let arrivals = self.arrivals.lock();
             let due = arrivals.due_at.iter().filter(|(id, due)| **due < due_ms && is(shard_of(id)));
-            due.filter(|(id, _)| !arrivals.handed.contains_key(*id)).count()
+            due.map(|(id, _)| id.clone()).filter(|id| !arrivals.handed.contains_key(id)).collect()
         };
         let all = async {
-            while missing() > 0 {
+            while !missing().is_empty() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        assert!(tokio::time::timeout(within, all).await.is_ok(), "{} are missing", missing());
+        if tokio::time::timeout(within, all).await.is_err() {
+            self.is_missing(&missing()).await;
+        }
+    }
+
+    /// Fails: what was acknowledged and the store no longer has is lost; what it has is late.
+    async fn is_missing(&self, ids: &[String]) {
+        let events = self.recorder.events();
+        let taken =
+            |id: &&String| events.iter().any(|event| event.id == **id && matches!(event.what, What::Answered { .. }));
+        for id in ids.iter().filter(taken).take(ASKED_MAX) {
+            for client in &self.clients {
+                let told = tokio::time::timeout(ASKED_WITHIN, client.message(TOPIC, id)).await;
+                let code = |error: &ClientError| error.problem().map(|problem| problem.code.clone());
+                let gone = matches!(&told, Ok(Err(error)) if code(error).as_deref() == Some("unknown_message"));
+                let arrived = self.arrivals.lock().handed.contains_key(id);
+                promised!(!gone || arrived, "{id} was acknowledged, did not arrive, and is not in the store");
+            }
+        }
+        timed_out(format!("{} are missing: {:?}", ids.len(), &ids[..ids.len().min(ASKED_MAX)]));
     }
 
     /// Waits until everything is delivered, and judges.
-    pub async fn finish(mut self, at: usize) -> (Verdict, Self) {
+    pub async fn finish(self, at: usize) -> (Verdict, Self) {
+        let least = if self.servers.replicas() == 0 { 9 } else { 6 };
+        self.finish_with(at, least).await
+    }
+
+    /// The same, where so many tenths of the messages at least are delivered.
+    pub async fn finish_with(mut self, at: usize, least: usize) -> (Verdict, Self) {
         let sent = self.load.end().await;
         let end = Instant::now() + PATIENCE;
         let mut counts;
@@ -292,14 +339,19 @@ impl House {
                 break;
             }
             let outputs: Vec<String> = self.nodes.iter().map(Node::output).collect();
-            assert!(Instant::now() < end, "not all is delivered: {told:?}\n{}", outputs.join("\n----\n"));
+            duetime_testkit::in_time!(
+                Instant::now() < end,
+                "not all is delivered: {told:?}\n{}",
+                outputs.join("\n----\n")
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let aftermath_ms = i64::try_from((VISIBILITY * 2).as_millis()).unwrap();
-        let state = FinalState { left: Vec::new(), counts: Some(counts) };
+        let state = left_at(self.servers.url()).await;
+        let counted = state.counts.expect("it was counted");
+        promised!(counts == counted, "the node counts {counts:?}, the shards {counted:?}");
         let verdict = check(&self.recorder.events(), &state, Rules { attempts_max: ATTEMPTS, aftermath_ms });
-        assert_eq!(verdict.messages, sent);
-        let least = if self.servers.replicas() == 0 { 9 } else { 6 };
+        assert_eq!(verdict.messages, sent + self.by_hand);
         assert!(verdict.accepted * 10 >= sent * least, "{verdict}");
         (verdict, self)
     }
@@ -308,7 +360,7 @@ impl House {
     pub async fn finish_without_a_duplicate(self, at: usize) -> Self {
         let (verdict, house) = self.finish(at).await;
         verdict.assert_good();
-        assert!(verdict.explained.is_empty(), "{:?}", verdict.explained);
+        promised!(verdict.explained.is_empty(), "a duplicate without a fault: {:?}", verdict.explained);
         house
     }
 }

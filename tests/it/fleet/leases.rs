@@ -20,12 +20,13 @@ async fn while_etcd_is_dead_scanning_goes_on_and_then_the_leases_come_back() {
     let began = now_ms();
     house.etcd.as_mut().unwrap().stop_hard();
     tokio::time::sleep(LEASE * 3).await;
-    assert!(house.latest_ms(began, now_ms() - LATE_MAX_MS) < LATE_MAX_MS);
+    // What was due a while ago has come, although etcd is still dead.
+    house.arrived(now_ms() - LATE_MAX_MS, Duration::from_secs(5)).await;
     house.etcd.as_mut().unwrap().start_again().await;
     house.shared_by(0, &[0, 1, 2], Duration::from_secs(15)).await;
     let house = house.finish_without_a_duplicate(0).await;
     let late = house.latest_ms(began, i64::MAX);
-    assert!(late < LATE_MAX_MS, "{late} ms late");
+    duetime_testkit::in_time!(late < LATE_MAX_MS, "{late} ms late");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,7 +43,7 @@ async fn a_node_that_dies_while_etcd_is_stalled_leaves_its_shards_to_whoever_see
     house.shared_by(1, &[1, 2], Duration::from_secs(15)).await;
     let house = house.finish_without_a_duplicate(1).await;
     let late = house.latest_ms(0, i64::MAX);
-    assert!(late < 24_000, "{late} ms late");
+    duetime_testkit::in_time!(late < 24_000, "{late} ms late");
 }
 
 /// Shards that nodes 1 and 2 scan, as they say; one that both scan counts twice.
@@ -103,7 +104,7 @@ async fn losing_every_lease_at_once_is_calm() {
     assert!(metrics.contains("duetime_lease_changes_total{kind=\"lost\"}"), "{metrics}");
     let house = house.finish_without_a_duplicate(0).await;
     let late = house.latest_ms(began, i64::MAX);
-    assert!(late < LATE_MAX_MS, "{late} ms late");
+    duetime_testkit::in_time!(late < LATE_MAX_MS, "{late} ms late");
 }
 
 #[tokio::test(flavor = "multi_thread")]

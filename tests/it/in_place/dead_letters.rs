@@ -64,7 +64,7 @@ impl World {
     async fn settled(&self) -> BTreeMap<String, String> {
         let end = Instant::now() + PATIENCE;
         while self.client.topic(TOPIC).await.unwrap().scheduled > 0 {
-            assert!(Instant::now() < end, "{}", self.node.output());
+            duetime_testkit::in_time!(Instant::now() < end, "{}", self.node.output());
             sleep(Duration::from_millis(30)).await;
         }
         let page = self.client.dead(TOPIC, None, 100).await.unwrap();
@@ -80,7 +80,7 @@ impl World {
             if metrics.lines().any(|line| line == wanted) {
                 return;
             }
-            assert!(Instant::now() < end, "{wanted} is not in {metrics}");
+            duetime_testkit::in_time!(Instant::now() < end, "{wanted} is not in {metrics}");
             sleep(Duration::from_millis(30)).await;
         }
     }

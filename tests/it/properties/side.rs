@@ -20,7 +20,7 @@ const APART_MS: i64 = 10_000_000_000;
 /// Times nearer than that to the start were made by a store's own clock.
 const NEAR_MS: i64 = APART_MS / 2;
 /// What such times are compared by.
-const COARSE_MS: i64 = 1_800_000;
+const COARSE_MS: i64 = 60_000;
 /// Letters a page of the final dump has.
 const PAGE: usize = 2;
 

@@ -11,10 +11,12 @@ use duetime_core::{
 };
 use duetime_store_redis::RedisStore;
 use duetime_testkit::WallClock;
-use duetime_testkit::history::{Change, FaultKind, FinalState, Outcome, Recorder, Rules, What, check, digest};
+use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, What, check, digest};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::left::left;
 
 /// On three masters no one is without a shard.
 pub const SHARDS: u32 = 6;
@@ -223,7 +225,7 @@ impl Load {
         while let Some(done) = self.consumers.join_next().await {
             done.expect("no consumer panics");
         }
-        let state = FinalState { left: Vec::new(), counts: Some((0, 0, 0)) };
+        let state = left(&*self.store).await;
         let aftermath_ms = i64::try_from(VISIBILITY.as_millis()).unwrap() + 5000;
         let attempts_max = RetryPolicy::default().max_attempts;
         let verdict = check(&self.history.events(), &state, Rules { attempts_max, aftermath_ms });

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_core::Clock as _;
-use duetime_testkit::WallClock;
-use duetime_testkit::history::{Change, FinalState, Left, Outcome, Recorder, Rules, What, check, digest};
+use duetime_testkit::history::{
+    Change, Event, FaultKind, FinalState, Left, Outcome, Recorder, Rules, What, check, digest,
+};
+use duetime_testkit::{WallClock, promised};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -99,7 +101,8 @@ impl Api {
         let asked = Instant::now();
         let answer = self.call(method, path, body).await;
         // The store's answer to the node may have been lost, and what was delivered since is unknown.
-        let answer = answer.filter(|_| self.is_patient || asked.elapsed() < DOUBTED_AFTER);
+        let is_sure = self.is_patient || asked.elapsed() < DOUBTED_AFTER || !self.may_doubt();
+        let answer = answer.filter(|_| is_sure);
         let outcome = match answer {
             Some((_, body)) if body["replicas"] == 0 => None,
             Some((_, body)) => body["outcome"].as_str().or(body["code"].as_str()).map(str::to_owned),
@@ -110,10 +113,16 @@ impl Api {
         outcome
     }
 
+    /// Whether a node may have been cut off from its store, or asleep, at some time.
+    fn may_doubt(&self) -> bool {
+        self.history.met(|fault| fault != FaultKind::NodeKilled)
+    }
+
     pub async fn enqueue(&self, id: &str, delay_ms: i64, text: &str, conflict: &str) -> Option<String> {
         let due_at_ms = WallClock.now().as_millis() + delay_ms;
         let change = Change::Enqueue { due_at_ms, payload: digest(text.as_bytes()) };
-        let body = json!({"id": id, "due_at": due_at_ms, "payload": text, "on_conflict": conflict});
+        let headers = json!({ "of": id });
+        let body = json!({"id": id, "due_at": due_at_ms, "payload": text, "headers": headers, "on_conflict": conflict});
         self.change(id, change, Method::POST, "/messages", body).await
     }
 
@@ -210,6 +219,11 @@ impl Api {
             // A try whose answer was lost, here or between node and store, may have done it: within its
             // time a claim is not gone by itself.
             let in_time = WallClock.now().as_millis() < until_ms;
+            let is_ok = answer["results"][0]["outcome"] == "ok";
+            promised!(
+                is_ok || n > 0 || !in_time || self.may_doubt(),
+                "{id}: a receipt is refused in its time: {answer}"
+            );
             if answer["results"][0]["outcome"] == "ok" || n > 0 || in_time {
                 self.history.note("orders", id, What::Settled { attempt, outcome });
             }
@@ -323,6 +337,32 @@ impl Load {
         assert!(in_time.is_ok(), "not resized to {shards} in time: {last}");
     }
 
+    /// A message that was kept, as it is there now: its due time and headers are those it was given.
+    async fn kept(&self, events: &[Event], id: &str) -> Option<Left> {
+        let asked = async {
+            loop {
+                if let Some(told) = self.api.call(Method::GET, &format!("/messages/{id}"), json!({})).await {
+                    return told;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let (status, told) = tokio::time::timeout(ANSWER_MAX, asked).await.expect("answered");
+        if status == StatusCode::NOT_FOUND {
+            return None;
+        }
+        let given = events.iter().find_map(|event| match event.what {
+            What::Invoked(Change::Enqueue { due_at_ms, .. }) if event.id == id => Some(due_at_ms),
+            _ => None,
+        });
+        let due_at_ms = told["due_at"].as_i64();
+        promised!(due_at_ms == given, "{id} was given {given:?} and has another due time: {told}");
+        promised!(told["headers"] == json!({ "of": id }), "{id} has other headers: {told}");
+        let payload = digest(told["payload"].as_str().unwrap_or_default().as_bytes());
+        let state = told["state"].as_str().unwrap_or_default().to_owned();
+        Some(Left { topic: "orders".to_owned(), id: id.to_owned(), state, payload, reason: None })
+    }
+
     /// Lets everything that is near be delivered, and judges.
     pub async fn end(mut self) {
         self.producing.store(true, Ordering::Relaxed);
@@ -355,12 +395,10 @@ impl Load {
         while let Some(ended) = self.consumers.join_next().await {
             ended.unwrap();
         }
-        let left = |n: usize| {
-            let id = format!("kept-{n}");
-            let payload = digest(id.as_bytes());
-            Left { topic: "orders".to_owned(), id, state: "scheduled".to_owned(), payload, reason: None }
-        };
-        let left = FinalState { left: (0..self.kept).map(left).collect(), counts: Some(counts) };
+        let mut left = FinalState { left: Vec::new(), counts: Some(counts) };
+        for n in 0..self.kept {
+            left.left.extend(self.kept(&events, &format!("kept-{n}")).await);
+        }
         let verdict = check(&self.history.events(), &left, Rules { attempts_max: 50, aftermath_ms: 2 * VISIBILITY_MS });
         verdict.assert_good();
         assert!(verdict.accepted > 30, "there was a load: {verdict}");

@@ -37,7 +37,9 @@ async fn a_wish_that_cannot_be_written_down_is_refused_and_later_taken() {
     let seen = loop {
         match client.shards(TOPIC).await {
             Ok(seen) => break seen,
-            Err(error) => assert!(Instant::now() < end, "the node does not find its store again: {error}"),
+            Err(error) => {
+                duetime_testkit::in_time!(Instant::now() < end, "the node does not find its store again: {error}")
+            }
         }
         tokio::time::sleep(LOOK_EVERY).await;
     };
@@ -48,7 +50,7 @@ async fn a_wish_that_cannot_be_written_down_is_refused_and_later_taken() {
         if seen.shard_count == 12 && seen.resize.is_none() {
             break;
         }
-        assert!(Instant::now() < end, "not resized: {:?}", seen.resize);
+        duetime_testkit::in_time!(Instant::now() < end, "not resized: {:?}", seen.resize);
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

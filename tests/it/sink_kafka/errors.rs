@@ -28,7 +28,7 @@ async fn mended(sink: &Arc<dyn Sink>, one: Delivery) {
         if verdict == Verdict::Accepted {
             return;
         }
-        assert!(Instant::now() < end, "it is not seen that all is well again: {verdict:?}");
+        duetime_testkit::in_time!(Instant::now() < end, "it is not seen that all is well again: {verdict:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -161,7 +161,7 @@ async fn answers_that_come_too_late_are_an_absence() {
         matches!(&verdict, Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. } if reason.contains(says)),
         "{verdict:?}"
     );
-    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    duetime_testkit::in_time!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
     kafka.cluster.order(|cluster| cluster.broker_round_trip_time(1, Duration::ZERO));
     mended(&sink, message("late", "x")).await;
     let received = kafka.reader.fetch();

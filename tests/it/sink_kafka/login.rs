@@ -117,7 +117,7 @@ async fn what_is_wrong_with_kafka_is_said_with_its_remedy_before_a_node_starts()
                   [topics.there]\nsink = { name = \"k\", topic = \"due\" }\n";
     let began = Instant::now();
     let (all_well, said) = tokio::task::block_in_place(|| check(&format!("{config}\n{topics}")));
-    assert!(began.elapsed() < CHECK_MAX, "{:?}", began.elapsed());
+    duetime_testkit::in_time!(began.elapsed() < CHECK_MAX, "{:?}", began.elapsed());
     assert!(!all_well && !said.contains(CANARY), "{said}");
     let line =
         |begin: &str| said.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}\n{said}"));

@@ -53,7 +53,7 @@ impl Reader {
         let (mut received, mut ended) = (Vec::new(), [false; PARTITIONS]);
         let patience = Instant::now() + PATIENCE;
         while ended != [true; PARTITIONS] {
-            assert!(Instant::now() < patience, "the topic {} has no end: {ended:?}", self.topic);
+            duetime_testkit::in_time!(Instant::now() < patience, "the topic {} has no end: {ended:?}", self.topic);
             match reader.poll(POLL) {
                 Some(Ok(got)) => {
                     let key = String::from_utf8(got.key().unwrap_or_default().to_vec()).unwrap();

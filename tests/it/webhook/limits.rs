@@ -1,17 +1,24 @@
 //! What a webhook may reach, how much of an answer is read and how much is asked of a target at once.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use duetime_testkit::Webhook;
 use duetime_testkit::webhook::Answer;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::hand_over::{House, ids};
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of an answer, and of them the most that the two ends of a connection hold.
+const ENDLESS: usize = 256 << 20;
+const BUFFERS_MAX: usize = 32 << 20;
 
 /// A node with these sinks, each a webhook at `hook` by the name of this machine, and a topic for each.
 async fn house(hook: &Webhook, sinks: &[(&str, &str)]) -> House {
@@ -36,7 +43,7 @@ fn paths(hook: &Webhook) -> Vec<String> {
 async fn said(house: &House, what: &str) {
     let end = Instant::now() + PATIENCE;
     while !house.node.output().contains(what) {
-        assert!(Instant::now() < end, "{what:?} is not said:\n{}", house.node.output());
+        duetime_testkit::in_time!(Instant::now() < end, "{what:?} is not said:\n{}", house.node.output());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -98,6 +105,50 @@ async fn a_redirect_leads_nowhere_and_no_more_of_an_answer_is_read_than_allowed(
     }
     assert_eq!(house.counts("thanks").await["dead"], 0);
     assert_eq!(hook.hits().len(), 6, "each was asked once");
+}
+
+/// A target whose answer has no end in sight; how much of it was taken is counted.
+async fn endless() -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, taken) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+    let counted = taken.clone();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let counted = counted.clone();
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                let _ = socket.read(&mut head).await;
+                let head = format!("HTTP/1.1 410 Gone\r\ncontent-length: {ENDLESS}\r\n\r\n");
+                let _ = socket.write_all(head.as_bytes()).await;
+                let piece = vec![b'x'; 64 << 10];
+                for _ in 0..ENDLESS / piece.len() {
+                    if socket.write_all(&piece).await.is_err() {
+                        return;
+                    }
+                    counted.fetch_add(piece.len(), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (port, taken)
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_read_no_further_than_allowed() {
+    let (port, taken) = endless().await;
+    let house = House::new(&format!(
+        "[sinks.talks]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/\"\nallow = [\"127.0.0.1\"]\nresponse_max = \"1KiB\"\n"
+    ))
+    .await;
+    let (status, body) = house.topic("talks", json!({"shards": 1, "sink": {"name": "talks"}})).await;
+    assert_eq!(status, 201, "{body}");
+    house.enqueue("talks", ids("order", 1)).await;
+    house.drained("talks", PATIENCE).await;
+    let dead = house.dead("talks").await;
+    assert!(dead[0]["death"]["reason"].as_str().unwrap().contains("410"), "{dead:?}");
+    // What the buffers of the connection hold was written, and not read.
+    let taken = taken.load(Ordering::Relaxed);
+    assert!(taken < BUFFERS_MAX, "{taken} bytes of an answer were taken, 1 KiB is allowed");
 }
 
 #[tokio::test]

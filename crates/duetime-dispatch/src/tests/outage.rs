@@ -275,3 +275,27 @@ async fn a_limit_of_the_sink_s_own_is_no_outage_and_costs_no_attempt() {
     assert_eq!(house.survey().await, Default::default());
     assert!(house.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_late_success_of_a_call_from_before_the_outage_does_not_close_the_breaker() {
+    let house = House::with(with_sink(), TestSink::new(4, 1), DispatchConfig::default()).await;
+    house.sink.behave(Box::new(|batch| {
+        Box::pin(async move {
+            if batch[0].id.as_str() != "slow" {
+                return vec![unavailable(); batch.len()];
+            }
+            tokio::time::sleep(secs(5)).await;
+            vec![Verdict::Accepted]
+        })
+    }));
+    house.put("slow", ms(0)).await;
+    house.pass(ms(50)).await;
+    house.put_all(&ids("o", 20), ms(0)).await;
+    house.pass(ms(4_850)).await;
+    let calls = house.sink.calls.lock().len();
+    assert!(calls > 4, "the breaker was probed");
+    // The probe after 1.6 s failed, so that the next one comes after 3.2 s more, whatever the slow call says.
+    house.pass(ms(1_000)).await;
+    assert_eq!((house.sink.calls.lock().len(), house.counts().breaker_open.get()), (calls, 1));
+    assert!(house.get("slow").await.is_none(), "the slow one was accepted");
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Clock, Delivery, Headers, Sink, SinkBinder, Timestamp, Verdict};
-use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::Proxy;
 use duetime_testkit::webhook::{Answer, Hit};
 use duetime_testkit::{ManualClock, WallClock, Webhook};
@@ -54,6 +54,10 @@ fn received(hit: &Hit) -> Received {
 
 #[async_trait]
 impl SinkWorld for World {
+    fn lacks(&self) -> &'static [Part] {
+        &[]
+    }
+
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }

@@ -53,7 +53,7 @@ impl House {
 async fn until(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < end, "{what}");
+        crate::in_time!(Instant::now() < end, "{what}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -1,7 +1,7 @@
 //! I6 claims of one message never overlap · I8 attempts grow by one, and never beyond the maximum.
 
 use super::event::{Change, Event, Outcome, What};
-use super::verdict::{Invariant, Story, Violation};
+use super::verdict::{Changed, Invariant, Story, Violation};
 
 /// What the hand-over before was, as far as attempts go on from it.
 struct Before<'a> {
@@ -12,6 +12,7 @@ struct Before<'a> {
 }
 
 pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
+    let changes = story.changes();
     let mut before: Option<Before<'_>> = None;
     let mut start_ms = i64::MIN;
     for event in &story.events {
@@ -22,7 +23,7 @@ pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
                 start_ms = event.at_ms;
             }
             What::Handed { attempt, until_ms, .. } => {
-                handed(story, event, *attempt, before.as_ref(), start_ms, broken);
+                handed(story, &changes, event, *attempt, before.as_ref(), start_ms, broken);
                 before = Some(Before { event, attempt: *attempt, until_ms: *until_ms, settled: None });
             }
             What::Settled { attempt, outcome } => {
@@ -35,8 +36,16 @@ pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
     }
 }
 
+fn payload_of(event: &Event) -> Option<u64> {
+    match event.what {
+        What::Handed { payload, .. } => Some(payload),
+        _ => None,
+    }
+}
+
 fn handed(
     story: &Story<'_>,
+    changes: &[Changed<'_>],
     event: &Event,
     attempt: u8,
     before: Option<&Before<'_>>,
@@ -49,15 +58,30 @@ fn handed(
         broken.push(story.broken(Invariant::I8, &says, &witness(event)));
         return;
     }
-    let held = before.filter(|before| before.settled.is_none());
+    // A store that lost the claim before gives it again.
+    let undone = before.is_some_and(|before| story.may_be_undone(before.event.at_ms));
+    // Another payload says that what was claimed before was replaced, which ends its claim.
+    let replaced = before.is_some_and(|before| payload_of(before.event) != payload_of(event));
+    let held = before.filter(|before| before.settled.is_none() && !undone && !replaced);
     if held.and_then(|held| held.until_ms).is_some_and(|until_ms| event.at_ms < until_ms) {
         broken.push(story.broken(Invariant::I6, "claimed while another claim held it", &witness(event)));
     }
     let last = before.map_or(0, |before| before.attempt);
     // Given back where the target was away; or claimed, and lost with its node.
     let free = before.is_some_and(|before| before.settled == Some(Outcome::Unavailable));
-    let explained = story.is_explained(before.map_or(start_ms, |before| before.event.at_ms), event.at_ms);
-    let good = attempt == last + 1 || (free && attempt == last) || (explained && attempt >= last.max(1));
+    let explained = story.may_have_lost_a_claim(before.map_or(start_ms, |before| before.event.at_ms), event.at_ms);
+    // What gives attempts back may have been done at any time between its question and its answer.
+    let began_anew = attempt == 1 && {
+        let gives_back = |change: &&Changed<'_>| change.change != Change::Cancel && !change.changed_nothing();
+        let since_ms = before.map_or(i64::MIN, |before| before.event.at_ms);
+        let mut open = changes.iter().filter(gives_back);
+        replaced || open.any(|change| change.began.at_ms <= event.at_ms && since_ms <= change.ended_ms())
+    };
+    let good = began_anew
+        || attempt == last + 1
+        || (free && attempt == last)
+        || (explained && attempt >= last.max(1))
+        || (undone && attempt >= 1);
     if !good {
         let says = format!("attempt {attempt} after attempt {last}, and no fault explains it");
         broken.push(story.broken(Invariant::I8, &says, &witness(event)));

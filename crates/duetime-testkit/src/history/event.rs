@@ -58,6 +58,8 @@ pub enum FaultKind {
     NodeStalled,
     /// The store was killed or restarted.
     StoreStopped,
+    /// The store was killed, and what it answered in the last moments before may not be on its disk.
+    StoreKilledUnsaved,
     /// The store was stalled.
     StoreStalled,
     /// The network was cut, or lost answers.

@@ -10,6 +10,7 @@ mod conservation;
 mod content;
 mod duplicates;
 mod event;
+mod fault;
 mod read;
 mod recorder;
 mod timing;
@@ -18,7 +19,7 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Change, Event, FaultKind, Outcome, What, digest};
+pub use event::{Change, Event, FaultFields, FaultKind, Outcome, What, digest};
 pub use read::read;
 pub use recorder::Recorder;
 pub use verdict::{FinalState, Invariant, Left, Rules, Verdict, Violation, check};

@@ -29,6 +29,11 @@ impl Recorder {
         events.push(Event { at_ms, topic: topic.to_owned(), id: id.to_owned(), what });
     }
 
+    /// Notes what happened at a moment before: it is for whoever reads the history to put it in order.
+    pub fn note_at(&self, at_ms: i64, topic: &str, id: &str, what: What) {
+        self.events.lock().push(Event { at_ms, topic: topic.to_owned(), id: id.to_owned(), what });
+    }
+
     /// Notes that a fault begins.
     pub fn fault_begins(&self, kind: FaultKind) {
         self.note("", "", What::FaultBegins(FaultFields { kind }));
@@ -39,10 +44,22 @@ impl Recorder {
         self.note("", "", What::FaultEnds(FaultFields { kind }));
     }
 
+    /// Whether a fault of such a kind has begun so far.
+    #[must_use]
+    pub fn met(&self, is: impl Fn(FaultKind) -> bool) -> bool {
+        self.events.lock().iter().any(|event| matches!(&event.what, What::FaultBegins(fault) if is(fault.kind)))
+    }
+
     /// All so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().clone()
+    }
+
+    /// All so far, and begins anew: the history of a long run is judged piece by piece.
+    #[must_use]
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock())
     }
 
     /// All so far, a line of JSON each.

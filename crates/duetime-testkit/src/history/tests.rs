@@ -267,3 +267,152 @@ fn two_claims_at_once_are_found() {
     let verdict = check(&history, &state, RULES);
     assert_eq!(verdict.violations[0].invariant, Invariant::I6, "{verdict}");
 }
+
+/// So many messages, accepted and noted at `first_ms` and handed over again at `again_ms`; the fault is at 10,000 to 11,000.
+fn doubled(kind: FaultKind, count: usize, first_ms: i64, again_ms: i64) -> Verdict {
+    let mut history = Vec::new();
+    for n in 0..count {
+        let (topic, id) = ("orders", format!("m{n}"));
+        let payload = payload_of(topic, &id);
+        let due_at_ms = START_MS;
+        let mut note = |at_ms, what| history.push(event(START_MS + at_ms, topic, &id, what));
+        note(0, What::Invoked(Change::Enqueue { due_at_ms, payload }));
+        note(1, answered("scheduled"));
+        for (attempt, at_ms) in [(1, first_ms), (2, again_ms)] {
+            note(at_ms, What::Handed { attempt, payload, until_ms: None });
+            note(at_ms + 1, What::Settled { attempt, outcome: Outcome::Accepted });
+        }
+    }
+    let fault = FaultFields { kind };
+    history.push(event(START_MS + 10_000, "", "", What::FaultBegins(fault)));
+    history.push(event(START_MS + 11_000, "", "", What::FaultEnds(fault)));
+    history.sort_by_key(|event| event.at_ms);
+    check(&history, &FinalState::default(), Rules { attempts_max: 5, aftermath_ms: 6_000 })
+}
+
+#[test]
+fn a_fault_explains_only_what_was_in_flight_when_it_struck() {
+    use FaultKind::{NodeKilled, NodeStalled, StoreStopped};
+    for (kind, first_ms, again_ms, is_explained) in [
+        // Handed over just before, and again when its claim had run out.
+        (NodeKilled, 9_900, 15_000, true),
+        (NodeStalled, 9_900, 15_000, true),
+        (StoreStopped, 9_900, 15_000, true),
+        // Long settled when it struck.
+        (NodeKilled, 7_000, 15_000, false),
+        (StoreStopped, 7_000, 15_000, false),
+        // Both before it, or the second long after it.
+        (StoreStopped, 9_000, 9_900, false),
+        (NodeKilled, 9_900, 17_100, false),
+        (StoreStopped, 9_900, 17_100, false),
+        // By another node, when the killed one was gone; a stalled one may still wake with it.
+        (NodeKilled, 12_500, 14_000, false),
+        (NodeStalled, 12_500, 14_000, true),
+        (NodeStalled, 13_500, 14_000, false),
+    ] {
+        let verdict = doubled(kind, 1, first_ms, again_ms);
+        assert_eq!(verdict.is_good(), is_explained, "{kind:?} {first_ms} {again_ms}: {verdict}");
+        assert_eq!(verdict.explained.len(), usize::from(is_explained), "{kind:?} {first_ms} {again_ms}");
+    }
+}
+
+#[test]
+fn a_fault_explains_no_more_duplicates_than_were_in_flight() {
+    assert!(doubled(FaultKind::StoreStopped, 20, 10_500, 13_500).is_good());
+    // All of them after its end: an ack that does nothing, and no answer that was lost with the fault.
+    let verdict = doubled(FaultKind::StoreStopped, 20, 13_500, 15_000);
+    assert_eq!((verdict.violations.len(), verdict.explained.len()), (20, 0), "{verdict}");
+}
+
+#[test]
+fn an_enqueue_that_changed_nothing_is_no_new_life() {
+    let life = Life { delay_ms: 1, moved_ms: None, retries: 0, end: End::Accepted, again: false };
+    for (word, good) in [("duplicate", false), ("scheduled", true)] {
+        let (mut history, state) = told(std::slice::from_ref(&life), false);
+        let payload = payload_of("orders", "m0");
+        let due_at_ms = START_MS + 100;
+        history.push(event(START_MS + 100, "orders", "m0", What::Invoked(Change::Enqueue { due_at_ms, payload })));
+        history.push(event(START_MS + 101, "orders", "m0", answered(word)));
+        history.push(event(START_MS + 200, "orders", "m0", What::Handed { attempt: 1, payload, until_ms: None }));
+        let outcome = Outcome::Accepted;
+        history.push(event(START_MS + 201, "orders", "m0", What::Settled { attempt: 1, outcome }));
+        let found = check(&history, &state, RULES);
+        assert_eq!(found.violations.iter().all(|v| v.invariant != Invariant::I7), good, "{word}: {found}");
+    }
+}
+
+#[test]
+fn a_killed_store_that_saves_every_second_may_lose_the_last_two_seconds_and_no_more() {
+    for (answered_ms, kind, good) in [
+        (9_000, FaultKind::StoreKilledUnsaved, true),
+        (7_900, FaultKind::StoreKilledUnsaved, false),
+        (10_100, FaultKind::StoreKilledUnsaved, false),
+        (9_000, FaultKind::StoreStopped, false),
+    ] {
+        let mut history = Vec::new();
+        let mut note = |at_ms, id: &str, what| history.push(event(at_ms, "orders", id, what));
+        let enqueue = Change::Enqueue { due_at_ms: 90_000, payload: 1 };
+        // One is enqueued and lost, one is cancelled and comes all the same.
+        note(answered_ms - 1, "lost", What::Invoked(enqueue));
+        note(answered_ms, "lost", answered("scheduled"));
+        note(1, "back", What::Invoked(enqueue));
+        note(2, "back", answered("scheduled"));
+        note(answered_ms - 1, "back", What::Invoked(Change::Cancel));
+        note(answered_ms, "back", answered("cancelled"));
+        note(91_000, "back", What::Handed { attempt: 1, payload: 1, until_ms: None });
+        note(91_000, "back", What::Settled { attempt: 1, outcome: Outcome::Accepted });
+        history.push(event(10_000, "", "", What::FaultBegins(FaultFields { kind })));
+        history.push(event(11_000, "", "", What::FaultEnds(FaultFields { kind })));
+        history.sort_by_key(|event| event.at_ms);
+        let verdict = check(&history, &FinalState::default(), RULES);
+        let found: Vec<Invariant> = verdict.violations.iter().map(|violation| violation.invariant).collect();
+        assert_eq!(found.is_empty(), good, "{answered_ms} {kind:?}: {verdict}");
+        assert!(good || found == [Invariant::I3, Invariant::I1], "{found:?}");
+    }
+}
+
+#[test]
+fn an_enqueue_that_crosses_a_hand_over_may_have_been_done_after_it() {
+    let mut history = Vec::new();
+    let mut note = |at_ms, what| history.push(event(at_ms, "orders", "m", what));
+    let life = |due_at_ms| What::Invoked(Change::Enqueue { due_at_ms, payload: 1 });
+    let accepted = |attempt| What::Settled { attempt, outcome: Outcome::Accepted };
+    note(10, life(20));
+    note(11, answered("scheduled"));
+    for (attempt, at_ms) in [(1, 21), (1, 91)] {
+        if at_ms == 21 {
+            note(at_ms - 1, life(90));
+        }
+        note(at_ms, What::Handed { attempt, payload: 1, until_ms: None });
+        note(at_ms + 1, accepted(attempt));
+        if at_ms == 21 {
+            note(at_ms + 2, answered("scheduled"));
+        }
+    }
+    check(&history, &FinalState::default(), RULES).assert_good();
+    // The same without the second enqueue is a duplicate, and an attempt too few.
+    history.drain(2..3);
+    history.retain(|event| event.at_ms != 23);
+    let found: Vec<Invariant> =
+        check(&history, &FinalState::default(), RULES).violations.iter().map(|v| v.invariant).collect();
+    assert_eq!(found, [Invariant::I8, Invariant::I7]);
+}
+
+#[test]
+fn what_is_replaced_while_a_consumer_has_it_may_be_heard_of_once_more() {
+    for (replaced_at_ms, good) in [(150, true), (90, false)] {
+        let mut history = Vec::new();
+        let mut note = |at_ms, what| history.push(event(at_ms, "orders", "m", what));
+        note(10, What::Invoked(Change::Enqueue { due_at_ms: 100, payload: 1 }));
+        note(11, answered("scheduled"));
+        note(replaced_at_ms - 5, What::Invoked(Change::Enqueue { due_at_ms: 900, payload: 2 }));
+        note(replaced_at_ms, answered("replaced"));
+        // Due at 100, and claimed before it was replaced, or not at all.
+        for (at_ms, payload) in [(160, 1), (901, 2)] {
+            note(at_ms, What::Handed { attempt: 1, payload, until_ms: None });
+            note(at_ms + 1, What::Settled { attempt: 1, outcome: Outcome::Accepted });
+        }
+        let verdict = check(&history, &FinalState::default(), RULES);
+        assert_eq!(verdict.is_good(), good, "{replaced_at_ms}: {verdict}");
+    }
+}

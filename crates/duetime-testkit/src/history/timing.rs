@@ -1,7 +1,7 @@
 //! I2 never early · I5 not at the old time after an acknowledged reschedule.
 
 use super::event::{Change, Event, What};
-use super::verdict::{Invariant, Story, Violation};
+use super::verdict::{Changed, Invariant, Story, Violation};
 
 fn due_of(change: Change) -> Option<i64> {
     match change {
@@ -12,22 +12,33 @@ fn due_of(change: Change) -> Option<i64> {
     }
 }
 
-/// Answers that left the message as it was.
-fn changed_nothing(outcome: Option<&str>) -> bool {
-    matches!(outcome, Some("duplicate" | "unknown" | "in_flight" | "dead"))
+/// Whether this may be what the last change replaced: it was due before, so that a consumer may have
+/// claimed it by then, and hear of it afterwards.
+fn may_be_held(dues: &[(&Changed<'_>, i64)], last: usize, handed_ms: i64, handed: u64, story: &Story<'_>) -> bool {
+    let (change, _) = dues[last];
+    let Change::Enqueue { payload, .. } = change.change else { return false };
+    last > 0
+        && change.outcome() == Some("replaced")
+        && payload != handed
+        && dues[last - 1].1 <= change.ended_ms()
+        && handed_ms <= change.ended_ms().saturating_add(story.rules.aftermath_ms)
 }
 
 pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
-    let changes: Vec<_> = story.changes().into_iter().filter(|change| !changed_nothing(change.outcome())).collect();
+    let changes: Vec<_> = story.changes().into_iter().filter(|change| !change.changed_nothing()).collect();
     for event in &story.events {
-        let What::Handed { .. } = event.what else { continue };
+        let What::Handed { payload, .. } = event.what else { continue };
         let handed: &Event = event;
         // The last due time that was acknowledged before, and all that may have taken place since.
         let before = |change: &&super::verdict::Changed<'_>| change.began.at_ms <= handed.at_ms;
         let dues: Vec<_> =
             changes.iter().filter(before).filter_map(|change| Some((change, due_of(change.change)?))).collect();
         let last = dues.iter().rposition(|(change, _)| change.ended_ms() < handed.at_ms);
-        let possible = &dues[last.unwrap_or(0)..];
+        let first = match last {
+            Some(last) if may_be_held(&dues, last, handed.at_ms, payload, story) => last - 1,
+            last => last.unwrap_or(0),
+        };
+        let possible = &dues[first..];
         let Some(earliest) = possible.iter().map(|(_, due_at_ms)| *due_at_ms).min() else { continue };
         if handed.at_ms >= earliest {
             continue;

@@ -6,7 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::event::{Change, Event, What};
+use super::fault::{Fault, faults_of};
 use super::{attempts, cancelled, conservation, content, duplicates, timing};
+use crate::violation::violated;
 
 /// The numbers of `docs/PROTOCOL.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,13 +94,16 @@ impl Verdict {
         self.violations.is_empty()
     }
 
-    /// Fails a test, with the first broken invariants and their witnesses.
+    /// Fails a test, with the first broken invariants and their witnesses; no second try excuses it.
     ///
     /// # Panics
     ///
     /// When something is broken.
+    #[track_caller]
     pub fn assert_good(&self) {
-        assert!(self.is_good(), "{self}");
+        if !self.is_good() {
+            violated(self);
+        }
     }
 }
 
@@ -123,13 +128,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A fault from its beginning to its end, with the time in which it still explains something.
-#[derive(Clone, Debug)]
-pub(super) struct Fault {
-    pub from_ms: i64,
-    pub to_ms: i64,
-}
-
 /// All that happened to one message.
 pub(super) struct Story<'a> {
     pub topic: &'a str,
@@ -141,9 +139,15 @@ pub(super) struct Story<'a> {
 }
 
 impl Story<'_> {
-    /// Whether a fault touches the time between the two moments.
-    pub fn is_explained(&self, from_ms: i64, to_ms: i64) -> bool {
-        self.faults.iter().any(|fault| fault.from_ms <= to_ms && from_ms <= fault.to_ms)
+    /// Whether a fault, or what follows from it, touches the time between the two moments, so that a
+    /// claim may have been lost.
+    pub fn may_have_lost_a_claim(&self, from_ms: i64, to_ms: i64) -> bool {
+        self.faults.iter().any(|fault| fault.from_ms <= to_ms && from_ms <= fault.until_ms)
+    }
+
+    /// Whether what the store answered at this moment may be undone by a fault after it.
+    pub fn may_be_undone(&self, at_ms: i64) -> bool {
+        self.faults.iter().any(|fault| fault.may_undo(at_ms))
     }
 
     /// A violation of this story, shown by these of its events.
@@ -152,12 +156,15 @@ impl Story<'_> {
         Violation { invariant, says, witness: witness.iter().map(|event| (*event).clone()).collect() }
     }
 
-    /// Changes with their answers, in the order of their beginnings; `None`: unanswered.
+    /// Changes with their answers, in the order of their beginnings; `None`: unanswered, or answered by
+    /// a store that lost it.
     pub fn changes(&self) -> Vec<Changed<'_>> {
         let mut changes: Vec<Changed<'_>> = Vec::new();
         for event in &self.events {
             match &event.what {
-                What::Invoked(change) => changes.push(Changed { change: *change, began: event, ended: None }),
+                What::Invoked(change) => {
+                    changes.push(Changed { change: *change, began: event, ended: None, is_undone: false });
+                }
                 What::Answered { .. } | What::Unanswered => {
                     // A test makes one change of an id after the other.
                     if let Some(open) = changes.iter_mut().rev().find(|open| open.ended.is_none()) {
@@ -166,6 +173,9 @@ impl Story<'_> {
                 }
                 _ => {}
             }
+        }
+        for change in &mut changes {
+            change.is_undone = change.ended.is_some_and(|event| self.may_be_undone(event.at_ms));
         }
         changes
     }
@@ -177,33 +187,28 @@ pub(super) struct Changed<'a> {
     pub change: Change,
     pub began: &'a Event,
     pub ended: Option<&'a Event>,
+    /// Answered, but the store may have lost it since.
+    pub is_undone: bool,
 }
 
 impl Changed<'_> {
     /// The answer's word; `None`: whether it took place is unknown.
     pub fn outcome(&self) -> Option<&str> {
         match &self.ended?.what {
-            What::Answered { outcome } => Some(outcome),
+            What::Answered { outcome } if !self.is_undone => Some(outcome),
             _ => None,
         }
+    }
+
+    /// Whether its answer says that it left the message as it was.
+    pub fn changed_nothing(&self) -> bool {
+        matches!(self.outcome(), Some("duplicate" | "unknown" | "in_flight" | "dead"))
     }
 
     /// When it was over, for all anybody knows.
     pub fn ended_ms(&self) -> i64 {
         self.outcome().and(self.ended).map_or(i64::MAX, |event| event.at_ms)
     }
-}
-
-fn faults_of(history: &[Event], rules: Rules) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for (n, event) in history.iter().enumerate() {
-        if let What::FaultBegins(fault) = &event.what {
-            let end = history[n..].iter().find(|later| later.what == What::FaultEnds(*fault));
-            let to_ms = end.map_or(i64::MAX, |end| end.at_ms.saturating_add(rules.aftermath_ms));
-            faults.push(Fault { from_ms: event.at_ms, to_ms });
-        }
-    }
-    faults
 }
 
 /// Judges a history.
@@ -221,6 +226,8 @@ pub fn check(history: &[Event], final_state: &FinalState, rules: Rules) -> Verdi
         stories.entry((topic, id)).or_insert_with(|| story(topic, id)).left.push(left);
     }
     let mut verdict = Verdict { messages: stories.len(), ..Verdict::default() };
+    let mut in_flight = vec![0; faults.len()];
+    stories.values().for_each(|story| duplicates::count_in_flight(story, &mut in_flight));
     for story in stories.values() {
         let broken = &mut verdict.violations;
         conservation::check(story, broken);
@@ -228,7 +235,7 @@ pub fn check(history: &[Event], final_state: &FinalState, rules: Rules) -> Verdi
         cancelled::check(story, broken);
         attempts::check(story, broken);
         content::check(story, &stories, broken);
-        duplicates::check(story, broken, &mut verdict.explained);
+        duplicates::check(story, &mut in_flight, broken, &mut verdict.explained);
         verdict.accepted += duplicates::accepted(story).len();
     }
     conservation::check_counts(final_state, &mut verdict.violations);

@@ -29,7 +29,7 @@ impl ShardState {
                 self.live.insert(id.clone(), Score::new(later.plus(*delay), LeaseClass::FREE, attempts));
             }
             Settlement::Defer(delay) => {
-                self.live.insert(id.clone(), Score::new(now.plus(*delay), LeaseClass::FREE, attempts - 1));
+                self.live.insert(id.clone(), Score::new(later.plus(*delay), LeaseClass::FREE, attempts - 1));
             }
             Settlement::Release => {
                 let due_at = self.bodies.get(id).map_or(now, |body| body.due_at);

@@ -184,6 +184,12 @@ impl RedisCluster {
     ///
     /// When that takes too long.
     pub async fn settled(&self) {
+        until(PATIENCE, || "the cluster does not come up".to_owned(), || self.is_settled()).await;
+    }
+
+    /// Whether every running node says that all slots are served and every replica follows.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
         let healthy = |node: &RedisServer| {
             node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
                 && !node.cli(&["CLUSTER", "NODES"]).contains("handshake")
@@ -192,8 +198,7 @@ impl RedisCluster {
                     role => role.starts_with("master") && all_online(node),
                 }
         };
-        let state = || "the cluster does not come up".to_owned();
-        until(PATIENCE, state, || self.nodes.iter().filter(|node| node.runs()).all(healthy)).await;
+        self.nodes.iter().filter(|node| node.runs()).all(healthy)
     }
 
     /// Whether the node takes writes, as it says.

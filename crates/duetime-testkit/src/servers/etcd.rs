@@ -128,6 +128,18 @@ impl EtcdServers {
         }
     }
 
+    /// Takes away all that the members, which do not run, had on their disks.
+    ///
+    /// # Panics
+    ///
+    /// When a member runs.
+    pub fn wipe(&mut self) {
+        for (n, member) in self.members.iter().enumerate() {
+            assert!(member.process.is_none(), "member {n} runs");
+            let _ = std::fs::remove_dir_all(self.folder.path().join(format!("data-{n}")));
+        }
+    }
+
     /// Kills one member.
     pub fn stop_member(&mut self, n: usize) {
         self.members[n].process = None;

@@ -128,7 +128,7 @@ impl Drop for Process {
 pub(super) async fn until(longest: Duration, what: impl Fn() -> String, mut done: impl FnMut() -> bool) {
     let end = tokio::time::Instant::now() + longest;
     while !done() {
-        assert!(tokio::time::Instant::now() < end, "{}", what());
+        crate::in_time!(tokio::time::Instant::now() < end, "{}", what());
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

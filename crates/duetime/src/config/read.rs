@@ -119,7 +119,9 @@ fn sentence(message: &str, path: &[String]) -> String {
     if let (Some(key), true) = (path.last(), message.starts_with("unknown field")) {
         return unknown(key, &quoted[1.min(quoted.len())..]);
     }
-    if path.iter().any(|key| SECRET_KEYS.contains(&key.as_str()))
+    // A whole token may stand where its table should: in that place alone, for scopes are no secret.
+    let is_token = path.last().is_some_and(|key| key == "tokens");
+    if (is_token || path.iter().any(|key| SECRET_KEYS.contains(&key.as_str())))
         && let Some((_, expected)) = message.rsplit_once(", expected ")
     {
         return format!("wrong type, expected {}", expected.trim());

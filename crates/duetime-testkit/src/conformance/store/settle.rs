@@ -89,6 +89,9 @@ pub async fn an_extended_claim_holds_longer_under_a_new_receipt(factory: &dyn St
     let answer = world.settle(&claimed, Settlement::Extend(LONG, LeaseClass::TOPIC)).await;
     let Settled::Extended(score) = answer else { panic!("it is held: {answer:?}") };
     assert!(score.visible_at() >= earliest);
+    // Nor longer than was asked for, but for the time that the call took and the store's own precision.
+    let latest = world.now().plus(LONG).plus(Duration::from_secs(1));
+    assert!(score.visible_at() <= latest, "{:?} is later than {latest:?}", score.visible_at());
     assert_eq!((score.attempts(), score.class()), (1, LeaseClass::TOPIC));
     world.pass(SHORT).await;
     assert_eq!(world.claim(10).await.expired, 0);

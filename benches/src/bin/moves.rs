@@ -141,7 +141,7 @@ async fn main() {
         .await;
 
     let rid = "fedcba9876543210".to_owned();
-    let routing = Routing { epoch: 2, rid, shards: TO, previous: FROM, state: RoutingState::Moving };
+    let routing = Routing { epoch: 2, rid, shards: TO, previous: FROM, state: RoutingState::Moving, seed: None };
     let new = RoutingRecord { routing: routing.clone(), desired: None };
     store.swap_routing(&topic, &record.routing_record(), &new).await.expect("nobody else changes it");
     costs

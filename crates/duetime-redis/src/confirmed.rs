@@ -14,7 +14,7 @@ use crate::error::{Failure, LinkError};
 use crate::link::{Link, LinkConfig};
 use crate::node::{end_if_broken, judged};
 use crate::patience::Lesson;
-use crate::script::Script;
+use crate::script::{Script, Sending};
 
 /// Longest wait for replicas; what they have by then is what the answer says.
 const WAIT_FOR: Duration = Duration::from_secs(1);
@@ -152,7 +152,7 @@ impl Link {
         fill: F,
     ) -> Result<(Value, u32), LinkError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());

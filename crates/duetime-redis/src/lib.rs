@@ -24,6 +24,6 @@ pub use error::LinkError;
 pub use link::{Link, LinkConfig, SentinelLogin, TlsConfig};
 pub use pubsub::Subscription;
 pub use replicated::Backing;
-pub use script::Script;
+pub use script::{Script, Sending};
 pub use setup::{Checks, ServerFacts};
 pub use url::RedisUrl;

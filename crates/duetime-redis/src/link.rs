@@ -13,7 +13,7 @@ use redis::{Arg, Client, Cmd, ConnectionInfo, TlsCertificates, Value};
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::patience::{Lesson, Patience};
-use crate::script::Script;
+use crate::script::{NEVER_LATE_MS, Script, Sending};
 use crate::topology::Topology;
 use crate::url::RedisUrl;
 
@@ -151,14 +151,14 @@ impl Link {
     }
 
     /// Runs a script. `fill` adds the keys' number, keys and arguments; it is called again for each
-    /// repetition, with `true` once an earlier sending may have taken effect.
+    /// sending.
     ///
     /// # Errors
     ///
     /// See [`LinkError`]; transient ones only after the configured bound.
     pub async fn script<F>(&self, script: &Script, fill: F) -> Result<Value, LinkError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());
@@ -174,7 +174,7 @@ impl Link {
 
     async fn script_once<F>(&self, script: &Script, fill: &F, lesson: &mut Lesson) -> Result<Value, Failure>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let (node, cmd, asking) = self.prepared(script, fill, lesson).await?;
         node.send(&cmd, asking).await
@@ -188,12 +188,13 @@ impl Link {
         lesson: &mut Lesson,
     ) -> Result<(Arc<Node>, Cmd, bool), Failure>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let legacy = self.is_legacy();
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(script.sha(legacy));
-        fill(&mut cmd, lesson.unsure);
+        let sending = Sending { repeated: lesson.unsure, not_after_ms: NEVER_LATE_MS };
+        fill(&mut cmd, &sending);
         let (node, asking) = self.route(lesson.ask.take(), cmd.args_iter().nth(SCRIPT_KEY_AT)).await?;
         if lesson.load {
             let mut loading = redis::cmd("SCRIPT");

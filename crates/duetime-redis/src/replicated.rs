@@ -14,7 +14,7 @@ use crate::error::{Failure, LinkError};
 use crate::link::{Link, LinkConfig};
 use crate::node::{end_if_broken, judged};
 use crate::patience::Lesson;
-use crate::script::Script;
+use crate::script::{Script, Sending};
 
 /// Connections to a server on which calls wait for replicas.
 const CONNECTIONS: usize = 4;
@@ -121,7 +121,7 @@ impl Link {
     /// See [`LinkError`]. [`LinkError::Unavailable`] also when the script ran and no replica caught up.
     pub async fn replicated<F>(&self, script: &Script, replicas: u8, fill: F) -> Result<(Value, Backing), LinkError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());

@@ -1,5 +1,17 @@
 //! A Lua script as both old and new servers take it.
 
+/// A time of the server that never comes, for a call that may be carried out at any time.
+pub(crate) const NEVER_LATE_MS: i64 = 9_000_000_000_000_000;
+
+/// What one sending of a call has to say of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Sending {
+    /// An earlier sending of this call may have taken effect.
+    pub repeated: bool,
+    /// The time of the server, in milliseconds since the Unix epoch, after which it must not carry the call out.
+    pub not_after_ms: i64,
+}
+
 /// A script with its SHA-1.
 #[derive(Debug, Clone)]
 pub struct Script {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use duetime_core::reshard::{AtOld, Floor};
-use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use duetime_resize::{fence_all, finish};
@@ -162,7 +162,6 @@ impl Router {
     where
         O::Item: Clone,
     {
-        let seed = topic_seed(topic);
         let mut answers: Slots<(u32, O::Answer)> = items.iter().map(|_| None).collect();
         let mut pending: Vec<Pending<O::Item>> =
             items.into_iter().enumerate().map(|(place, item)| Pending { place, stop: 0, item }).collect();
@@ -179,6 +178,7 @@ impl Router {
             if seen.replace(record.routing.clone()).is_some_and(|seen| seen != record.routing) {
                 pending.iter_mut().for_each(|next| next.stop = 0);
             }
+            let seed = record.routing.seed(topic);
             let mut groups: BTreeMap<(u32, Role), Vec<Pending<O::Item>>> = BTreeMap::new();
             for next in pending.drain(..) {
                 let (id, claimed) = of(next.place, &next.item);
@@ -306,8 +306,9 @@ mod tests {
     fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
         let topic = TopicName::new("t").unwrap();
         let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, String::new(), Timestamp::ZERO);
-        record.routing = Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving };
-        let seed = topic_seed(&topic);
+        record.routing =
+            Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving, seed: None };
+        let seed = record.routing.seed(&topic);
         let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
         let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
         let stays = ids().find(|id| shard_of(id, seed, 8) == 1).unwrap();

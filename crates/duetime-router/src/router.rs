@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::routing::shard_of;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
     Clock, LeaseClass, MessageId, Receipt, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
@@ -175,7 +175,7 @@ impl Router {
     pub(crate) async fn settle_claimed(&self, shard: &Shard, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let topic = &shard.topic;
         let record = self.topic(topic).await?;
-        let (routing, seed) = (&record.routing, topic_seed(topic));
+        let (routing, seed) = (&record.routing, record.routing.seed(topic));
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         if !routing.is_moving() && batch.iter().all(at_home) {
             let present = routing.shard(topic, shard.index);

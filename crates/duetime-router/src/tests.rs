@@ -388,8 +388,14 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
     let house = House::with_shards(2).await;
     let seen = house.catalog.get(&house.topic).unwrap().routing_record();
     let mut new = seen.clone();
-    new.routing =
-        Routing { epoch: 2, rid: "new".to_owned(), shards: 4, previous: 2, state: duetime_core::RoutingState::Moving };
+    new.routing = Routing {
+        epoch: 2,
+        rid: "new".to_owned(),
+        shards: 4,
+        previous: 2,
+        state: duetime_core::RoutingState::Moving,
+        seed: None,
+    };
     house.store.inner.swap_routing(&house.topic, &seen, &new).await.unwrap();
     house.store.behind.store(true, Ordering::SeqCst);
     house.catalog.refresh().await.unwrap();

@@ -3,6 +3,7 @@
 --
 -- KEYS  the shard's seven, see make
 -- ARGV  1 epoch  2 rid  3 shards  4 previous shards  5 state  6 when the topic was created, ms
+--       7 seed of the hash of ids, or ""
 -- Returns  1 created, 0 it was there
 -- Cost  O(1)
 if redis.call('HGET', KEYS[5], 'rid') == ARGV[2] then
@@ -10,5 +11,5 @@ if redis.call('HGET', KEYS[5], 'rid') == ARGV[2] then
   redis.call('HSET', KEYS[5], 'rid', ARGV[2])
   return 0
 end
-make(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+make(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])
 return 1

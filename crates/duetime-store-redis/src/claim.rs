@@ -6,6 +6,7 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
 use duetime_core::receipt::Receipt;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
 use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
+use duetime_redis::Sending;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 use tracing::error;
@@ -20,8 +21,28 @@ const OLD_AFTER: Duration = Duration::from_millis(500);
 const STALLS_MAX: u8 = 3;
 
 /// The caller's present: its clock goes on while a call waits to be sent again.
-pub(crate) fn present(now: Timestamp, began: Instant) -> Timestamp {
-    if began.elapsed() > OLD_AFTER { now.plus(began.elapsed()) } else { now }
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present {
+    now: Timestamp,
+    began: Instant,
+}
+
+impl Present {
+    /// The caller says that it is `now`.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self { now, began: Instant::now() }
+    }
+
+    /// For a call to which the caller's clock is nothing.
+    pub(crate) fn none() -> Self {
+        Self::new(Timestamp::ZERO)
+    }
+
+    /// What the caller's clock says by now, in milliseconds since the Unix epoch.
+    pub(crate) fn millis(self) -> i64 {
+        let waited = self.began.elapsed();
+        if waited > OLD_AFTER { self.now.plus(waited).as_millis() } else { self.now.as_millis() }
+    }
 }
 
 /// Whether a call that took `took` can have found the server's clock `apart_ms` ahead of clocks
@@ -33,16 +54,16 @@ fn explained(apart_ms: i64, took: Duration) -> bool {
 impl RedisStore {
     pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
         let once = ask.delivery == DeliveryMode::AtMostOnce;
-        let began = Instant::now();
-        let fill = |cmd: &mut Cmd, _: bool| {
-            cmd.arg(present(now, began).as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
+        let (began, present) = (Instant::now(), Present::new(now));
+        let fill = |cmd: &mut Cmd, _: &Sending| {
+            cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
             cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
             cmd.arg(u8::from(once));
         };
         let mut stalls = 0;
         let reply = loop {
-            match self.on_shard("claim messages", &self.scripts.claim, shard, &fill).await {
+            match self.on_shard("claim messages", &self.scripts.claim, shard, present, &fill).await {
                 // The server took the call up late, not its clock is ahead.
                 Err(StoreError::Skew(apart)) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
                 other => break other?,

@@ -6,8 +6,9 @@ use duetime_core::store::StoreError;
 use duetime_core::{Score, Shard, Timestamp};
 use redis::{Cmd, Value};
 
+use crate::claim::Present;
 use crate::reply::{array, count, int, score, store_error, tuple};
-use crate::store::RedisStore;
+use crate::store::{RedisStore, head};
 
 impl RedisStore {
     pub(crate) async fn move_to_stream(
@@ -16,10 +17,12 @@ impl RedisStore {
         now: Timestamp,
         ask: &HandOver,
     ) -> Result<Streamed, StoreError> {
-        let run = self.link.script(&self.scripts.hand_over, |cmd: &mut Cmd, unsure| {
+        let run = self.link.script(&self.scripts.hand_over, |cmd: &mut Cmd, sending| {
             self.keys.fill_with_stream(cmd, shard);
-            cmd.arg(shard.epoch).arg(now.as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
-            cmd.arg(&ask.request.to_be_bytes()[..]).arg(u8::from(unsure)).arg(CLAIM_BYTES_MAX);
+            cmd.arg(head(shard.epoch, sending, Present::new(now)))
+                .arg(now.as_millis())
+                .arg(ask.limit.min(BATCH_ITEMS_MAX));
+            cmd.arg(&ask.request.to_be_bytes()[..]).arg(u8::from(sending.repeated)).arg(CLAIM_BYTES_MAX);
             cmd.arg(shard.topic.as_str());
             match ask.how.max_length {
                 Some(most) => cmd.arg(most),

@@ -6,10 +6,11 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
 use duetime_core::store::{DeadPage, StoreError, Survey};
 use duetime_core::{MessageId, Nonce, Score, Shard, Timestamp};
-use duetime_redis::LinkError;
+use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::claim::Present;
 use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
 
@@ -86,12 +87,12 @@ impl RedisStore {
     ) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         let mut found = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, _: bool| {
+            let fill = |cmd: &mut Cmd, _: &Sending| {
                 for id in part {
                     cmd.arg(id.as_str());
                 }
             };
-            let reply = self.on_shard("read messages", &self.scripts.get, shard, fill).await?;
+            let reply = self.on_shard("read messages", &self.scripts.get, shard, Present::none(), fill).await?;
             found.extend(messages(part.iter(), reply)?);
         }
         Ok(found)
@@ -105,14 +106,14 @@ impl RedisStore {
     ) -> Result<DeadPage, StoreError> {
         let limit = limit.clamp(1, BATCH_ITEMS_MAX);
         // One more than asked: its score is where the next page starts.
-        let fill = |cmd: &mut Cmd, _: bool| {
+        let fill = |cmd: &mut Cmd, _: &Sending| {
             match from {
                 Some(from) => cmd.arg(from),
                 None => cmd.arg("-inf"),
             };
             cmd.arg(limit + 1);
         };
-        let reply = self.on_shard("read dead letters", &self.scripts.dead_page, shard, fill).await?;
+        let reply = self.on_shard("read dead letters", &self.scripts.dead_page, shard, Present::none(), fill).await?;
         let [pairs, bodies, infos] = tuple(reply)?;
         let pairs = array(pairs)?;
         let mut page = DeadPage::default();

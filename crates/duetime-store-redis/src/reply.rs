@@ -97,6 +97,7 @@ fn routing(detail: &str) -> Option<Routing> {
         shards: words.next()?.parse().ok()?,
         previous: words.next()?.parse().ok()?,
         state: if words.next()? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
+        seed: words.next().and_then(|seed| seed.parse().ok()),
     })
 }
 
@@ -143,8 +144,9 @@ mod tests {
         let refused = |code: &str, detail: &str| {
             store_error("x", None, LinkError::Refused { code: code.into(), detail: detail.into() })
         };
-        let StoreError::Stale(record) = refused("STALE", "3 abc 8 4 moving") else { panic!() };
+        let StoreError::Stale(record) = refused("STALE", "3 abc 8 4 moving 77") else { panic!() };
         assert_eq!((record.epoch, record.shards, record.previous, record.state), (3, 8, 4, RoutingState::Moving));
+        assert_eq!(record.seed, Some(77));
         assert!(matches!(refused("SKEW", "-2500"), StoreError::Skew(-2500)));
         assert!(matches!(refused("UNKNOWN_SHARD", ""), StoreError::UnknownShard(_)));
         assert!(matches!(refused("WRONGTYPE", "x"), StoreError::Damaged(_)));

@@ -13,12 +13,13 @@ use duetime_core::store::{
 };
 use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
-use duetime_redis::{Backing, Checks, Link, LinkError, Script};
+use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::claim::Present;
 use crate::config::{Durability, RedisStoreConfig};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
@@ -103,21 +104,22 @@ impl RedisStore {
         self.link.clone()
     }
 
-    /// Runs a script on the five keys of `shard`, its epoch as the first argument.
+    /// Runs a script on the five keys of `shard`; [`head`] is its first argument.
     pub(crate) async fn on_shard<F>(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
+        now: Present,
         fill: F,
     ) -> Result<Value, StoreError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.script(script, |cmd, unsure| {
+        let run = self.link.script(script, |cmd, sending| {
             self.keys.fill(cmd, shard);
-            cmd.arg(shard.epoch);
-            fill(cmd, unsure);
+            cmd.arg(head(shard.epoch, sending, now));
+            fill(cmd, sending);
         });
         run.await.map_err(|error| store_error(doing, Some(shard), error))
     }
@@ -128,21 +130,22 @@ impl RedisStore {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
+        now: Present,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let replicas = self.durability.replicas();
         if replicas == 0 {
-            return Ok((self.on_shard(doing, script, shard, fill).await?, None));
+            return Ok((self.on_shard(doing, script, shard, now, fill).await?, None));
         }
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
-        let run = self.link.confirmed(script, replicas, &mark, |cmd, unsure| {
+        let run = self.link.confirmed(script, replicas, &mark, |cmd, sending| {
             self.keys.fill(cmd, shard);
-            cmd.arg(shard.epoch);
-            fill(cmd, unsure);
+            cmd.arg(head(shard.epoch, sending, now));
+            fill(cmd, sending);
         });
         let (value, reached) = run.await.map_err(|error| store_error(doing, Some(shard), error))?;
         Ok((value, Some(reached)))
@@ -154,15 +157,16 @@ impl RedisStore {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
+        now: Present,
         fill: F,
     ) -> Result<(Value, Backing), StoreError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.replicated(script, self.durability.replicas(), |cmd, unsure| {
+        let run = self.link.replicated(script, self.durability.replicas(), |cmd, sending| {
             self.keys.fill_all(cmd, shard);
-            cmd.arg(shard.epoch);
-            fill(cmd, unsure);
+            cmd.arg(head(shard.epoch, sending, now));
+            fill(cmd, sending);
         });
         run.await.map_err(|error| store_error(doing, Some(shard), error))
     }
@@ -180,6 +184,11 @@ impl RedisStore {
         }
         result
     }
+}
+
+/// The first argument of every script on a shard; see `prelude.lua`.
+pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
+    format!("{epoch} {} {}", sending.not_after_ms, now.millis().max(0))
 }
 
 #[async_trait]
@@ -201,12 +210,12 @@ impl Store for RedisStore {
         self.metered("delete_topic", self.remove_topic(topic)).await
     }
 
-    async fn enqueue(&self, shard: &Shard, _now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        self.metered("enqueue", self.schedule(shard, batch)).await
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        self.metered("enqueue", self.schedule(shard, now, batch)).await
     }
 
-    async fn edit(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        self.metered("edit", self.change(shard, batch)).await
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        self.metered("edit", self.change(shard, now, batch)).await
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
@@ -236,11 +245,11 @@ impl Store for RedisStore {
     async fn settle_dead(
         &self,
         shard: &Shard,
-        _now: Timestamp,
+        now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
-        self.metered("settle_dead", self.settle_dead_letters(shard, ids, action)).await
+        self.metered("settle_dead", self.settle_dead_letters(shard, now, ids, action)).await
     }
 
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {

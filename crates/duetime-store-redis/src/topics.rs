@@ -6,12 +6,12 @@
 use duetime_core::reshard::RoutingRecord;
 use duetime_core::store::StoreError;
 use duetime_core::{Shard, TopicName, TopicRecord};
-use duetime_redis::{LinkError, Script};
+use duetime_redis::{LinkError, Script, Sending};
 use futures::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
-use crate::moves::state_word;
+use crate::moves::{seed_word, state_word};
 use crate::reply::{array, int, odd, store_error, text};
 use crate::store::RedisStore;
 
@@ -53,9 +53,9 @@ impl RedisStore {
 
     /// Replaces the record if it is still what was seen; the unfinished work with it.
     async fn swap(&self, topic: &TopicName, seen: &str, new: &str, pending: &str) -> Result<bool, StoreError> {
-        let fill = |cmd: &mut redis::Cmd, unsure: bool| {
+        let fill = |cmd: &mut redis::Cmd, sending: &Sending| {
             self.name_swap(cmd, topic, seen, new, pending);
-            cmd.arg(u8::from(unsure));
+            cmd.arg(u8::from(sending.repeated));
         };
         let swapped = self.kept(&self.scripts.topic_swap, fill).await;
         Ok(int(&swapped.map_err(|error| store_error("write a topic", None, error))?)? == 1)
@@ -65,7 +65,7 @@ impl RedisStore {
     /// has is lost all the same if nobody has its topic.
     async fn kept<F>(&self, script: &Script, fill: F) -> Result<Value, LinkError>
     where
-        F: Fn(&mut redis::Cmd, bool) + Send + Sync,
+        F: Fn(&mut redis::Cmd, &Sending) + Send + Sync,
     {
         match self.durability.replicas() {
             0 => self.link.script(script, fill).await,
@@ -133,9 +133,9 @@ impl RedisStore {
             }
             record.set_routing(new);
             let (seen, new) = (text.as_str(), json(&record));
-            let run = self.link.replicated(&self.scripts.topic_swap, self.durability.replicas(), |cmd, unsure| {
+            let run = self.link.replicated(&self.scripts.topic_swap, self.durability.replicas(), |cmd, sending| {
                 self.name_swap(cmd, topic, seen, &new, "");
-                cmd.arg(u8::from(unsure));
+                cmd.arg(u8::from(sending.repeated));
             });
             let (swapped, _) = run.await.map_err(|error| store_error("change the routing of a topic", None, error))?;
             // Refused: a user changed the topic in between, which has nothing to do with its routing.
@@ -182,10 +182,10 @@ impl RedisStore {
 
     async fn create_shard(&self, record: &TopicRecord, shard: Shard) -> Result<(), StoreError> {
         let routing = &record.routing;
-        let fill = |cmd: &mut redis::Cmd, _: bool| {
+        let fill = |cmd: &mut redis::Cmd, _: &Sending| {
             self.keys.fill_all(cmd, &shard);
             cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
-            cmd.arg(state_word(routing.state)).arg(record.created_at_ms);
+            cmd.arg(state_word(routing.state)).arg(record.created_at_ms).arg(seed_word(routing));
         };
         let made = self.kept(&self.scripts.create, fill).await;
         made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))

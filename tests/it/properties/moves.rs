@@ -139,6 +139,7 @@ impl Side {
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,
+            seed: seen.routing.seed,
         };
         let new = RoutingRecord { routing: routing.clone(), desired: Some(number as u32) };
         self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");

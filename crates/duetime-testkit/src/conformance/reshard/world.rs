@@ -79,6 +79,7 @@ impl World {
             shards,
             previous: now.shards,
             state: RoutingState::Moving,
+            seed: now.seed,
         }
     }
 

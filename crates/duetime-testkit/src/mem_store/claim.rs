@@ -17,8 +17,7 @@ impl ShardState {
         if i128::from(apart_ms).unsigned_abs() > CLOCK_SKEW_MAX.as_millis() {
             return Err(StoreError::Skew(apart_ms));
         }
-        let now = own.min(caller).max(self.high_water);
-        self.high_water = now;
+        let now = own.min(caller);
         let mut claim = Claim { now, ..Claim::default() };
 
         if let Some(answered) = self.answered.iter().find(|a| a.request == request.request).cloned() {
@@ -95,7 +94,7 @@ impl ShardState {
         let suspect = picked[0].2;
         let mut held = Vec::new();
         let deadline = match request.delivery {
-            DeliveryMode::AtLeastOnce => self.unique_deadline(now.plus(request.visibility), request.class),
+            DeliveryMode::AtLeastOnce => self.unique_deadline(now, request.visibility, request.class),
             DeliveryMode::AtMostOnce => Timestamp::ZERO,
         };
         for (id, score, _) in picked {

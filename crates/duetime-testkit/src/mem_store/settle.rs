@@ -35,7 +35,7 @@ impl ShardState {
             }
             Settlement::Extend(by, class) => {
                 let deadline =
-                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now.plus(*by), *class));
+                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now, *by, *class));
                 let score = Score::new(deadline, *class, attempts);
                 self.live.insert(id.clone(), score);
                 return Settled::Extended(score);

@@ -3,6 +3,7 @@
 //! Everything here is the obvious way to keep it; whole maps are walked wherever that is clearer.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::limits::REASON_BYTES_MAX;
@@ -116,10 +117,18 @@ impl ShardState {
         self.live.values().filter(|score| **score <= last).count() as u64
     }
 
-    /// A deadline nobody in this shard and class had before.
-    pub fn unique_deadline(&mut self, wanted: Timestamp, class: LeaseClass) -> Timestamp {
+    /// A deadline that no other claim of this shard and class has, never more than twice `by` ahead.
+    pub fn unique_deadline(&mut self, now: Timestamp, by: Duration, class: LeaseClass) -> Timestamp {
         let last = self.last_deadline.get(&class).copied().unwrap_or_default();
-        let deadline = wanted.max(Timestamp::from_millis(last.as_millis() + 1));
+        let next = Timestamp::from_millis(last.as_millis() + 1);
+        let mut deadline = now.plus(by).max(next);
+        if deadline > now.plus(by).plus(by) {
+            deadline = now.plus(by);
+            while self.live.values().any(|score| score.visible_at() == deadline && score.class() == class) {
+                deadline = deadline.plus(Duration::from_millis(1));
+            }
+            return deadline;
+        }
         self.last_deadline.insert(class, deadline);
         deadline
     }

@@ -38,6 +38,7 @@ fn fence(
         server.forget_requests(&seat(shard));
         server.mem.remove_shard(&shard.topic, shard.index);
     }
+    server.trace(|| format!("fence {shard} to {routing:?} was {:?}", server.mem.shard_holds(&shard.topic, shard.index)));
     server.mem.know_topic(record);
     at_once(server.mem.fence(&shard.topic, shard.index, routing, floor))
 }

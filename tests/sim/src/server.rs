@@ -166,6 +166,12 @@ impl Server {
         }
     }
 
+    pub fn trace(&self, text: impl FnOnce() -> String) {
+        if std::env::var_os("SIM_TRACE").is_some() {
+            eprintln!("{} {}", self.clock.now().as_millis(), text());
+        }
+    }
+
     /// Forgets what a shard remembered, which was removed or made anew.
     pub fn forget_requests(&self, seat: &Seat) {
         self.inside.lock().present.rings.remove(seat);

@@ -167,7 +167,9 @@ impl Store for SimStore {
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
             let mut sent = *sent;
             check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
-            at_once(server.mem.enqueue(shard, sent.caller, &batch))
+            let done = at_once(server.mem.enqueue(shard, sent.caller, &batch));
+            server.trace(|| format!("enqueue {shard} epoch {} {:?} {done:?}", shard.epoch, batch.iter().map(|b| b.id.to_string()).collect::<Vec<_>>()));
+            done
         };
         self.kept(shard, script).await
     }

@@ -36,6 +36,7 @@ fn create(server: &Server, shard: &Shard, routing: &Routing, deleted: u64) -> Re
             return Err(StoreError::Conflict);
         }
     }
+    server.trace(|| format!("create {shard} life {} rid {} was {:?}", life, routing.rid, server.mem.shard_holds(&shard.topic, shard.index)));
     server.forget_requests(&seat(shard));
     server.mem.make_shard(&shard.topic, shard.index, routing);
     Ok(())
@@ -197,7 +198,8 @@ impl SimStore {
             let shard = shard.clone();
             move |server: &Server, _: &Sent| {
                 let there = server.mem.shard_holds(&shard.topic, shard.index);
-                let same = there.is_some_and(|(routing, _)| routing.life() == life);
+                server.trace(|| format!("unmake {shard} life {life} was {there:?}"));
+                let same = there.as_ref().is_some_and(|(routing, _)| routing.life() == life);
                 if same || server.leaves_out(Mutation::DeletionOfAnyLife) {
                     server.forget_requests(&seat(&shard));
                     server.mem.remove_shard(&shard.topic, shard.index);

@@ -326,7 +326,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Schedules messages. One script, O(items · log N).
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError>;
 
-    /// Cancels and reschedules.
+    /// Cancels and reschedules. What is of one kind and no longer than
+    /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX) is one step: an error means all of it. Other
+    /// batches are several steps, of which an error loses the answers.
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError>;
 
     /// Reads messages.

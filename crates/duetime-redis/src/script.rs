@@ -1,8 +1,5 @@
 //! A Lua script as both old and new servers take it.
 
-/// A time of the server that never comes, for a call that may be carried out at any time.
-pub(crate) const NEVER_LATE_MS: i64 = 9_000_000_000_000_000;
-
 /// What one sending of a call has to say of itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Sending {

@@ -1,13 +1,12 @@
 //! The kinds of operation that go through lanes, and what each counts.
 
+use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::reshard::AtOld;
-use duetime_core::store::{
-    DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement, StoreError,
-};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement};
 use duetime_core::{MessageId, Shard, StoredMessage};
 use duetime_metrics::Event;
 
-use crate::lane::{Kit, Op, Role};
+use crate::lane::{Called, Kit, Op, Role};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
@@ -15,6 +14,13 @@ const ITEM_BYTES: usize = 64;
 /// At home what there is to say is said.
 fn said<A>(answers: Vec<A>) -> Vec<AtOld<A>> {
     answers.into_iter().map(AtOld::There).collect()
+}
+
+/// A batch in parts that are one step of the store each, so that an error loses no answer: items of one
+/// kind, as many as a shard in that role takes at once.
+fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Iterator<Item = &[I]> {
+    let most = if role == Role::Old { OLD_ITEMS_MAX } else { items.len().max(1) };
+    items.chunk_by(alike).flat_map(move |run| run.chunks(most))
 }
 
 /// The items that an answer is about, with it.
@@ -48,21 +54,23 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
-        let answers = match role {
-            Role::Home => said(kit.tools.store.enqueue(shard, kit.clock.now(), items).await?),
-            Role::Old => kit.tools.store.enqueue_old(shard, kit.clock.now(), items).await?,
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Enqueued> {
+        let mut called = Called::new(items.len());
+        let done = match role {
+            Role::Home => kit.tools.store.enqueue(shard, kit.clock.now(), items).await.map(said),
+            Role::Old => kit.tools.store.enqueue_old(shard, kit.clock.now(), items).await,
         };
+        called.add(items.len(), done);
         count(
             kit,
             shard,
-            acted(items, &answers).map(|(_, answer)| match answer.outcome {
+            acted(items, &called.answers).map(|(_, answer)| match answer.outcome {
                 EnqueueOutcome::Scheduled => Event::Scheduled,
                 EnqueueOutcome::Replaced => Event::Replaced,
                 EnqueueOutcome::Duplicate => Event::Duplicate,
             }),
         );
-        Ok(answers)
+        called
     }
 }
 
@@ -77,19 +85,25 @@ impl Op for EditOp {
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
-        let answers = match role {
-            Role::Home => said(kit.tools.store.edit(shard, kit.clock.now(), items).await?),
-            Role::Old => kit.tools.store.edit_old(shard, kit.clock.now(), items).await?,
-        };
-        let happened = acted(items, &answers).filter_map(|(edit, answer)| match (edit, answer) {
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Called<Edited> {
+        let mut called = Called::new(items.len());
+        for step in steps(role, items, |a, b| matches!(a, Edit::Cancel(_)) == matches!(b, Edit::Cancel(_))) {
+            let done = match role {
+                Role::Home => kit.tools.store.edit(shard, kit.clock.now(), step).await.map(said),
+                Role::Old => kit.tools.store.edit_old(shard, kit.clock.now(), step).await,
+            };
+            if !called.add(step.len(), done) {
+                break;
+            }
+        }
+        let happened = acted(items, &called.answers).filter_map(|(edit, answer)| match (edit, answer) {
             // A cancel removes a message in flight too: it will not be tried again.
             (Edit::Cancel(_), Edited::Cancelled | Edited::InFlight) => Some(Event::Cancelled),
             (Edit::Reschedule(..), Edited::Rescheduled(_)) => Some(Event::Rescheduled),
             _ => None,
         });
         count(kit, shard, happened);
-        Ok(answers)
+        called
     }
 }
 
@@ -104,24 +118,21 @@ impl Op for GetOp {
         item.as_str().len() + (64 << 10)
     }
 
-    async fn call(
-        kit: &Kit,
-        shard: &Shard,
-        role: Role,
-        items: &[MessageId],
-    ) -> Result<Vec<AtOld<Option<StoredMessage>>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(kit.tools.store.get(shard, items).await?)),
-            Role::Old => {
-                let found = kit.tools.store.get_old(shard, items).await?;
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[MessageId]) -> Called<Option<StoredMessage>> {
+        let mut called = Called::new(items.len());
+        let done = match role {
+            Role::Home => kit.tools.store.get(shard, items).await.map(said),
+            Role::Old => kit.tools.store.get_old(shard, items).await.map(|found| {
                 let each = found.into_iter().map(|found| match found {
                     AtOld::There(message) => AtOld::There(Some(message)),
                     AtOld::Absent => AtOld::Absent,
                     AtOld::Frozen => AtOld::Frozen,
                 });
-                Ok(each.collect())
-            }
-        }
+                each.collect()
+            }),
+        };
+        called.add(items.len(), done);
+        called
     }
 }
 
@@ -135,9 +146,9 @@ impl Op for SettleOp {
         item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        let answers = QuietSettleOp::call(kit, shard, role, items).await?;
-        let happened = acted(items, &answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Settled> {
+        let called = QuietSettleOp::call(kit, shard, role, items).await;
+        let happened = acted(items, &called.answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
             (Settlement::Ack, _) => Some(Event::Delivered),
             (Settlement::Nack(_), _) => Some(Event::Retried),
@@ -145,7 +156,7 @@ impl Op for SettleOp {
             (Settlement::Release | Settlement::Extend(..), _) => None,
         });
         count(kit, shard, happened);
-        Ok(answers)
+        called
     }
 }
 
@@ -160,11 +171,18 @@ impl Op for QuietSettleOp {
         SettleOp::weight(item)
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(kit.tools.store.settle(shard, kit.clock.now(), items).await?)),
-            Role::Old => kit.tools.store.settle_old(shard, kit.clock.now(), items).await,
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Settled> {
+        let mut called = Called::new(items.len());
+        for step in steps(role, items, |_, _| true) {
+            let done = match role {
+                Role::Home => kit.tools.store.settle(shard, kit.clock.now(), step).await.map(said),
+                Role::Old => kit.tools.store.settle_old(shard, kit.clock.now(), step).await,
+            };
+            if !called.add(step.len(), done) {
+                break;
+            }
         }
+        called
     }
 }
 
@@ -179,19 +197,22 @@ impl Op for DeadOp {
         item.0.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Result<Vec<AtOld<bool>>, StoreError> {
-        let mut answers = Vec::with_capacity(items.len());
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<bool> {
+        let mut called = Called::new(items.len());
         // Requests with different actions may share a lane: runs of one action go together.
-        for run in items.chunk_by(|a, b| a.1 == b.1) {
-            let ids: Vec<MessageId> = run.iter().map(|(id, _)| id.clone()).collect();
-            let (now, action) = (kit.clock.now(), run[0].1);
-            answers.extend(match role {
-                Role::Home => said(kit.tools.store.settle_dead(shard, now, &ids, action).await?),
-                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await?,
-            });
+        for step in steps(role, items, |a, b| a.1 == b.1) {
+            let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
+            let (now, action) = (kit.clock.now(), step[0].1);
+            let done = match role {
+                Role::Home => kit.tools.store.settle_dead(shard, now, &ids, action).await.map(said),
+                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await,
+            };
+            if !called.add(step.len(), done) {
+                break;
+            }
         }
-        let redriven = acted(items, &answers).filter(|(item, done)| item.1 == DeadAction::Redrive && **done);
+        let redriven = acted(items, &called.answers).filter(|(item, done)| item.1 == DeadAction::Redrive && **done);
         count(kit, shard, redriven.map(|_| Event::Redriven));
-        Ok(answers)
+        called
     }
 }

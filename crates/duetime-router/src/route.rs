@@ -117,33 +117,28 @@ where
         let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.stop)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
-        match lanes.submit(&worked.seat, items).await {
-            Ok(answers) => {
-                let mut kept = kept.into_iter();
-                for ((place, stop), answer) in seats.into_iter().zip(answers) {
-                    let item = kept.next();
-                    match (answer, item) {
-                        (AtOld::There(answer), _) => worked.done.push((place, stop, answer)),
-                        (AtOld::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
-                        (AtOld::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
-                        (_, None) => unreachable!("at home every answer is final"),
-                    }
-                }
-                if !worked.frozen.is_empty() {
-                    worked.frozen.extend(group.by_ref());
+        let done = lanes.submit(&worked.seat, items).await;
+        let (mut seats, mut kept) = (seats.into_iter(), kept.into_iter());
+        for (answer, (place, stop)) in done.answers.into_iter().zip(seats.by_ref()) {
+            match (answer, kept.next()) {
+                (AtOld::There(answer), _) => worked.done.push((place, stop, answer)),
+                (AtOld::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
+                (AtOld::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
+                (_, None) => unreachable!("at home every answer is final"),
+            }
+        }
+        if let Some((reason, given_back)) = done.failed {
+            let mut given_back = given_back.into_iter();
+            for (place, stop) in seats {
+                match given_back.next() {
+                    Some(item) => worked.left.push(Pending { place, stop, item }),
+                    None => worked.lost.push(place),
                 }
             }
-            Err((reason, given_back)) => {
-                let mut given_back = given_back.into_iter();
-                for (place, stop) in seats {
-                    match given_back.next() {
-                        Some(item) => worked.left.push(Pending { place, stop, item }),
-                        None => worked.lost.push(place),
-                    }
-                }
-                worked.left.extend(group.by_ref());
-                worked.error = Some(reason);
-            }
+            worked.left.extend(group.by_ref());
+            worked.error = Some(reason);
+        } else if !worked.frozen.is_empty() {
+            worked.frozen.extend(group.by_ref());
         }
     }
     worked

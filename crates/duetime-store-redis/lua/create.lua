@@ -3,7 +3,7 @@
 --
 -- KEYS  the shard's seven, see make
 -- ARGV  1 epoch  2 rid  3 shards  4 previous shards  5 state  6 when the topic was created, ms
---       7 seed of the hash of ids, or ""
+--       7 seed of the hash of ids, or ""  8 see not_after
 -- Returns  1 created, 0 it was there
 -- Cost  O(1)
 if redis.call('HGET', KEYS[5], 'rid') == ARGV[2] then

@@ -3,6 +3,7 @@
 -- KEYS  the shard's seven, see make
 -- ARGV  1 epoch  2 rid  3 shards  4 previous shards  5 state  6 when the topic was created, ms
 --       7 seed of the hash of ids, or ""  8 to 15 floor: last deadline of classes 1 to 8, 0 for none
+--       16 see not_after
 -- Errors  STALE epoch rid shards previous state seed | RIVAL epoch rid | UNKNOWN_SHARD
 -- Returns  {epoch, rid, shards, previous, state, seed as they were, or six nils, then eight last deadlines}
 -- Cost  O(1)

@@ -8,7 +8,7 @@
 -- Cost  O(n log N), two to six calls an item
 local repeated, request, n, at = ARGV[2] == '1', ARGV[3], tonumber(ARGV[5]), 6
 local now, out, bases, before = math.max(high, math.min(own, tonumber(ARGV[4]))), {}, {}, flight
-local known = repeated and recall(request)
+local known = recall(request)
 for i = 1, n do
   local id, claimed, kind, value, class = unpack(ARGV, at, at + 4)
   at = at + 5
@@ -42,8 +42,8 @@ for i = 1, n do
       call('ZADD', Z, int(base + tries), id)
       out[i] = base + tries
     end
-  -- What the lost answer would have said, where it can be told.
-  elseif repeated and kind == 'e' and is and known and is - is % 100 == known then
+  -- What the first answer said, where it can be told.
+  elseif kind == 'e' and is and known and is - is % 100 == known then
     out[i] = is
   elseif repeated and (kind == 'a' or kind == 'b') and not s then
     -- Gone: done, or a dead letter.

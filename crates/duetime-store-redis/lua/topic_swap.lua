@@ -4,6 +4,7 @@
 -- KEYS  1 topics (HASH)  2 unfinished work (HASH)
 -- ARGV  1 topic  2 value seen, empty: none  3 new value, empty: remove
 --       4 new unfinished work, empty: remove  5 "1": repeated, the first answer was lost
+--       6 see not_after
 -- Returns  1 done, 0 the value is another
 -- Cost  O(1)
 local there = redis.call('HGET', KEYS[1], ARGV[1]) or ''

@@ -55,8 +55,8 @@ impl RedisStore {
         answers: &mut Vec<Edited>,
     ) -> Result<(), StoreError> {
         let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(u8::from(sending.repeated)).arg(&request[..]);
+        let fill = |cmd: &mut Cmd, _: &Sending| {
+            cmd.arg(&request[..]);
             for edit in part {
                 cmd.arg(id_of(edit));
             }

@@ -17,12 +17,13 @@ impl RedisStore {
         now: Timestamp,
         ask: &HandOver,
     ) -> Result<Streamed, StoreError> {
-        let run = self.link.script(&self.scripts.hand_over, |cmd: &mut Cmd, sending| {
+        let key = self.keys.messages(shard);
+        let run = self.link.script(&self.scripts.hand_over, &key, |cmd: &mut Cmd, sending| {
             self.keys.fill_with_stream(cmd, shard);
             cmd.arg(head(shard.epoch, sending, Present::new(now)))
                 .arg(now.as_millis())
                 .arg(ask.limit.min(BATCH_ITEMS_MAX));
-            cmd.arg(&ask.request.to_be_bytes()[..]).arg(u8::from(sending.repeated)).arg(CLAIM_BYTES_MAX);
+            cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
             cmd.arg(shard.topic.as_str());
             match ask.how.max_length {
                 Some(most) => cmd.arg(most),

@@ -70,12 +70,10 @@ impl Keys {
         }
     }
 
-    /// Adds all keys of a shard.
-    pub(crate) fn all(&self, cmd: &mut Cmd, shard: &Shard) {
-        let stem = self.messages(shard);
-        for suffix in SUFFIXES.iter().chain([&STREAM]) {
-            cmd.arg(format!("{stem}{suffix}"));
-        }
+    /// Adds the number of keys, all keys of a shard, and its stream.
+    pub(crate) fn fill_every(&self, cmd: &mut Cmd, shard: &Shard) {
+        let [a, b, c, d, e, f, g] = SUFFIXES;
+        self.fill_with(cmd, shard, &[a, b, c, d, e, f, g, STREAM]);
     }
 
     pub(crate) fn topics(&self) -> String {

@@ -126,15 +126,17 @@ impl RedisStore {
     ) -> Result<Fenced, StoreError> {
         let shard = record.shard(topic, index);
         let Some(born) = self.born(topic).await? else { return Err(StoreError::UnknownShard(shard.to_string())) };
-        let fill = |cmd: &mut Cmd, _: &Sending| {
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
             self.keys.fill_all(cmd, &shard);
             cmd.arg(record.epoch).arg(&record.rid).arg(record.shards).arg(record.previous);
             cmd.arg(state_word(record.state)).arg(born).arg(seed_word(record));
             for (_, deadline) in above.iter() {
                 cmd.arg(deadline.as_millis());
             }
+            cmd.arg(sending.not_after_ms);
         };
-        let run = self.link.replicated(&self.scripts.fence, self.durability.replicas(), fill).await;
+        let (script, key) = (&self.scripts.fence, self.keys.messages(&shard));
+        let run = self.link.replicated(script, &key, self.durability.replicas(), fill).await;
         let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(&shard), error))?;
         let mut fields = array(reply)?;
         if fields.len() != 14 {
@@ -144,11 +146,7 @@ impl RedisStore {
         let before = <[Value; 6]>::try_from(fields).ok().and_then(routing);
         // The topic may have been deleted between the look above and the script.
         if before.is_none() && self.born(topic).await? != Some(born) {
-            let unmake = self.link.script(&self.scripts.unmake, |cmd, _| {
-                self.keys.fill_all(cmd, &shard);
-                cmd.arg(&record.rid).arg(born);
-            });
-            unmake.await.map_err(|error| store_error("remove a shard of a deleted topic", Some(&shard), error))?;
+            self.unmake(&shard, &record.rid, born).await?;
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
         Ok(Fenced { before, floor })

@@ -1,7 +1,7 @@
 //! The calls on ids at their old home. One script looks where each id is and acts on those that are
 //! there; its answer is replicated.
 
-use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::limits::{BATCH_ITEMS_MAX, OLD_ITEMS_MAX};
 use duetime_core::reshard::AtOld;
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
 use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
@@ -14,10 +14,6 @@ use crate::enqueue::Summary;
 use crate::reply::{ints, odd, proves, tuple};
 use crate::store::RedisStore;
 use crate::{enqueue, read, settle};
-
-/// Most ids of one script that removes: their places are remembered for a repetition, two bits each,
-/// in a number that Lua keeps exactly.
-const REMOVED_MAX: usize = 25;
 
 /// A score that no message has.
 const NOBODYS: Score = Score::from_raw(-1);
@@ -49,7 +45,7 @@ impl RedisStore {
     {
         let request = rand::random::<[u8; 8]>();
         let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(u8::from(sending.repeated)).arg(&request[..]).arg(count);
+            cmd.arg(&request[..]).arg(count);
             fill(cmd, sending);
         };
         let (reply, _) = self.on_shard_replicated(doing, script, shard, now, fill).await?;
@@ -94,7 +90,7 @@ impl RedisStore {
     ) -> Result<Vec<AtOld<Edited>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
-            for part in run.chunks(REMOVED_MAX) {
+            for part in run.chunks(OLD_ITEMS_MAX) {
                 let mut answers = Vec::new();
                 let found = if cancels(&part[0]) {
                     self.cancel_old(shard, now, part, &mut answers).await?
@@ -124,8 +120,8 @@ impl RedisStore {
         answers: &mut Vec<Edited>,
     ) -> Result<Vec<i64>, StoreError> {
         let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(u8::from(sending.repeated)).arg(&request[..]);
+        let fill = |cmd: &mut Cmd, _: &Sending| {
+            cmd.arg(&request[..]);
             for edit in part {
                 cmd.arg(id_of(edit));
             }
@@ -174,7 +170,7 @@ impl RedisStore {
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
-        for part in batch.chunks(REMOVED_MAX) {
+        for part in batch.chunks(OLD_ITEMS_MAX) {
             let (request, present) = (rand::random::<[u8; 8]>(), Present::new(now));
             let fill = |cmd: &mut Cmd, sending: &Sending| {
                 cmd.arg(u8::from(sending.repeated)).arg(&request[..]).arg(present.millis()).arg(part.len());
@@ -201,7 +197,7 @@ impl RedisStore {
         action: DeadAction,
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
-        for part in ids.chunks(REMOVED_MAX) {
+        for part in ids.chunks(OLD_ITEMS_MAX) {
             let fill = |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, sending);
             let script = &self.scripts.old.settle_dead;
             let doing = "settle dead letters at the old home";

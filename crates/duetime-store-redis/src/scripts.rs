@@ -3,6 +3,7 @@
 use duetime_redis::Script;
 
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
+const NOT_AFTER: &str = include_str!("../lua/not_after.lua");
 const RING: &str = include_str!("../lua/ring.lua");
 /// Names of the rings: what one kind of call remembers never pushes out what another does.
 const OF_CLAIMS: &str = "local RING = 'rq'\n";
@@ -72,7 +73,7 @@ impl OldScripts {
         Self {
             enqueue: Self::script("enqueue_old", false, "11, 2, 1, 2, false, true", &[], ENQUEUE),
             settle: Self::script("settle_old", true, "6, 5, 0, 5, true, false", &[DEAD, OF_EXTENSIONS, RING], SETTLE),
-            cancel: Self::script("cancel_old", true, "4, 1, 0, nil, true, false", &[OF_CANCELS, RING], CANCEL),
+            cancel: Self::script("cancel_old", true, "3, 1, 0, nil, true, false", &[OF_CANCELS, RING], CANCEL),
             reschedule: Self::script("reschedule_old", true, "6, 3, 0, 5, false, false", &[], RESCHEDULE),
             settle_dead: Self::script("settle_dead_old", true, "6, 1, 0, nil, true, false", &[], SETTLE_DEAD),
             get: Self::script("get_old", true, "2, 1, 0, nil, false, false", &[], GET),
@@ -94,10 +95,10 @@ impl Scripts {
             settle_dead: Script::new("settle_dead", true, &[PRELUDE, SETTLE_DEAD]),
             get: Script::new("get", true, &[PRELUDE, GET]),
             dead_page: Script::new("dead_page", true, &[PRELUDE, include_str!("../lua/dead_page.lua")]),
-            create: Script::new("create", false, &[MAKE, include_str!("../lua/create.lua")]),
-            unmake: Script::new("unmake", true, &[include_str!("../lua/unmake.lua")]),
-            topic_swap: Script::new("topic_swap", true, &[include_str!("../lua/topic_swap.lua")]),
-            fence: Script::new("fence", true, &[MAKE, include_str!("../lua/fence.lua")]),
+            create: Script::new("create", false, &[NOT_AFTER, MAKE, include_str!("../lua/create.lua")]),
+            unmake: Script::new("unmake", true, &[NOT_AFTER, include_str!("../lua/unmake.lua")]),
+            topic_swap: Script::new("topic_swap", true, &[NOT_AFTER, include_str!("../lua/topic_swap.lua")]),
+            fence: Script::new("fence", true, &[NOT_AFTER, MAKE, include_str!("../lua/fence.lua")]),
             scan: Script::new("scan", true, &[PRELUDE, include_str!("../lua/scan.lua")]),
             take: Script::new("take", true, &[PRELUDE, include_str!("../lua/take.lua")]),
             outbox: Script::new("outbox", true, &[PRELUDE, include_str!("../lua/outbox.lua")]),

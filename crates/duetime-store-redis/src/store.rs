@@ -116,7 +116,8 @@ impl RedisStore {
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.script(script, |cmd, sending| {
+        let key = self.keys.messages(shard);
+        let run = self.link.script(script, &key, |cmd, sending| {
             self.keys.fill(cmd, shard);
             cmd.arg(head(shard.epoch, sending, now));
             fill(cmd, sending);
@@ -142,7 +143,8 @@ impl RedisStore {
         }
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
-        let run = self.link.confirmed(script, replicas, &mark, |cmd, sending| {
+        let key = self.keys.messages(shard);
+        let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
             self.keys.fill(cmd, shard);
             cmd.arg(head(shard.epoch, sending, now));
             fill(cmd, sending);
@@ -163,7 +165,8 @@ impl RedisStore {
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.replicated(script, self.durability.replicas(), |cmd, sending| {
+        let key = self.keys.messages(shard);
+        let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
             self.keys.fill_all(cmd, shard);
             cmd.arg(head(shard.epoch, sending, now));
             fill(cmd, sending);

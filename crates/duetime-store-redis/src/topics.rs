@@ -55,21 +55,21 @@ impl RedisStore {
     async fn swap(&self, topic: &TopicName, seen: &str, new: &str, pending: &str) -> Result<bool, StoreError> {
         let fill = |cmd: &mut redis::Cmd, sending: &Sending| {
             self.name_swap(cmd, topic, seen, new, pending);
-            cmd.arg(u8::from(sending.repeated));
+            cmd.arg(u8::from(sending.repeated)).arg(sending.not_after_ms);
         };
-        let swapped = self.kept(&self.scripts.topic_swap, fill).await;
+        let swapped = self.kept(&self.scripts.topic_swap, &self.keys.topics(), fill).await;
         Ok(int(&swapped.map_err(|error| store_error("write a topic", None, error))?)? == 1)
     }
 
     /// Runs a script that writes. Where enqueues wait for replicas, topics do: a message that a replica
     /// has is lost all the same if nobody has its topic.
-    async fn kept<F>(&self, script: &Script, fill: F) -> Result<Value, LinkError>
+    async fn kept<F>(&self, script: &Script, key: &str, fill: F) -> Result<Value, LinkError>
     where
         F: Fn(&mut redis::Cmd, &Sending) + Send + Sync,
     {
         match self.durability.replicas() {
-            0 => self.link.script(script, fill).await,
-            replicas => self.link.replicated(script, replicas, fill).await.map(|(value, _)| value),
+            0 => self.link.script(script, key, fill).await,
+            replicas => self.link.replicated(script, key, replicas, fill).await.map(|(value, _)| value),
         }
     }
 
@@ -133,10 +133,12 @@ impl RedisStore {
             }
             record.set_routing(new);
             let (seen, new) = (text.as_str(), json(&record));
-            let run = self.link.replicated(&self.scripts.topic_swap, self.durability.replicas(), |cmd, sending| {
+            let fill = |cmd: &mut redis::Cmd, sending: &Sending| {
                 self.name_swap(cmd, topic, seen, &new, "");
-                cmd.arg(u8::from(sending.repeated));
-            });
+                cmd.arg(u8::from(sending.repeated)).arg(sending.not_after_ms);
+            };
+            let (script, key) = (&self.scripts.topic_swap, self.keys.topics());
+            let run = self.link.replicated(script, &key, self.durability.replicas(), fill);
             let (swapped, _) = run.await.map_err(|error| store_error("change the routing of a topic", None, error))?;
             // Refused: a user changed the topic in between, which has nothing to do with its routing.
             if int(&swapped)? == 1 {
@@ -182,12 +184,15 @@ impl RedisStore {
 
     async fn create_shard(&self, record: &TopicRecord, shard: Shard) -> Result<(), StoreError> {
         let routing = &record.routing;
-        let fill = |cmd: &mut redis::Cmd, _: &Sending| {
+        let fill = |cmd: &mut redis::Cmd, sending: &Sending| {
             self.keys.fill_all(cmd, &shard);
             cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
-            cmd.arg(state_word(routing.state)).arg(record.created_at_ms).arg(seed_word(routing));
+            cmd.arg(state_word(routing.state))
+                .arg(record.created_at_ms)
+                .arg(seed_word(routing))
+                .arg(sending.not_after_ms);
         };
-        let made = self.kept(&self.scripts.create, fill).await;
+        let made = self.kept(&self.scripts.create, &self.keys.messages(&shard), fill).await;
         made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
     }
 
@@ -224,19 +229,21 @@ impl RedisStore {
         Ok(true)
     }
 
-    /// One UNLINK a shard: everything of it goes at once, and memory is freed in the background.
     async fn drop_shards(&self, record: &TopicRecord) -> Result<(), StoreError> {
-        let all: Vec<Shard> = shards(record).collect();
-        for part in all.chunks(SHARDS_AT_ONCE) {
-            let mut pipeline = redis::pipe();
-            for shard in part {
-                let mut unlink = redis::cmd("UNLINK");
-                self.keys.all(&mut unlink, shard);
-                pipeline.add_command(unlink);
-            }
-            let dropped: Result<Vec<Value>, _> = self.link.pipeline("drop", &pipeline).await;
-            dropped.map_err(|error| store_error("drop shards", None, error))?;
-        }
-        Ok(())
+        stream::iter(shards(record).map(|shard| async move { self.unmake(&shard, "", record.created_at_ms).await }))
+            .buffer_unordered(SHARDS_AT_ONCE)
+            .try_collect::<()>()
+            .await
+    }
+
+    /// Removes a shard of a topic that is deleted, unless it is another's by now. `rid`: empty, if any will do.
+    /// Everything of it goes at once, and memory is freed in the background.
+    pub(crate) async fn unmake(&self, shard: &Shard, rid: &str, born: i64) -> Result<(), StoreError> {
+        let fill = |cmd: &mut redis::Cmd, sending: &Sending| {
+            self.keys.fill_every(cmd, shard);
+            cmd.arg(rid).arg(born).arg(sending.not_after_ms);
+        };
+        let removed = self.link.script(&self.scripts.unmake, &self.keys.messages(shard), fill).await;
+        removed.map(drop).map_err(|error| store_error("remove a shard of a deleted topic", Some(shard), error))
     }
 }

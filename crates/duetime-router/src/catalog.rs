@@ -10,6 +10,7 @@ use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use duetime_core::{
     Clock, Routing, RoutingRecord, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics,
 };
+use duetime_resize::Draw;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,10 +30,6 @@ const CONFLICTS_MAX: u32 = 16;
 /// Longest pause before it: each of those who met waits for another while.
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(30);
 
-async fn conflict_pause() {
-    tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(rand::random())).await;
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Catalog {
@@ -41,6 +38,8 @@ pub struct Catalog {
     topics: watch::Sender<Arc<Topics>>,
     nodes: watch::Sender<u32>,
     sinks: OnceLock<Arc<dyn SinkBinder>>,
+    /// Where random pauses come from.
+    draw: OnceLock<Draw>,
     /// When the topics were last read; held while they are read, so that readers share one look.
     reading: Mutex<Instant>,
 }
@@ -67,6 +66,7 @@ impl Catalog {
             topics: watch::Sender::new(Arc::default()),
             nodes: watch::Sender::new(1),
             sinks: OnceLock::new(),
+            draw: OnceLock::new(),
             reading: Mutex::new(Instant::now()),
         };
         catalog.refresh().await?;
@@ -76,6 +76,16 @@ impl Catalog {
     /// From now on a topic's sink must be one that `sinks` can bind. Only the first call counts.
     pub fn check_sinks_with(&self, sinks: Arc<dyn SinkBinder>) {
         let _ = self.sinks.set(sinks);
+    }
+
+    /// From now on pauses are drawn from `draw`. Only the first call counts.
+    pub fn draw_with(&self, draw: Draw) {
+        let _ = self.draw.set(draw);
+    }
+
+    async fn conflict_pause(&self) {
+        let share = self.draw.get_or_init(Draw::default).next() as f64 / u64::MAX as f64;
+        tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(share)).await;
     }
 
     /// How many nodes share the shards: what `"auto"` of a new topic means.
@@ -154,7 +164,7 @@ impl Catalog {
             match self.confirm(&mut records).await {
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => {
                     tries += 1;
-                    conflict_pause().await;
+                    self.conflict_pause().await;
                 }
                 confirmed => break confirmed.map(|()| records)?,
             }
@@ -248,7 +258,7 @@ impl Catalog {
             match self.put_once(name, change, creates).await {
                 Err(CatalogError::Store(StoreError::Conflict)) if tries < CONFLICTS_MAX => {
                     tries += 1;
-                    conflict_pause().await;
+                    self.conflict_pause().await;
                     self.refresh().await?;
                 }
                 answer => return answer,

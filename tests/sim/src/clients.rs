@@ -233,8 +233,7 @@ impl Client {
 
     pub async fn reschedule(&self, id: &MessageId, delay: Duration, relative: bool) {
         let made = self.edit_all(&[self.reschedule_to(id, delay, relative)]).await.remove(0);
-        let was_claimed =
-            made.repeated && delay < FAR && matches!(made.answer, Edited::InFlight | Edited::Unknown);
+        let was_claimed = made.repeated && delay < FAR && matches!(made.answer, Edited::InFlight | Edited::Unknown);
         let good = was_claimed || matches!(made.answer, Edited::Rescheduled(_));
         assert!(good, "{id} at {}: the reschedule is answered {:?}", self.now_ms(), made.answer);
     }

@@ -99,10 +99,8 @@ fn is_excused(violation: &Violation, shared: &Shared) -> bool {
 pub fn judge(world: &World, shared: &Shared) -> Story {
     let left = look(world, shared);
     let aftermath = VISIBILITY * 2 + Duration::from_secs(2);
-    let rules = Rules {
-        attempts_max: ATTEMPTS_MAX,
-        aftermath_ms: i64::try_from(aftermath.as_millis()).expect("short"),
-    };
+    let rules =
+        Rules { attempts_max: ATTEMPTS_MAX, aftermath_ms: i64::try_from(aftermath.as_millis()).expect("short") };
     let events = world.history.events();
     let mut verdict = check(&events, &left, rules);
     verdict.violations.retain(|violation| !is_excused(violation, shared));

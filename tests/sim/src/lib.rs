@@ -20,8 +20,10 @@ mod reshard;
 mod server;
 mod store;
 mod topics;
+mod verdict;
 mod wire;
 mod world;
 
 pub use mutation::Mutation;
-pub use world::{Story, run, run_without};
+pub use verdict::judged;
+pub use world::Story;

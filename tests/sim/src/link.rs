@@ -166,7 +166,11 @@ impl Link {
                 self.awake().await;
                 let script = script.clone();
                 let act = move |server: &Server, sent: &Sent| {
-                    if writes && server.is_late(sent) { Err(Refusal::Late) } else { script(server, sent).map_err(Refusal::Store) }
+                    if writes && server.is_late(sent) {
+                        Err(Refusal::Late)
+                    } else {
+                        script(server, sent).map_err(Refusal::Store)
+                    }
                 };
                 let answer = timeout(RESPONSE_TIMEOUT, wire.send(sent, kept.clone(), act)).await;
                 self.awake().await;

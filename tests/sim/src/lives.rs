@@ -86,13 +86,7 @@ async fn create(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lat
     }
 }
 
-async fn delete(
-    world: &Arc<World>,
-    nodes: &Arc<Vec<Node>>,
-    client: &Client,
-    life: u64,
-    late: &mut JoinSet<()>,
-) {
+async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, life: u64, late: &mut JoinSet<()>) {
     let stem = format!("l{life}-");
     let is_of = |id: &str| id.starts_with(&stem);
     let events = world.history.events();

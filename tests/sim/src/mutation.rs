@@ -22,9 +22,9 @@ pub enum Mutation {
     DeletionOfAnyLife,
     /// A deadline is above the last one of its class, however long that claim was.
     DeadlinesRunAhead,
-    /// Cancels are not cut to what a shard can remember.
+    /// Of a cancel of more than 25 ids a shard remembers only that all were cancelled.
     LongCancels,
-    /// A refusal in the second half of a batch is the answer to all of it.
+    /// A batch is several scripts, and a refusal of the second is the answer to all of it.
     BatchOfOneAnswer,
 }
 

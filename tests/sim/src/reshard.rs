@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use async_trait::async_trait;
+use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::reshard::{
     AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Kept as KeptBy, Put, RoutingRecord, ScanPage,
 };
@@ -15,9 +16,6 @@ use crate::mutation::Mutation;
 use crate::server::{Sent, Server, at_once};
 use crate::store::{SimStore, cancels, check_skew, due_of, master_of, seat};
 use crate::wire::Kept;
-
-/// Ids of one script at the old home: a shard remembers where so many were.
-const REMOVED_MAX: usize = 25;
 
 /// Raises one shard to a record of a topic that exists. Messages of a life that nobody deleted are never emptied.
 fn fence(
@@ -38,7 +36,8 @@ fn fence(
         server.forget_requests(&seat(shard));
         server.mem.remove_shard(&shard.topic, shard.index);
     }
-    server.trace(|| format!("fence {shard} to {routing:?} was {:?}", server.mem.shard_holds(&shard.topic, shard.index)));
+    server
+        .trace(|| format!("fence {shard} to {routing:?} was {:?}", server.mem.shard_holds(&shard.topic, shard.index)));
     server.mem.know_topic(record);
     at_once(server.mem.fence(&shard.topic, shard.index, routing, floor))
 }
@@ -116,7 +115,7 @@ impl Reshard for SimStore {
     async fn edit_old(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
-            for part in run.chunks(REMOVED_MAX) {
+            for part in run.chunks(OLD_ITEMS_MAX) {
                 let (part, request) = (part.to_vec(), self.link.dice.next());
                 let script = move |server: &Server, shard: &Shard, sent: &Sent| {
                     let mut sent = *sent;
@@ -142,7 +141,7 @@ impl Reshard for SimStore {
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
-        for part in batch.chunks(REMOVED_MAX) {
+        for part in batch.chunks(OLD_ITEMS_MAX) {
             let (part, request) = (part.to_vec(), self.link.dice.next());
             let script = move |server: &Server, shard: &Shard, sent: &Sent| {
                 let act = || at_once(server.mem.settle_old(shard, sent.caller, &part));
@@ -161,7 +160,7 @@ impl Reshard for SimStore {
         action: DeadAction,
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
-        for part in ids.chunks(REMOVED_MAX) {
+        for part in ids.chunks(OLD_ITEMS_MAX) {
             let (part, request) = (part.to_vec(), self.link.dice.next());
             let script = move |server: &Server, shard: &Shard, sent: &Sent| {
                 let act = || at_once(server.mem.settle_dead_old(shard, sent.caller, &part, action));

@@ -20,8 +20,10 @@ use crate::wire::Kept;
 
 /// The master that keeps the records of the topics, and no shard.
 pub const CATALOGUE: usize = 0;
-/// Ids of one script that removes: a shard remembers what became of so many.
-const REMOVED_MAX: usize = 25;
+/// With [`Mutation::LongCancels`], what became of so many is remembered.
+const REMEMBERED_MAX: usize = 25;
+/// With [`Mutation::BatchOfOneAnswer`], so many go in one script.
+const HALF_A_BATCH: usize = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -115,30 +117,26 @@ impl SimStore {
         groups
     }
 
-    async fn edit_run(&self, shard: &Shard, run: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
-        let most = if cancels(&run[0]) && !self.leaves_out(Mutation::LongCancels) { REMOVED_MAX } else { run.len() };
-        for part in run.chunks(most) {
-            let (part, request) = (part.to_vec(), self.link.dice.next());
-            let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-                let mut sent = *sent;
-                check_skew(server, &mut sent, part.iter().filter_map(due_of))?;
-                let act = || at_once(server.mem.edit(shard, sent.caller, &part));
-                let fits = part.len() <= REMOVED_MAX;
-                if cancels(&part[0]) && !fits {
-                    if let Some(known) = server.recall(&seat(shard), "edit", request) {
-                        return Ok(known);
-                    }
-                    let edited = act()?;
-                    if edited.iter().all(|one| *one == Edited::Cancelled) {
-                        server.remember(&seat(shard), "edit", request, edited.clone());
-                    }
-                    return Ok(edited);
+    /// One script for edits of one kind.
+    async fn edit_run(&self, shard: &Shard, run: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        let (run, request) = (run.to_vec(), self.link.dice.next());
+        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+            let mut sent = *sent;
+            check_skew(server, &mut sent, run.iter().filter_map(due_of))?;
+            let act = || at_once(server.mem.edit(shard, sent.caller, &run));
+            if server.leaves_out(Mutation::LongCancels) && cancels(&run[0]) && run.len() > REMEMBERED_MAX {
+                if let Some(known) = server.recall(&seat(shard), "edit", request) {
+                    return Ok(known);
                 }
-                server.once(&seat(shard), "edit", request, &sent, act)
-            };
-            answers.extend(self.kept(shard, script).await?);
-        }
-        Ok(())
+                let edited = act()?;
+                if edited.iter().all(|one| *one == Edited::Cancelled) {
+                    server.remember(&seat(shard), "edit", request, edited.clone());
+                }
+                return Ok(edited);
+            }
+            server.once(&seat(shard), "edit", request, &sent, act)
+        };
+        self.kept(shard, script).await
     }
 }
 
@@ -168,7 +166,13 @@ impl Store for SimStore {
             let mut sent = *sent;
             check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
             let done = at_once(server.mem.enqueue(shard, sent.caller, &batch));
-            server.trace(|| format!("enqueue {shard} epoch {} {:?} {done:?}", shard.epoch, batch.iter().map(|b| b.id.to_string()).collect::<Vec<_>>()));
+            server.trace(|| {
+                format!(
+                    "enqueue {shard} epoch {} {:?} {done:?}",
+                    shard.epoch,
+                    batch.iter().map(|b| b.id.to_string()).collect::<Vec<_>>()
+                )
+            });
             done
         };
         self.kept(shard, script).await
@@ -177,7 +181,10 @@ impl Store for SimStore {
     async fn edit(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
-            self.edit_run(shard, run, &mut answers).await?;
+            let most = if self.leaves_out(Mutation::BatchOfOneAnswer) { HALF_A_BATCH } else { run.len() };
+            for part in run.chunks(most) {
+                answers.extend(self.edit_run(shard, part).await?);
+            }
         }
         Ok(answers)
     }
@@ -189,7 +196,8 @@ impl Store for SimStore {
 
     async fn claim(&self, shard: &Shard, _now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let request = request.clone();
-        self.quick(shard, true, move |server, shard, sent| at_once(server.mem.claim(shard, sent.caller, &request))).await
+        self.quick(shard, true, move |server, shard, sent| at_once(server.mem.claim(shard, sent.caller, &request)))
+            .await
     }
 
     async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {

@@ -36,7 +36,14 @@ fn create(server: &Server, shard: &Shard, routing: &Routing, deleted: u64) -> Re
             return Err(StoreError::Conflict);
         }
     }
-    server.trace(|| format!("create {shard} life {} rid {} was {:?}", life, routing.rid, server.mem.shard_holds(&shard.topic, shard.index)));
+    server.trace(|| {
+        format!(
+            "create {shard} life {} rid {} was {:?}",
+            life,
+            routing.rid,
+            server.mem.shard_holds(&shard.topic, shard.index)
+        )
+    });
     server.forget_requests(&seat(shard));
     server.mem.make_shard(&shard.topic, shard.index, routing);
     Ok(())
@@ -228,7 +235,8 @@ impl SimStore {
         let script = move |server: &Server, _: &Sent| {
             Ok(server.catalogue(|all| {
                 let floor = adopted.routing.life();
-                if all.topics.contains_key(&adopted.name) || !all.swap(&adopted.name, None, Some(adopted.clone()), None) {
+                if all.topics.contains_key(&adopted.name) || !all.swap(&adopted.name, None, Some(adopted.clone()), None)
+                {
                     return false;
                 }
                 all.draw_life(floor);

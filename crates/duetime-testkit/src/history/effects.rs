@@ -37,9 +37,7 @@ fn check_story(story: &Story<'_>, broken: &mut Vec<Violation>) {
         broken.push(story.broken(Invariant::I15, "is not what was answered last", &witness));
         return;
     }
-    let began = changes.iter().rev().find(|change| {
-        matches!(change.change, Change::Redrive) || gave(change).is_some()
-    });
+    let began = changes.iter().rev().find(|change| matches!(change.change, Change::Redrive) || gave(change).is_some());
     let Some(began) = began else { return };
     let after = story.events.iter().skip_while(|event| !std::ptr::eq(**event, began.began));
     if let Some(accepted) = after.copied().find(|event| ended(event)) {

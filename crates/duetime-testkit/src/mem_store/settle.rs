@@ -34,8 +34,7 @@ impl ShardState {
                 self.live.insert(id.clone(), Score::new(due_at, LeaseClass::FREE, attempts - 1));
             }
             Settlement::Extend(by, class) => {
-                let deadline =
-                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now, *by, *class));
+                let deadline = *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now, *by, *class));
                 let score = Score::new(deadline, *class, attempts);
                 self.live.insert(id.clone(), score);
                 return Settled::Extended(score);

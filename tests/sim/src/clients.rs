@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::draw::Dice;
 use crate::store::SimStore;
+use crate::wire::Weather;
 
 /// Ahead of every end.
 pub const FAR: Duration = Duration::from_secs(100_000);
@@ -42,6 +43,8 @@ pub struct Shared {
     pub clock: Arc<TokioClock>,
     pub history: Arc<Recorder>,
     pub dice: Arc<Dice>,
+    /// What producers of large requests may make worse; none: the network never fails.
+    pub weather: Option<Arc<Weather>>,
     /// Ids whose consumers refuse them no more.
     pub healed: Mutex<BTreeSet<MessageId>>,
     /// How long a claim hides its messages at present, in ms.

@@ -24,6 +24,8 @@ const CUT_MS_MAX: u64 = 9_000;
 const STOPPED_MS_MAX: u64 = 12_000;
 /// How wrong a clock is.
 const WRONG_MS: [i64; 5] = [-3_600_000, 3_600_000, -5_000, 5_000, -1_500];
+/// How far all clocks are ahead together.
+const ALL_AHEAD_MS: i64 = 3_600_000;
 
 /// Which faults a world has.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ impl Trouble {
         let mut trouble = Self {
             network: faulty && dice.permille(500),
             stops: faulty && dice.permille(400),
-            clocks: faulty && dice.permille(300),
+            clocks: faulty && dice.permille(400),
             failovers: faulty && dice.permille(300),
             empties: faulty && dice.permille(200),
             lives: dice.permille(500),
@@ -135,7 +137,7 @@ async fn clocks(world: &World, nodes: &[Node], shared: &Shared) {
         let mut wrong = *some(dice, &WRONG_MS);
         let which = if dice.permille(330) {
             // Nobody could notice that: what is due meanwhile is early, and what is asked for is late.
-            wrong = wrong.abs();
+            wrong = ALL_AHEAD_MS;
             shared.all_ahead.store(1, Ordering::Relaxed);
             all
         } else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::MessageId;
-use duetime_testkit::history::{Change, FaultKind, What};
+use duetime_testkit::history::{Change, What};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -56,6 +56,13 @@ pub async fn live(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Client) {
             ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         }
         if life + 1 < LIVES {
+            if world.trouble.stops && nodes.len() > 1 && dice.permille(300) {
+                // A node stops while it tells the shards of a change, and their topic is deleted meanwhile.
+                world.wish_once(&nodes[0], &drafts(), 6 + u32::try_from(dice.below(3)).expect("few")).await;
+                dice.pause(60).await;
+                let (stops, nodes) = (world.clone(), nodes.clone());
+                late.spawn(async move { stop(&stops, &nodes[0]).await });
+            }
             delete(&world, &nodes, &client, life, &mut late).await;
         }
     }
@@ -94,9 +101,7 @@ async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lif
     let ids: Vec<MessageId> = ids.into_iter().map(|id| MessageId::new(id).expect("a good id")).collect();
     ids.iter().for_each(|id| client.note(id, What::Invoked(Change::Cancel)));
     if world.trouble.stops && nodes.len() > 1 && world.dice.permille(400) {
-        let store = nodes[0].door.store.clone();
         let catalog = nodes[0].door.catalog.clone();
-        drop(store);
         late.spawn(async move {
             let _ = catalog.delete(&drafts()).await;
         });
@@ -117,5 +122,4 @@ async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lif
     }
     // A claim made before may still be on its way to its consumer.
     ids.iter().for_each(|id| client.answered(id, "in_flight"));
-    let _ = FaultKind::NodeStalled;
 }

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use duetime_core::store::{DeadAction, Edit};
 use duetime_core::{MessageId, MessageState, OnConflict};
-use duetime_testkit::history::{Change, What};
+use duetime_testkit::history::{Change, FaultKind, What};
 use tokio::time::Instant;
 
 use crate::clients::{Client, FAR};
 
 /// Ids of one large request, more than a shard remembers the removal of.
-const MANY: u64 = 40;
+const MANY: u64 = 60;
+/// Answers lost while a large request is under way, in a thousand.
+const BURST_PERMILLE: u64 = 300;
 /// What consumers refuse for good, until it is redriven.
 pub const POISON: &str = "poison";
 /// Longest wait of a producer between two ids.
@@ -133,7 +135,16 @@ impl Client {
         let mut changes: Vec<_> = ids.iter().map(|id| (Change::Cancel, Edit::Cancel(id.clone()))).collect();
         changes.push((Change::Cancel, Edit::Cancel(gone)));
         // What is answered is judged with the history.
+        let weather = self.shared.weather.clone().filter(|_| self.dice().permille(700));
+        if let Some(weather) = &weather {
+            self.shared.history.fault_begins(FaultKind::NetworkFailed);
+            *weather.burst_permille.lock() = BURST_PERMILLE;
+        }
         self.edit_all(&changes).await;
+        if let Some(weather) = &weather {
+            *weather.burst_permille.lock() = 0;
+            self.shared.history.fault_ends(FaultKind::NetworkFailed);
+        }
     }
 
     /// Cancels and other times in one request.

@@ -11,8 +11,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use duetime_core::{Clock as _, Shard, StoreError, Timestamp, TopicName};
-use duetime_testkit::MemStore;
+use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::store::{Claim, ClaimRequest};
+use duetime_core::{Clock as _, Shard, Store as _, StoreError, Timestamp, TopicName};
+use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 
 use crate::catalogue::Catalogue;
@@ -52,6 +54,10 @@ type Rings = BTreeMap<&'static str, VecDeque<(u64, Arc<dyn Any + Send + Sync>)>>
 #[derive(Clone, Debug, Default)]
 struct Beside {
     rings: BTreeMap<Seat, Rings>,
+    /// With [`Mutation::HighWater`], the latest moment a claim has seen.
+    high: BTreeMap<Seat, Timestamp>,
+    /// With [`Mutation::DeadlinesRunAhead`], the last deadline.
+    last: BTreeMap<Seat, Timestamp>,
     catalogue: Catalogue,
 }
 
@@ -175,6 +181,31 @@ impl Server {
     /// Forgets what a shard remembered, which was removed or made anew.
     pub fn forget_requests(&self, seat: &Seat) {
         self.inside.lock().present.rings.remove(seat);
+    }
+
+    /// A claim, with the rules on time that may be left out.
+    pub fn claim(&self, shard: &Shard, sent: &Sent, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let seat = (shard.topic.clone(), shard.index);
+        let (mut caller, mut request) = (sent.caller, request.clone());
+        let apart_ms = (self.clock.now().as_millis() - caller.as_millis()).unsigned_abs();
+        let mut inside = self.inside.lock();
+        if self.leaves_out(Mutation::HighWater) && u128::from(apart_ms) <= CLOCK_SKEW_MAX.as_millis() {
+            let high = inside.present.high.entry(seat.clone()).or_default();
+            caller = caller.min(self.clock.now()).max(*high);
+            *high = caller;
+            self.mem.set_clock(Some(ManualClock::at(caller)));
+        }
+        if self.leaves_out(Mutation::DeadlinesRunAhead) {
+            let last = inside.present.last.get(&seat).copied().unwrap_or_default();
+            request.visibility = request.visibility.max(last.since(caller));
+        }
+        let claim = at_once(self.mem.claim(shard, caller, &request));
+        self.mem.set_clock(Some(self.clock.clone()));
+        if let Ok(claim) = &claim {
+            let last = inside.present.last.entry(seat).or_default();
+            claim.messages.iter().for_each(|message| *last = message.score.visible_at().max(*last));
+        }
+        claim
     }
 
     /// Works on the records of the topics.

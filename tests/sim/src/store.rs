@@ -196,8 +196,7 @@ impl Store for SimStore {
 
     async fn claim(&self, shard: &Shard, _now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let request = request.clone();
-        self.quick(shard, true, move |server, shard, sent| at_once(server.mem.claim(shard, sent.caller, &request)))
-            .await
+        self.quick(shard, true, move |server, shard, sent| server.claim(shard, sent, &request)).await
     }
 
     async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {

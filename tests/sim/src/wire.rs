@@ -28,6 +28,8 @@ const LAG_MS_MAX: u64 = 20;
 pub struct Weather {
     /// Questions and answers whose connection breaks, each, in a thousand.
     pub lost_permille: Mutex<u64>,
+    /// The same for a moment, while one large request is under way.
+    pub burst_permille: Mutex<u64>,
     /// Sendings whose connection is kept back from then on, in a thousand.
     pub held_permille: Mutex<u64>,
     /// Until when nothing passes between a node and a master.
@@ -119,7 +121,7 @@ impl Wire {
     }
 
     fn is_lost(&self) -> bool {
-        self.dice.permille(*self.weather.lost_permille.lock())
+        self.dice.permille(*self.weather.lost_permille.lock() + *self.weather.burst_permille.lock())
     }
 
     /// When what is sent now arrives.

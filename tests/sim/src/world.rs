@@ -232,6 +232,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         clock,
         history: world.history.clone(),
         dice: dice.clone(),
+        weather: trouble.network.then(|| world.weather.clone()),
         healed: Mutex::default(),
         visibility_ms: AtomicU64::new(u64::try_from(before.as_millis()).expect("short")),
         upsets: AtomicU64::new(0),

@@ -96,6 +96,21 @@ fn is_excused(violation: &Violation, shared: &Shared) -> bool {
     early && handed.is_some_and(|event| shared.excused.lock().contains(&(event.id.clone(), event.at_ms)))
 }
 
+/// Whether faults and what they explain cover the whole history.
+fn is_all_through(events: &[Event], rules: Rules) -> bool {
+    let mut covered_to = events.first().map_or(0, |event| event.at_ms);
+    for (n, event) in events.iter().enumerate() {
+        if event.at_ms > covered_to {
+            return false;
+        }
+        if let What::FaultBegins(fault) = &event.what {
+            let end = events[n..].iter().find(|later| later.what == What::FaultEnds(*fault));
+            covered_to = covered_to.max(end.map_or(i64::MAX, |end| end.at_ms + rules.aftermath_ms));
+        }
+    }
+    true
+}
+
 pub fn judge(world: &World, shared: &Shared) -> Story {
     let left = look(world, shared);
     let aftermath = VISIBILITY * 2 + Duration::from_secs(2);
@@ -107,6 +122,9 @@ pub fn judge(world: &World, shared: &Shared) -> Story {
     assert!(verdict.is_good(), "{verdict}");
     let effects = duetime_testkit::history::check_effects(&events, &left);
     assert!(effects.is_empty(), "{}", effects[0].says);
+    let emptied: Vec<String> =
+        world.servers.iter().flat_map(|server| server.emptied(&world.servers[CATALOGUE])).collect();
+    assert!(emptied.is_empty(), "I17: emptied while they held messages: {emptied:?}");
     let mut lives: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     left.left.iter().for_each(|left| *lives.entry((&left.topic, &left.id)).or_default() += 1);
     assert!(lives.values().all(|lives| *lives == 1), "an id lives twice");
@@ -119,6 +137,6 @@ pub fn judge(world: &World, shared: &Shared) -> Story {
         accepted: verdict.accepted,
         changes,
         explained: verdict.explained.len(),
-        all_through: false,
+        all_through: is_all_through(&events, rules),
     }
 }

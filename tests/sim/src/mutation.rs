@@ -61,4 +61,22 @@ impl Mutation {
             Self::BatchOfOneAnswer => "batch-of-one-answer",
         }
     }
+
+    /// The first seed whose world misses the rule, as `docs/MODEL.md` has it.
+    #[must_use]
+    pub const fn first_seed(self) -> u64 {
+        match self {
+            Self::LateCalls => 91,
+            Self::LateCreation => 28,
+            Self::FenceOfAnotherLife => 0,
+            Self::CreationOverMessages => 4,
+            Self::AnyLife => 28,
+            Self::DelayOfOneClock => 86,
+            Self::HighWater => 0,
+            Self::DeletionOfAnyLife => 5,
+            Self::DeadlinesRunAhead => 1,
+            Self::LongCancels => 20,
+            Self::BatchOfOneAnswer => 64,
+        }
+    }
 }

@@ -33,7 +33,7 @@ fn fence(
         if !left_over && !server.leaves_out(Mutation::FenceOfAnotherLife) {
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
-        server.forget_requests(&seat(shard));
+        server.empty(&seat(shard));
         server.mem.remove_shard(&shard.topic, shard.index);
     }
     server

@@ -16,6 +16,7 @@ use duetime_core::store::{Claim, ClaimRequest};
 use duetime_core::{Clock as _, Shard, Store as _, StoreError, Timestamp, TopicName};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::catalogue::Catalogue;
 use crate::clocks::SimClock;
@@ -72,9 +73,19 @@ struct Inside {
     replica: Beside,
 }
 
+/// What no server knows, for the judge of the world.
+#[derive(Debug, Default)]
+struct Witness {
+    /// When the deletion of each life was noted.
+    deleted: BTreeMap<(TopicName, u64), Instant>,
+    /// Shards that were emptied while they held messages.
+    emptied: Vec<(Seat, u64, Instant)>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Server {
+    witness: Mutex<Witness>,
     pub mem: Arc<MemStore>,
     pub clock: Arc<SimClock>,
     pub left_out: Option<Mutation>,
@@ -93,7 +104,7 @@ impl Server {
     pub fn new(clock: Arc<SimClock>, left_out: Option<Mutation>) -> Arc<Self> {
         let mem = MemStore::new();
         mem.set_clock(Some(clock.clone()));
-        Arc::new(Self { mem, clock, left_out, inside: Mutex::default() })
+        Arc::new(Self { witness: Mutex::default(), mem, clock, left_out, inside: Mutex::default() })
     }
 
     pub fn leaves_out(&self, rule: Mutation) -> bool {
@@ -178,8 +189,29 @@ impl Server {
         }
     }
 
-    /// Forgets what a shard remembered, which was removed or made anew.
-    pub fn forget_requests(&self, seat: &Seat) {
+    /// Takes down that the deletion of a life is noted.
+    pub fn is_deleted(&self, topic: &TopicName, life: u64) {
+        self.witness.lock().deleted.entry((topic.clone(), life)).or_insert_with(Instant::now);
+    }
+
+    /// Shards of this server that held messages when they were emptied, and whose life `catalogue` had not deleted.
+    pub fn emptied(&self, catalogue: &Self) -> Vec<String> {
+        let emptied = self.witness.lock().emptied.clone();
+        let deleted = &catalogue.witness.lock().deleted;
+        let good = |(seat, life, at): &(Seat, u64, Instant)| {
+            deleted.get(&(seat.0.clone(), *life)).is_some_and(|noted| noted <= at)
+        };
+        let bad = emptied.into_iter().filter(|one| !good(one));
+        bad.map(|(seat, life, _)| format!("{}:{} of life {life}", seat.0, seat.1)).collect()
+    }
+
+    /// Forgets what a shard remembered, which is about to be removed or made anew.
+    pub fn empty(&self, seat: &Seat) {
+        if let Some((routing, holds)) = self.mem.shard_holds(&seat.0, seat.1)
+            && holds > 0
+        {
+            self.witness.lock().emptied.push((seat.clone(), routing.life(), Instant::now()));
+        }
         self.inside.lock().present.rings.remove(seat);
     }
 

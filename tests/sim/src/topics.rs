@@ -44,7 +44,7 @@ fn create(server: &Server, shard: &Shard, routing: &Routing, deleted: u64) -> Re
             server.mem.shard_holds(&shard.topic, shard.index)
         )
     });
-    server.forget_requests(&seat(shard));
+    server.empty(&seat(shard));
     server.mem.make_shard(&shard.topic, shard.index, routing);
     Ok(())
 }
@@ -71,7 +71,11 @@ impl SimStore {
     ) -> Result<bool, StoreError> {
         let (topic, seen, new, note) = (topic.clone(), seen.cloned(), new.cloned(), note.cloned());
         let script = move |server: &Server, _: &Sent| {
-            Ok(server.catalogue(|all| all.swap(&topic, seen.as_ref(), new.clone(), note.clone())))
+            let done = server.catalogue(|all| all.swap(&topic, seen.as_ref(), new.clone(), note.clone()));
+            if let Some(note) = note.as_ref().filter(|note| done && note.deleting) {
+                server.is_deleted(&topic, note.record.routing.life());
+            }
+            Ok(done)
         };
         self.link.call(CATALOGUE, true, Kept::Topics, script).await
     }
@@ -208,7 +212,7 @@ impl SimStore {
                 server.trace(|| format!("unmake {shard} life {life} was {there:?}"));
                 let same = there.as_ref().is_some_and(|(routing, _)| routing.life() == life);
                 if same || server.leaves_out(Mutation::DeletionOfAnyLife) {
-                    server.forget_requests(&seat(&shard));
+                    server.empty(&seat(&shard));
                     server.mem.remove_shard(&shard.topic, shard.index);
                 }
                 Ok(())

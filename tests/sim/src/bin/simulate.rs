@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         return mutations(first, count, std::env::args().nth(4).as_deref());
     }
     let mut failed = 0;
-    let (mut events, mut accepted, mut changes, mut explained) = (0, 0, 0, 0);
+    let (mut events, mut accepted, mut changes, mut explained, mut all_through) = (0, 0, 0, 0, 0);
     for seed in first..first + count {
         match judged(seed, None) {
             Ok(story) => {
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
                 accepted += story.accepted;
                 changes += story.changes;
                 explained += story.explained;
+                all_through += u64::from(story.all_through);
             }
             Err(why) => {
                 failed += 1;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{count} seeds, {failed} failed: {events} events, {accepted} deliveries, {explained} duplicates that a fault \
-         explains, {changes} changes of the shard count"
+         explains, {changes} changes of the shard count; {all_through} worlds had faults all through"
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

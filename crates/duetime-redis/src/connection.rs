@@ -118,7 +118,6 @@ impl Slot {
         // The bound of the crate covers the socket; the greeting of a stalled server is in ours.
         let (gone, failure) = match tokio::time::timeout(self.connect_timeout * 2, connecting).await {
             Ok(Ok((connection, seen))) => {
-                self.server.debts.tell(&seen);
                 let mut state = self.state.lock();
                 state.generation += 1;
                 state.refused = None;
@@ -152,6 +151,7 @@ impl Slot {
     /// the same connection shares one word to the server.
     pub(crate) async fn fence(&self, lost: &Open, over_at: Instant) {
         self.broken(lost.generation);
+        self.server.debts.tell(&lost.seen);
         let ended = async {
             let _one_at_a_time = self.fencing.lock().await;
             while !lost.seen.is_over() {

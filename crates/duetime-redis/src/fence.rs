@@ -78,9 +78,15 @@ pub(crate) async fn greet(by: &mut MultiplexedConnection, clock: &ServerClock) -
     let asked = Instant::now();
     let answers = by.send_packed_commands(&all, 0, 3).await?;
     let [info, time, kill] = <[Value; 3]>::try_from(answers).map_err(|_| Failure::odd("a greeting"))?;
+    // A server that is busy will say who we are when it is not.
+    if let Err(failure @ Failure::Transient { .. }) = judged(info.clone()) {
+        return Err(failure);
+    }
     // Not every server lets everybody ask; what is missing makes calls wait and is no failure.
     clock.heard(asked, &time);
-    Ok(Seen { sight: sight(&info), kills: matches!(kill, Value::Int(_)), over: AtomicBool::new(false) })
+    let sight = sight(&info);
+    let kills = sight.is_some() && !matches!(judged(kill), Err(Failure::Final(_)));
+    Ok(Seen { sight, kills, over: AtomicBool::new(false) })
 }
 
 /// `id` and `addr` of CLIENT INFO.

@@ -19,6 +19,8 @@ mod script;
 mod sentinel;
 mod server_clock;
 mod setup;
+#[cfg(test)]
+mod tests;
 mod topology;
 mod url;
 

@@ -4,15 +4,13 @@
 -- ARGV  2 request (8 bytes), then ids
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight, 2 unknown
 -- Cost  O(n log N), five calls
--- A repetition finds nothing there any more, and one that comes late must do nothing: the first answer
--- is remembered, and always asked for. 33 outcomes are digits of base 3 of one number, plus 1; 0: all are cancelled.
+-- The first answer is remembered: a repetition finds nothing there any more, and a late one must do nothing.
+-- 33 outcomes are digits of base 3 of one number, plus 1; 0: all are cancelled.
 local request, n, PART = ARGV[2], #ARGV - 2, 33
 local parts = math.ceil(n / PART)
 -- A long answer has several numbers, each of a request of its own.
-local function named(part)
-  return sub(request, 1, 7) .. string.char((byte(request, 8) + part) % 256)
-end
-local known = recall(named(1))
+local function named(part) return sub(request, 1, 7) .. string.char((byte(request, 8) + part - 1) % 256) end
+local known = recall(request)
 if known == 0 then return 0 end
 if known then
   local before = {}
@@ -20,7 +18,6 @@ if known then
     local number = recall(named(part))
     number = number and number - 1
     for i = (part - 1) * PART + 1, math.min(part * PART, n) do
-      -- What was pushed out is not known any more.
       before[i] = number and number % 3 or 2
       number = number and math.floor(number / 3)
     end
@@ -65,16 +62,19 @@ if not all and call('ZCARD', D) > 1 then
   end
 end
 call('HDEL', B, unpack(ARGV, 3))
-local fields = { 'in_flight', int(flight - gone) }
-local function keep(part, number)
-  local at = #fields
-  fields[at + 1], fields[at + 2], fields[at + 3], fields[at + 4] = remember(named(part), number)
-end
-if all then keep(1, 0) end
-for part = all and 0 or parts, 1, -1 do
+local function part_of(part)
   local number = 0
   for i = math.min(part * PART, n), (part - 1) * PART + 1, -1 do number = number * 3 + out[i] end
-  keep(part, number + 1)
+  return number + 1
 end
-call('HSET', M, unpack(fields))
+if all or parts == 1 then
+  call('HSET', M, 'in_flight', int(flight - gone), remember(request, all and 0 or part_of(1)))
+else
+  local fields = { 'in_flight', int(flight - gone) }
+  for part = parts, 1, -1 do
+    local at = #fields
+    fields[at + 1], fields[at + 2], fields[at + 3], fields[at + 4] = remember(named(part), part_of(part))
+  end
+  call('HSET', M, unpack(fields))
+end
 return all and 0 or out

@@ -2,19 +2,18 @@
 --
 -- KEYS  1 messages (ZSET)  2 bodies (HASH)  3 dead letters (ZSET)  4 reasons (HASH)  5 meta (HASH)
 -- ARGV  1 epoch of the caller's routing record, the time of the server in ms after which the call must not
---       be carried out any more, and the caller's present in ms; each script says what follows
+--       be carried out any more, and the caller's present in ms, of 13 digits each; each script says what follows
 -- Returns  nothing; a refusal ends the script: LATE ms | UNKNOWN_SHARD | NOT_READY epoch |
 --          STALE epoch rid shards previous state seed
 -- Cost  two calls, O(1)
 local Z, B, D, I, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call, format, byte, sub = redis.call, string.format, string.byte, string.sub
-local epoch, till, caller = string.match(ARGV[1], '^(%d+) (%d+) (%d+)$')
+local epoch, till, caller = sub(ARGV[1], 1, -29), sub(ARGV[1], -27, -15), tonumber(sub(ARGV[1], -13))
 -- `..` and tostring print 14 digits and would destroy a score.
 local function int(x) return format('%.0f', x) end
 local clock = call('TIME')
 local own = clock[1] * 1000 + math.floor(clock[2] / 1000)
-if own > tonumber(till) then return redis.error_reply('LATE ' .. int(own - till)) end
-caller = tonumber(caller)
+if own - till > 0 then return redis.error_reply('LATE ' .. int(own - till)) end
 local meta = call('HMGET', M, 'epoch', 'hw', 'in_flight', 'body_max')
 if meta[1] ~= epoch then
   if not meta[1] then

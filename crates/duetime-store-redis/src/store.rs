@@ -189,9 +189,12 @@ impl RedisStore {
     }
 }
 
+/// The longest time that the first argument of a script has room for: in the year 2286.
+const TIME_MAX_MS: i64 = 9_999_999_999_999;
+
 /// The first argument of every script on a shard; see `prelude.lua`.
 pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
-    format!("{epoch} {} {}", sending.not_after_ms, now.millis().max(0))
+    format!("{epoch} {:013} {:013}", sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS))
 }
 
 #[async_trait]

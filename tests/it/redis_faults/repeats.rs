@@ -166,6 +166,23 @@ async fn a_cancel_whose_answer_is_lost_says_what_it_did() {
 }
 
 #[tokio::test]
+async fn a_long_cancel_whose_answer_is_lost_says_of_each_id_what_it_did() {
+    let world = World::new().await;
+    let names: Vec<String> = (0..256).map(|n| format!("k{n}")).collect();
+    let there: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.ends_with('7')).collect();
+    world.put(&there).await;
+    assert_eq!(world.cancel(&["nobody"]).await, [Edited::Unknown]);
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let answers = world.losing(world.cancel(&all)).await;
+    for (name, answer) in all.iter().zip(&answers) {
+        let due = if name.ends_with('7') { Edited::Unknown } else { Edited::Cancelled };
+        assert_eq!(*answer, due, "{name}");
+    }
+    let again = world.losing(world.cancel(&all)).await;
+    assert!(again.iter().all(|answer| *answer == Edited::Unknown), "another cancel of the same ids");
+}
+
+#[tokio::test]
 async fn a_redrive_and_a_purge_whose_answers_are_lost_are_answered_as_done() {
     let world = World::new().await;
     world.put(&["a", "b"]).await;

@@ -51,7 +51,7 @@ pub struct Shared {
     pub visibility_ms: AtomicU64,
     /// Grows with everything that may undo a claim, or move a clock.
     pub upsets: AtomicU64,
-    /// Whether all clocks are ahead of the true time.
+    /// Grows when all clocks go ahead of the true time, and when they come back: odd meanwhile.
     pub all_ahead: AtomicU64,
     /// Hand-overs, by id and time, that were early because all clocks were ahead.
     pub excused: Mutex<BTreeSet<(String, i64)>>,

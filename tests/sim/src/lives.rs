@@ -105,11 +105,17 @@ async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lif
         late.spawn(async move {
             let _ = catalog.delete(&drafts()).await;
         });
-        if until(world, |all| !all.topics.contains_key(&drafts())).await {
+        let begun = until(world, |all| !all.topics.contains_key(&drafts())).await;
+        if begun {
             world.dice.pause(10).await;
             let (stops, nodes) = (world.clone(), nodes.clone());
             late.spawn(async move { stop(&stops, &nodes[0]).await });
             sleep(Duration::from_millis(50)).await;
+        } else {
+            // It would be free to delete the next life: it has not looked yet.
+            while let Some(ended) = late.join_next().await {
+                ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            }
         }
     }
     let began = Instant::now();

@@ -270,6 +270,7 @@ impl Server {
 
     /// The replica takes over: what it had not heard of is lost, and so is what was on its way to the old one.
     pub fn fail_over(&self) {
+        self.trace(|| "FAILOVER".to_owned());
         let mut inside = self.inside.lock();
         inside.generation += 1;
         self.mem.fail_over_all();

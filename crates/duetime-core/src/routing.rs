@@ -16,7 +16,6 @@ pub enum RoutingState {
 
 /// How many shards a topic has, and since which epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Routing {
     /// The topic's life times [`LIFE`], plus one for every change of the shard count since it was created.
     ///
@@ -56,6 +55,25 @@ impl Routing {
     #[must_use]
     pub fn life(&self) -> u64 {
         life_of(self.epoch)
+    }
+
+    /// The same record in another life of the topic.
+    #[must_use]
+    pub fn in_life(self, life: u64) -> Self {
+        Self { epoch: life * LIFE + self.change(), ..self }
+    }
+
+    /// Counts the records of one life, from 1: the epoch without the life.
+    #[must_use]
+    pub fn change(&self) -> u64 {
+        self.epoch % LIFE
+    }
+
+    /// Whether shard `index` may be missing under this record although nothing was lost: ids are about to move
+    /// into it for the first time, or it is retired.
+    #[must_use]
+    pub fn may_lack(&self, index: u32) -> bool {
+        index >= if self.is_moving() { self.previous } else { self.shards }
     }
 
     /// The seed under which ids of `topic` are hashed.

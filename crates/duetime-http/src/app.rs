@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use crate::auth::Auth;
 use crate::problem::Problem;
-use crate::{claims, dead, doc, enqueue, guard, messages, observe, shards, topics};
+use crate::{adopt, claims, dead, doc, enqueue, guard, messages, observe, shards, topics};
 
 /// What the front door says of this node.
 #[derive(Clone, Debug)]
@@ -74,6 +74,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(doc::base())
         .routes(routes!(topics::list))
         .routes(routes!(topics::put, topics::get, topics::delete))
+        .routes(routes!(adopt::post))
         .routes(routes!(enqueue::post))
         .routes(routes!(messages::get, messages::cancel, messages::reschedule))
         .routes(routes!(messages::explain))

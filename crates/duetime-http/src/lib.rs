@@ -4,6 +4,7 @@
 //! the `Consumers` contract for claims. The only room that knows the JSON of the API; knows no
 //! concrete store, sink or ownership.
 
+mod adopt;
 mod app;
 mod auth;
 mod body;

@@ -75,11 +75,6 @@ impl Failure {
             other => other,
         }
     }
-
-    /// For a caller that only tells it.
-    pub(crate) fn into_redis(self) -> RedisError {
-        RedisError::from((ErrorKind::Io, "no server", format!("{self:?}")))
-    }
 }
 
 /// What is said of a call that came too late, and was not carried out.

@@ -12,6 +12,7 @@ mod link;
 mod node;
 mod patience;
 mod pipeline;
+mod place;
 mod pubsub;
 mod replicated;
 mod reply;

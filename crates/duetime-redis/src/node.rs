@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, Value};
 
@@ -81,9 +82,32 @@ impl Node {
 
     /// Sends commands in one write, and judges each answer by itself.
     pub(crate) async fn send_all(&self, pipeline: &Pipeline) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        self.send_all_within(pipeline, None).await
+    }
+
+    /// The same; an answer that takes longer than `longest` is not waited for.
+    pub(crate) async fn send_all_within(
+        &self,
+        pipeline: &Pipeline,
+        longest: Option<Duration>,
+    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let slot = self.slot();
         let Open { generation, mut connection, .. } = slot.get().await?;
-        match connection.send_packed_commands(pipeline, 0, pipeline.len()).await {
+        let sending = connection.send_packed_commands(pipeline, 0, pipeline.len());
+        let sent = match longest {
+            None => sending.await,
+            Some(longest) => match tokio::time::timeout(longest, sending).await {
+                Ok(sent) => sent,
+                Err(_) => {
+                    // A connection whose packets were dropped for long stays silent as long again once they
+                    // arrive: the next call makes a fresh one.
+                    slot.broken(generation);
+                    let text = format!("no answer from {} in time", self.name);
+                    return Err(Failure::Transient { reconnect: false, text });
+                }
+            },
+        };
+        match sent {
             Ok(values) => Ok(values
                 .into_iter()
                 .map(|value| judged(value).map_err(|failure| end_if_broken(slot, generation, failure)))

@@ -6,10 +6,10 @@
 -- Errors  SKEW ms; WRONGTYPE of the stream's key, before anything is written
 -- Returns  {present, next score, due left, buried, expired, handed over, visible since}: a moment in ms
 --          and how many messages, in turn; after a redrive, which keeps due times, as near as the batch tells
--- Cost  O(limit log N), one call for each message and up to 14 for all; without any, just the clock is kept
-local caller, request = tonumber(ARGV[2]), ARGV[4]
-if math.abs(own - caller) > 2000 then return redis.error_reply('SKEW ' .. int(own - caller)) end
-local now = math.max(high, math.min(own, caller))
+-- Cost  O(limit log N), one call for each message and up to 14 for all; without any, nothing is written
+local refused = skewed()
+if refused then return refused end
+local now, request = earlier, ARGV[4]
 local top = int(now * 1000 + 999)
 local function reply(buried, expired, n, since)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
@@ -20,12 +20,9 @@ local kept = call('HMGET', M, 'handed', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7'
 local last = kept[1]
 if last and sub(last, 1, 8) == request then return reply(0, 0, tonumber(sub(last, 9)), {}) end
 local ids = call('ZRANGEBYSCORE', Z, '-inf', top, 'LIMIT', '0', ARGV[3])
-if not ids[1] then
-  if now > high then call('HSET', M, 'hw', int(now)) end
-  return reply(0, 0, 0, ids)
-end
+if not ids[1] then return reply(0, 0, 0, ids) end
 local n, max = #ids, tonumber(ARGV[5])
-if n > 1 and tonumber(meta[4]) * n > max then
+if n > 1 and tonumber(meta[2]) * n > max then
   local bytes = call('HSTRLEN', B, ids[1])
   for i = 2, n do
     bytes = bytes + call('HSTRLEN', B, ids[i])
@@ -75,5 +72,5 @@ if done > 0 then
   call('HDEL', B, unpack(ids, 1, done))
   if ARGV[7] ~= '' then call('XTRIM', S, 'MAXLEN', '~', ARGV[7]) end
 end
-call('HSET', M, 'hw', int(now), 'in_flight', int(flight), 'handed', request .. done)
+call('HSET', M, 'in_flight', int(flight), 'handed', request .. done)
 return reply(#dead, expired, done, since)

@@ -14,7 +14,7 @@ local function int(x) return format('%.0f', x) end
 local clock = call('TIME')
 local own = clock[1] * 1000 + math.floor(clock[2] / 1000)
 if own - till > 0 then return redis.error_reply('LATE ' .. int(own - till)) end
-local meta = call('HMGET', M, 'epoch', 'hw', 'in_flight', 'body_max')
+local meta = call('HMGET', M, 'epoch', 'body_max', 'in_flight')
 if meta[1] ~= epoch then
   if not meta[1] then
     return redis.error_reply('UNKNOWN_SHARD it was never created, or its topic was deleted')
@@ -25,4 +25,7 @@ if meta[1] ~= epoch then
   local r = call('HMGET', M, 'rid', 'shards', 'previous', 'state', 'seed')
   return redis.error_reply('STALE ' .. meta[1] .. ' ' .. r[1] .. ' ' .. r[2] .. ' ' .. r[3] .. ' ' .. r[4] .. ' ' .. (r[5] or ''))
 end
-local high, flight = tonumber(meta[2]), tonumber(meta[3])
+local flight = tonumber(meta[3])
+-- By the earlier clock a message is due, from the later one a delay counts: nothing is early by either.
+local earlier, later = math.min(own, caller), math.max(own, caller)
+local function skewed() return math.abs(own - caller) > 2000 and redis.error_reply('SKEW ' .. int(own - caller)) end

@@ -17,7 +17,7 @@ use crate::store::RedisStore;
 
 /// A call that waited longer is sent with the time it is by then.
 const OLD_AFTER: Duration = Duration::from_millis(500);
-/// How often one claim may meet a stall before the clocks are doubted after all.
+/// How often one call may meet a stall before the clocks are doubted after all.
 const STALLS_MAX: u8 = 3;
 
 /// The caller's present: its clock goes on while a call waits to be sent again.
@@ -51,24 +51,33 @@ fn explained(apart_ms: i64, took: Duration) -> bool {
     u64::try_from(apart_ms).is_ok_and(|apart| Duration::from_millis(apart) <= took + CLOCK_SKEW_MAX)
 }
 
+/// Makes a call, and again where the server took it up late and for that reason found the caller's
+/// clock behind its own. The call asks for the caller's present each time.
+pub(crate) async fn past_stalls<A, F>(call: impl Fn() -> F) -> Result<A, StoreError>
+where
+    F: Future<Output = Result<A, StoreError>>,
+{
+    let (began, mut stalls) = (Instant::now(), 0);
+    loop {
+        // Boxed, so that the layers of a call do not add up to one type too deep for the compiler.
+        match Box::pin(call()).await {
+            Err(StoreError::Skew(apart)) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
+            other => return other,
+        }
+    }
+}
+
 impl RedisStore {
     pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
         let once = ask.delivery == DeliveryMode::AtMostOnce;
-        let (began, present) = (Instant::now(), Present::new(now));
+        let present = Present::new(now);
         let fill = |cmd: &mut Cmd, _: &Sending| {
             cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
             cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
             cmd.arg(u8::from(once));
         };
-        let mut stalls = 0;
-        let reply = loop {
-            match self.on_shard("claim messages", &self.scripts.claim, shard, present, &fill).await {
-                // The server took the call up late, not its clock is ahead.
-                Err(StoreError::Skew(apart)) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
-                other => break other?,
-            }
-        };
+        let reply = self.on_shard("claim messages", &self.scripts.claim, shard, present, fill).await?;
         let (mut claim, unreadable) = read(reply, once)?;
         if !unreadable.is_empty() {
             claim.buried += unreadable.len() as u64;

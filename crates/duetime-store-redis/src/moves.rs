@@ -18,6 +18,27 @@ use crate::keys::wake_stem;
 use crate::reply::{array, bytes, count, id, int, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
 
+/// Whether a fence makes a shard that it does not find; see `fence.lua`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Making {
+    /// It must be there.
+    Never = 0,
+    /// If nothing is in its place.
+    New = 1,
+    /// What another life left in its place goes.
+    Anew = 2,
+}
+
+/// What is in the place of a shard.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// As its meta tells; `None`: it has none.
+    pub(crate) inspected: Option<Inspected>,
+    /// Messages, dead letters and frozen messages.
+    pub(crate) held: u64,
+}
+
 /// Shards inspected in one pipeline.
 const INSPECTED_AT_ONCE: u32 = 512;
 /// The outbox is empty.
@@ -124,31 +145,54 @@ impl RedisStore {
         record: &Routing,
         above: &Floor,
     ) -> Result<Fenced, StoreError> {
+        let making = if record.may_lack(index) { Making::New } else { Making::Never };
         let shard = record.shard(topic, index);
-        let Some(born) = self.born(topic).await? else { return Err(StoreError::UnknownShard(shard.to_string())) };
+        if self.life(topic).await? != Some(record.life()) {
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
+        let fenced = match self.fence_making(&shard, record, above, making, 0).await {
+            // What a failover brought back of a topic that was deleted may go.
+            Err(StoreError::Occupied { .. }) => {
+                let deleted = self.deleted_life(topic).await?;
+                self.fence_making(&shard, record, above, making, deleted).await
+            }
+            fenced => fenced,
+        };
+        let fenced = fenced.inspect_err(|error| self.refused(error))?;
+        // The topic may have been deleted between the look above and the script.
+        if fenced.before.is_none() && self.life(topic).await? != Some(record.life()) {
+            self.unmake_shard(&shard, record.life()).await?;
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
+        Ok(fenced)
+    }
+
+    pub(crate) async fn fence_making(
+        &self,
+        shard: &Shard,
+        record: &Routing,
+        above: &Floor,
+        making: Making,
+        deleted: u64,
+    ) -> Result<Fenced, StoreError> {
         let fill = |cmd: &mut Cmd, sending: &Sending| {
-            self.keys.fill_all(cmd, &shard);
+            self.keys.fill_all(cmd, shard);
             cmd.arg(record.epoch).arg(&record.rid).arg(record.shards).arg(record.previous);
-            cmd.arg(state_word(record.state)).arg(born).arg(seed_word(record));
+            cmd.arg(state_word(record.state)).arg(seed_word(record)).arg(deleted).arg(making as u8);
             for (_, deadline) in above.iter() {
                 cmd.arg(deadline.as_millis());
             }
             cmd.arg(sending.not_after_ms);
         };
-        let (script, key) = (&self.scripts.fence, self.keys.messages(&shard));
+        let (script, key) = (&self.scripts.fence, self.keys.messages(shard));
         let run = self.link.replicated(script, &key, self.durability.replicas(), fill).await;
-        let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(&shard), error))?;
+        let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(shard), error))?;
         let mut fields = array(reply)?;
         if fields.len() != 14 {
             return Err(odd("a fence of another length"));
         }
         let floor = floor(&fields.split_off(6))?;
         let before = <[Value; 6]>::try_from(fields).ok().and_then(routing);
-        // The topic may have been deleted between the look above and the script.
-        if before.is_none() && self.born(topic).await? != Some(born) {
-            self.unmake(&shard, &record.rid, born).await?;
-            return Err(StoreError::UnknownShard(shard.to_string()));
-        }
         Ok(Fenced { before, floor })
     }
 
@@ -157,17 +201,26 @@ impl RedisStore {
         topic: &TopicName,
         indexes: Range<u32>,
     ) -> Result<Vec<Option<Inspected>>, StoreError> {
+        Ok(self.look_at_shards(topic, indexes).await?.into_iter().map(|found| found.inspected).collect())
+    }
+
+    /// What is known of shards, and what is there where no meta is.
+    pub(crate) async fn look_at_shards(
+        &self,
+        topic: &TopicName,
+        indexes: Range<u32>,
+    ) -> Result<Vec<Found>, StoreError> {
         let mut found = Vec::with_capacity(indexes.len());
         for start in indexes.clone().step_by(INSPECTED_AT_ONCE as usize) {
             let end = start.saturating_add(INSPECTED_AT_ONCE).min(indexes.end);
-            found.extend(self.inspect_some(topic, start..end).await?);
+            found.extend(self.look_at_some(topic, start..end).await?);
         }
         Ok(found)
     }
 
-    async fn inspect_some(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+    async fn look_at_some(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Found>, StoreError> {
         let mut found = Vec::with_capacity(indexes.len());
-        let mut pipeline = Pipeline::with_capacity(indexes.len() * 3);
+        let mut pipeline = Pipeline::with_capacity(indexes.len() * 5);
         for index in indexes {
             let shard = Shard { topic: topic.clone(), index, epoch: 0 };
             pipeline.cmd("HMGET").arg(self.keys.meta(&shard));
@@ -178,17 +231,25 @@ impl RedisStore {
             }
             pipeline.cmd("HGET").arg(self.keys.outbox(&shard)).arg("");
             pipeline.cmd("HLEN").arg(self.keys.outbox(&shard));
+            pipeline.cmd("ZCARD").arg(self.keys.messages(&shard));
+            pipeline.cmd("ZCARD").arg(self.keys.dead(&shard));
         }
         let values = self.link.pipeline("inspect", &pipeline).await;
         let mut values = values.map_err(|error| store_error("inspect shards", None, error))?.into_iter();
-        while let (Some(meta), Some(outbox), Some(len)) = (values.next(), values.next(), values.next()) {
+        while let (Some(meta), Some(outbox), Some(frozen), Some(live), Some(dead)) =
+            (values.next(), values.next(), values.next(), values.next(), values.next())
+        {
             let mut fields = array(meta)?;
             let floor = floor(&fields.split_off(6))?;
             let record = <[Value; 6]>::try_from(fields).ok().and_then(routing);
             let named = text(outbox).and_then(|text| name(&text));
-            let held = count(&len)?.saturating_sub(1);
-            let outbox = named.and_then(|(name, to)| Some((name, to?, held)));
-            found.push(record.map(|routing| Inspected { routing, floor, outbox }));
+            // Each key has an entry that is never claimed.
+            let beside = |value: &Value| Ok::<_, StoreError>(count(value)?.saturating_sub(1));
+            let frozen = beside(&frozen)?;
+            let held = frozen + beside(&live)? + beside(&dead)?;
+            let outbox = named.and_then(|(name, to)| Some((name, to?, frozen)));
+            let inspected = record.map(|routing| Inspected { routing, floor, outbox, held });
+            found.push(Found { inspected, held });
         }
         Ok(found)
     }

@@ -132,36 +132,21 @@ impl RedisStore {
         self.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
     }
 
-    /// Shards whose master is silent count as due while others answer.
     pub(crate) async fn read_heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        let mut heads = Vec::with_capacity(shards.len());
-        let (mut answered, mut failed) = (false, None);
-        for part in shards.chunks(PIPELINE_MAX) {
-            let mut pipeline = Pipeline::with_capacity(part.len());
-            for shard in part {
-                pipeline.cmd("ZRANGE").arg(self.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
-            }
-            let mut silent = None;
-            for first in self.link.look("look at the heads", &pipeline).await {
-                match first {
-                    Ok(first) => {
-                        answered = true;
-                        heads.push(head(first)?);
-                    }
-                    // Its claim finds out what is wrong, and delays nobody else.
-                    Err(LinkError::Unavailable(text)) => {
-                        silent = Some(text);
-                        heads.push(Some(Timestamp::ZERO));
-                    }
-                    Err(error) => return Err(store_error("look at the heads", None, error)),
+        let doing = "look at the heads";
+        let asked: Vec<Pipeline> = shards
+            .chunks(PIPELINE_MAX)
+            .map(|part| {
+                let mut pipeline = Pipeline::with_capacity(part.len());
+                for shard in part {
+                    pipeline.cmd("ZRANGE").arg(self.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
                 }
-            }
-            failed = silent.or(failed);
-        }
-        match failed {
-            Some(text) if !answered => Err(store_error("look at the heads", None, LinkError::Unavailable(text))),
-            _ => Ok(heads),
-        }
+                pipeline
+            })
+            .collect();
+        let looks = join_all(asked.iter().map(|pipeline| self.link.look(doing, pipeline))).await;
+        let answers = looks.into_iter().flatten();
+        answers.map(|first| head(first.map_err(|error| store_error(doing, None, error))?)).collect()
     }
 
     pub(crate) async fn count_shards(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {

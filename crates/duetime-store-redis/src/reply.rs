@@ -101,6 +101,15 @@ fn routing(detail: &str) -> Option<Routing> {
     })
 }
 
+/// What a shard that refuses holds: messages, and the life they are of where its meta tells.
+fn occupied(detail: &str) -> String {
+    match detail.split_once(' ') {
+        Some((held, "-")) => format!("{held} messages without the shard's meta"),
+        Some((held, life)) => format!("{held} messages of life {life}"),
+        None => detail.to_owned(),
+    }
+}
+
 /// What a failed call means to the caller of the store.
 pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: LinkError) -> StoreError {
     let named = || shard.map_or_else(String::new, ToString::to_string);
@@ -109,6 +118,9 @@ pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: Lin
         LinkError::Setup(text) => StoreError::Setup(text),
         LinkError::Refused { code, detail } => match code.as_str() {
             "UNKNOWN_SHARD" => StoreError::UnknownShard(named()),
+            "LOST" => StoreError::Lost(named()),
+            "OCCUPIED" => StoreError::Occupied { shard: named(), detail: occupied(&detail) },
+            "OVERTAKEN" => StoreError::Conflict,
             "RIVAL" => StoreError::Damaged(format!(
                 "two changes of the number of shards were begun at once: shard {} has epoch and name {detail}",
                 named()

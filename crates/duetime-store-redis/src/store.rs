@@ -8,18 +8,19 @@ use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
-use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, MessageId, Place, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
+use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::claim::Present;
+use crate::claim::{Present, past_stalls};
 use crate::config::{Durability, RedisStoreConfig};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
@@ -43,7 +44,9 @@ pub struct RedisStore {
     pub(crate) keys: Keys,
     pub(crate) scripts: Scripts,
     pub(crate) durability: Durability,
-    meters: Arc<Meters>,
+    /// Names whose record could not be read at the last look.
+    pub(crate) unreadable: Mutex<Vec<String>>,
+    pub(crate) meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
 }
@@ -92,6 +95,7 @@ impl RedisStore {
             keys,
             scripts: Scripts::new(),
             durability: config.durability,
+            unreadable: Mutex::default(),
             meters,
             wakeups,
             listener,
@@ -117,12 +121,15 @@ impl RedisStore {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        let run = self.link.script(script, &key, |cmd, sending| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        past_stalls(async || {
+            let run = self.link.script(script, &key, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     /// The same, and waits for as many replicas as configured; answers how many have it.
@@ -144,12 +151,15 @@ impl RedisStore {
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
         let key = self.keys.messages(shard);
-        let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        let (value, reached) = run.await.map_err(|error| store_error(doing, Some(shard), error))?;
+        let (value, reached) = past_stalls(async || {
+            let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await?;
         Ok((value, Some(reached)))
     }
 
@@ -166,12 +176,15 @@ impl RedisStore {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
-            self.keys.fill_all(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, now));
-            fill(cmd, sending);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        past_stalls(async || {
+            let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
+                self.keys.fill_all(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     pub(crate) async fn metered<T>(
@@ -208,12 +221,24 @@ impl Store for RedisStore {
         self.metered("confirm", self.replace_routing(&record.name, &routing, &routing)).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.metered("put_topic", self.store_topic(record, seen)).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.metered("delete_topic", self.remove_topic(topic)).await
+    }
+
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        self.metered("remains", self.left_of(topic)).await
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        self.metered("adopt_topic", self.adopt(topic, ask)).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.unreadable_topics()
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
@@ -264,6 +289,10 @@ impl Store for RedisStore {
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.metered("heads", self.read_heads(shards)).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.link.place_of(self.keys.messages(shard).as_bytes())
     }
 
     async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {

@@ -9,7 +9,7 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::servers::Proxy;
+use duetime_testkit::servers::{NetworkSpace, Proxy};
 
 use super::load::now;
 use super::server::Server;
@@ -42,6 +42,16 @@ fn message(text: &str, body: &str, seconds: u64, on_conflict: OnConflict) -> Enq
     }
 }
 
+/// A topic with one shard.
+async fn topic_of(store: &RedisStore) -> (TopicRecord, Shard) {
+    let topic = TopicName::new("orders").unwrap();
+    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
+    let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+    store.put_topic(&record, None).await.unwrap();
+    let shard = record.routing.shard(&topic, 0);
+    (record, shard)
+}
+
 impl World {
     async fn new() -> Self {
         Self::of("").await
@@ -63,11 +73,8 @@ impl World {
             ..RedisStoreConfig::default()
         };
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-        let topic = TopicName::new("orders").unwrap();
-        let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-        store.put_topic(&record, None).await.unwrap();
-        let world = Self { proxy, store, shard: record.routing.shard(&topic, 0), record, server };
+        let (record, shard) = topic_of(&store).await;
+        let world = Self { proxy, store, shard, record, server };
         // Every script is loaded, on every connection.
         for _ in 0..4 {
             world.put("warm", "w", OnConflict::Reject).await;
@@ -195,11 +202,7 @@ async fn a_call_that_was_answered_as_failed_is_not_carried_out_afterwards() {
         ..RedisStoreConfig::default()
     };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-    let topic = TopicName::new("orders").unwrap();
-    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-    store.put_topic(&record, None).await.unwrap();
-    let shard = record.routing.shard(&topic, 0);
+    let (_, shard) = topic_of(&store).await;
     store.enqueue(&shard, now(), &[message("warm", "w", 60, OnConflict::Reject)]).await.unwrap();
     proxy.keep_back(b"order-f", false);
     let failed = store.enqueue(&shard, now(), &[message("order-f", "f", 60, OnConflict::Reject)]).await;
@@ -223,4 +226,82 @@ async fn a_server_that_comes_back_after_a_crash_costs_no_wait() {
     call.await.unwrap().unwrap();
     assert!(up.elapsed() < RESPONSE_TIMEOUT, "{:?}", up.elapsed());
     assert!(world.get("order-r").await.is_some());
+}
+
+/// A server in a namespace of its own, to which packets can be dropped; it ends with the test.
+struct FarServer {
+    _child: tokio::process::Child,
+    _dir: tempfile::TempDir,
+    space: NetworkSpace,
+}
+
+impl FarServer {
+    const PORT: u16 = 6379;
+
+    async fn start() -> Self {
+        let (space, dir) = (NetworkSpace::new(), tempfile::tempdir().unwrap());
+        let child = Self::inside(&space)
+            .args(["redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--dir"])
+            .arg(dir.path())
+            .stdout(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        while tokio::net::TcpStream::connect((space.inside(), Self::PORT)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Self { _child: child, _dir: dir, space }
+    }
+
+    fn inside(space: &NetworkSpace) -> tokio::process::Command {
+        let [program, rest @ ..] = space.prefix();
+        let mut command = tokio::process::Command::new(program);
+        command.args(rest);
+        command
+    }
+
+    /// Drops what comes to it; nobody is told, and whoever sent it sends it again.
+    async fn cut(&self) {
+        let rules = format!(
+            "add table ip cut; add chain ip cut input {{ type filter hook input priority 0; }}; \
+             add rule ip cut input tcp dport {} drop",
+            Self::PORT
+        );
+        assert!(Self::inside(&self.space).args(["nft", &rules]).status().await.unwrap().success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_kernel_sends_again_after_a_cut_is_not_carried_out() {
+    let server = FarServer::start().await;
+    let config = RedisStoreConfig {
+        url: format!("redis://{}:{}", server.space.inside(), FarServer::PORT),
+        response_timeout: RESPONSE_TIMEOUT,
+        ..RedisStoreConfig::default()
+    };
+    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let (_, shard) = topic_of(&store).await;
+    let enqueue = async |text: &str, body: &str| {
+        store.enqueue(&shard, now(), &[message(text, body, 3600, OnConflict::Reject)]).await.unwrap()[0].outcome
+    };
+    let cancel = async |text: &str| store.edit(&shard, now(), &[Edit::Cancel(id(text))]).await.unwrap()[0];
+    for _ in 0..4 {
+        enqueue("warm", "w").await;
+        cancel("warm").await;
+    }
+    enqueue("order-b", "b1").await;
+    server.cut().await;
+    let healing = async {
+        tokio::time::sleep(RESPONSE_TIMEOUT * 2).await;
+        server.space.heal();
+    };
+    let ((), added, cancelled) = tokio::join!(healing, enqueue("order-a", "a"), cancel("order-b"));
+    assert_eq!((added, cancelled), (EnqueueOutcome::Scheduled, Edited::Cancelled));
+    assert_eq!(cancel("order-a").await, Edited::Cancelled);
+    assert_eq!(enqueue("order-b", "b2").await, EnqueueOutcome::Scheduled);
+    // The kernel doubles its pause each time: what it held is there by then.
+    tokio::time::sleep(RESPONSE_TIMEOUT * 4).await;
+    let found = store.get(&shard, &[id("order-a"), id("order-b")]).await.unwrap();
+    assert_eq!(found[0], None, "what was cancelled is not there again");
+    assert_eq!(&found[1].as_ref().unwrap().payload[..], b"b2", "what was enqueued since is there");
 }

@@ -38,7 +38,7 @@ impl World {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let world = Self { way, store, shard: record.routing.shard(&topic, 0), _server: server };
         // The subscription's answers are not the ones to lose.
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -43,9 +43,9 @@ impl House {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let routing = Routing {
-            epoch: 2,
+            epoch: record.routing.epoch + 1,
             rid: "fedcba9876543210".into(),
             shards: 5,
             previous: 3,

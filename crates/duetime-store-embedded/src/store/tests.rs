@@ -15,7 +15,7 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 }
 
 fn shard() -> Shard {
-    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: 1 }
+    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: duetime_core::routing::LIFE + 1 }
 }
 
 async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {

@@ -27,11 +27,18 @@ enum Weather {
     AnswersHeld,
 }
 
+/// Which request is kept back, and whether its caller is cut off.
+#[derive(Debug)]
+struct Wanted {
+    pattern: Vec<u8>,
+    cut: bool,
+}
+
 /// What is kept back: requests from the first on that contains this, of one connection.
 #[derive(Clone, Debug, Default)]
 struct Keep {
     /// Taken by the connection that it befalls.
-    wanted: Arc<Mutex<Option<(Vec<u8>, bool)>>>,
+    wanted: Arc<Mutex<Option<Wanted>>>,
     kept: Arc<AtomicUsize>,
     delivering: watch::Sender<bool>,
 }
@@ -40,8 +47,8 @@ impl Keep {
     /// Whether this connection is the one, and whether its caller is cut off.
     fn takes(&self, chunk: &[u8]) -> Option<bool> {
         let mut wanted = self.wanted.lock().expect("nobody panics with it");
-        let (pattern, _) = wanted.as_ref()?;
-        chunk.windows(pattern.len()).any(|part| part == pattern).then(|| wanted.take())?.map(|(_, cut)| cut)
+        let pattern = &wanted.as_ref()?.pattern;
+        chunk.windows(pattern.len()).any(|part| part == pattern).then(|| wanted.take())?.map(|taken| taken.cut)
     }
 }
 
@@ -140,7 +147,7 @@ impl Proxy {
     /// When another test thread panicked in it.
     pub fn keep_back(&self, pattern: &[u8], cut: bool) {
         self.keep.delivering.send_replace(false);
-        *self.keep.wanted.lock().expect("nobody panics with it") = Some((pattern.to_vec(), cut));
+        *self.keep.wanted.lock().expect("nobody panics with it") = Some(Wanted { pattern: pattern.to_vec(), cut });
     }
 
     /// How many requests were kept back so far.

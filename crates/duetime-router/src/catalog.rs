@@ -40,6 +40,8 @@ pub struct Catalog {
     topics: watch::Sender<Arc<Topics>>,
     nodes: watch::Sender<u32>,
     sinks: OnceLock<Arc<dyn SinkBinder>>,
+    /// Where random pauses come from.
+    draw: OnceLock<Draw>,
     troubles: Troubles,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::{Clock as _, TopicConfig, TopicRecord};
 use duetime_testkit::history::FaultKind;
 use tokio::time::{Instant, sleep};
 
@@ -178,12 +177,7 @@ async fn empty(world: &World, nodes: &[Node], shared: &Shared) {
     let shards = 1 + u32::try_from(dice.below(4)).expect("few");
     // It is refused as long as shards of this name hold messages.
     let _ = node.door.catalog.put(&orders(), &wanted(shards)).await;
-    let config = TopicConfig { visibility_timeout: VISIBILITY, ..TopicConfig::default() };
-    let record = TopicRecord::new(orders(), config, 1, String::new(), world.clock.now());
-    while !matches!(node.door.store.adopt(&record).await, Ok(true)) {
-        if world.servers[CATALOGUE].catalogue(|all| all.topics.contains_key(&orders())) {
-            break;
-        }
+    while node.door.catalog.adopt(&orders(), Some(&wanted(shards)), false).await.is_err() {
         dice.pause(500).await;
     }
     world.history.fault_ends(FaultKind::StoreStopped);

@@ -36,8 +36,6 @@ fn fence(
         server.empty(&seat(shard));
         server.mem.remove_shard(&shard.topic, shard.index);
     }
-    server
-        .trace(|| format!("fence {shard} to {routing:?} was {:?}", server.mem.shard_holds(&shard.topic, shard.index)));
     server.mem.know_topic(record);
     at_once(server.mem.fence(&shard.topic, shard.index, routing, floor))
 }
@@ -178,12 +176,7 @@ impl Reshard for SimStore {
 
     async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
         let ids = ids.to_vec();
-        self.kept(shard, move |server, shard, _| {
-            let r = at_once(server.mem.take(shard, to, &ids, nonce));
-            server.trace(|| format!("take {shard} to {to} {r:?}"));
-            r
-        })
-        .await
+        self.kept(shard, move |server, shard, _| at_once(server.mem.take(shard, to, &ids, nonce))).await
     }
 
     async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
@@ -192,17 +185,7 @@ impl Reshard for SimStore {
 
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
         let batch = batch.clone();
-        let script = move |server: &Server, shard: &Shard, _: &Sent| {
-            let r = at_once(server.mem.put(shard, &batch));
-            server.trace(|| {
-                format!(
-                    "put {shard} {:?} {:?} {r:?}",
-                    batch.name,
-                    batch.messages.iter().map(|m| m.id.to_string()).collect::<Vec<_>>()
-                )
-            });
-            r
-        };
+        let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.put(shard, &batch));
         if !self.alone {
             return self.kept(shard, script).await;
         }
@@ -214,12 +197,7 @@ impl Reshard for SimStore {
     }
 
     async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
-        self.kept(shard, move |server, shard, _| {
-            let r = at_once(server.mem.memory(shard, from));
-            server.trace(|| format!("memory {shard} of {from} {r:?}"));
-            r
-        })
-        .await
+        self.kept(shard, move |server, shard, _| at_once(server.mem.memory(shard, from))).await
     }
 
     async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
@@ -227,12 +205,6 @@ impl Reshard for SimStore {
     }
 
     async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
-        self.kept(shard, move |server, shard, _| {
-            let o = at_once(server.mem.outbox(shard));
-            let r = at_once(server.mem.drop_batch(shard, nonce));
-            server.trace(|| format!("drop {shard} nonce {nonce} {o:?} {r:?}"));
-            r
-        })
-        .await
+        self.kept(shard, move |server, shard, _| at_once(server.mem.drop_batch(shard, nonce))).await
     }
 }

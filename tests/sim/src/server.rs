@@ -183,12 +183,6 @@ impl Server {
         }
     }
 
-    pub fn trace(&self, text: impl FnOnce() -> String) {
-        if std::env::var_os("SIM_TRACE").is_some() {
-            eprintln!("{} {}", self.clock.now().as_millis(), text());
-        }
-    }
-
     /// Takes down that the deletion of a life is noted.
     pub fn is_deleted(&self, topic: &TopicName, life: u64) {
         self.witness.lock().deleted.entry((topic.clone(), life)).or_insert_with(Instant::now);
@@ -270,7 +264,6 @@ impl Server {
 
     /// The replica takes over: what it had not heard of is lost, and so is what was on its way to the old one.
     pub fn fail_over(&self) {
-        self.trace(|| "FAILOVER".to_owned());
         let mut inside = self.inside.lock();
         inside.generation += 1;
         self.mem.fail_over_all();

@@ -6,7 +6,8 @@
 use async_trait::async_trait;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled,
+    Survey, Wakeup,
 };
 use duetime_core::{
     Clock as _, Due, MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
@@ -152,7 +153,7 @@ impl Store for SimStore {
         self.swap(&record.name, &routing, &routing).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.write_topic(record, seen).await
     }
 
@@ -160,20 +161,20 @@ impl Store for SimStore {
         self.remove_topic(topic).await
     }
 
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        self.messages_left(topic).await
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        self.adopt(topic, ask).await
+    }
+
     async fn enqueue(&self, shard: &Shard, _now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         let batch = batch.to_vec();
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
             let mut sent = *sent;
             check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
-            let done = at_once(server.mem.enqueue(shard, sent.caller, &batch));
-            server.trace(|| {
-                format!(
-                    "enqueue {shard} epoch {} {:?} {done:?}",
-                    shard.epoch,
-                    batch.iter().map(|b| b.id.to_string()).collect::<Vec<_>>()
-                )
-            });
-            done
+            at_once(server.mem.enqueue(shard, sent.caller, &batch))
         };
         self.kept(shard, script).await
     }

@@ -3,6 +3,7 @@
 //! deleted is never emptied.
 
 use duetime_core::routing::{LIFE, RoutingState};
+use duetime_core::store::{Adopt, Adopted};
 use duetime_core::{Clock as _, Reshard as _, Routing, RoutingRecord, Shard, StoreError, TopicName, TopicRecord};
 
 use crate::catalogue::Note;
@@ -36,14 +37,6 @@ fn create(server: &Server, shard: &Shard, routing: &Routing, deleted: u64) -> Re
             return Err(StoreError::Conflict);
         }
     }
-    server.trace(|| {
-        format!(
-            "create {shard} life {} rid {} was {:?}",
-            life,
-            routing.rid,
-            server.mem.shard_holds(&shard.topic, shard.index)
-        )
-    });
     server.empty(&seat(shard));
     server.mem.make_shard(&shard.topic, shard.index, routing);
     Ok(())
@@ -80,12 +73,12 @@ impl SimStore {
         self.link.call(CATALOGUE, true, Kept::Topics, script).await
     }
 
-    pub async fn write_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    pub async fn write_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let topic = &record.name;
         let (there, note, deleted) = self.noted(topic).await?;
         let Some(seen) = seen else {
             return match there {
-                Some(there) if there.routing.rid == record.routing.rid => Ok(()),
+                Some(there) if there.routing.rid == record.routing.rid => Ok(there),
                 Some(_) => Err(StoreError::Conflict),
                 None => self.create_topic(record, note, deleted).await,
             };
@@ -94,15 +87,20 @@ impl SimStore {
         let mut new = record.clone();
         new.keep_routing_of(&old);
         if old == new {
-            return Ok(());
+            return Ok(new);
         }
         if old.version != seen || !self.swap_record(topic, Some(&old), Some(&new), None).await? {
             return Err(StoreError::Conflict);
         }
-        Ok(())
+        Ok(new)
     }
 
-    async fn create_topic(&self, record: &TopicRecord, note: Option<Note>, deleted: u64) -> Result<(), StoreError> {
+    async fn create_topic(
+        &self,
+        record: &TopicRecord,
+        note: Option<Note>,
+        deleted: u64,
+    ) -> Result<TopicRecord, StoreError> {
         let topic = &record.name;
         if let Some(note) = note {
             let age_ms = self.link.clock.now().as_millis() - note.since.as_millis();
@@ -115,8 +113,11 @@ impl SimStore {
         // A catalogue that came back empty has forgotten the lives whose shards are still there.
         let there = self.inspect(topic, 0..LOOKED_AT).await?;
         let floor = there.iter().flatten().map(|shard| shard.routing.life()).max().unwrap_or_default();
-        if !self.leaves_out(Mutation::CreationOverMessages) && self.holds_messages(topic, deleted).await? {
-            return Err(StoreError::Conflict);
+        if !self.leaves_out(Mutation::CreationOverMessages) {
+            let messages = self.held(topic, deleted).await?;
+            if messages > 0 {
+                return Err(StoreError::Vanished { topic: topic.to_string(), messages });
+            }
         }
         let (noted, since) = (record.clone(), self.link.clock.now());
         let script = move |server: &Server, _: &Sent| {
@@ -150,21 +151,29 @@ impl SimStore {
             }))
         };
         let done = self.link.call(CATALOGUE, true, Kept::Topics, script).await?;
-        if done { Ok(()) } else { Err(StoreError::Conflict) }
+        if done { Ok(note.record) } else { Err(StoreError::Conflict) }
     }
 
-    /// Whether any shard of the name holds messages of a life that is not known to be deleted.
-    async fn holds_messages(&self, topic: &TopicName, deleted: u64) -> Result<bool, StoreError> {
+    /// Messages in shards of the name whose life is not known to be deleted.
+    async fn held(&self, topic: &TopicName, deleted: u64) -> Result<u64, StoreError> {
+        let mut messages = 0;
         for index in 0..LOOKED_AT {
             let name = topic.clone();
             let look = move |server: &Server, _: &Sent| Ok(server.mem.shard_holds(&name, index));
             let master = master_of(self.link.servers.len(), topic, index);
             let there = self.link.call(master, false, Kept::No, look).await?;
-            if there.is_some_and(|(routing, holds)| holds > 0 && routing.life() > deleted) {
-                return Ok(true);
-            }
+            let held = there.filter(|(routing, _)| routing.life() > deleted).map_or(0, |(_, holds)| holds);
+            messages += held as u64;
         }
-        Ok(false)
+        Ok(messages)
+    }
+
+    /// The same, of a topic that is neither there nor being created or deleted.
+    pub async fn messages_left(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        match self.noted(topic).await? {
+            (None, None, deleted) => self.held(topic, deleted).await,
+            _ => Ok(0),
+        }
     }
 
     pub async fn remove_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
@@ -216,7 +225,6 @@ impl SimStore {
             let shard = shard.clone();
             move |server: &Server, _: &Sent| {
                 let there = server.mem.shard_holds(&shard.topic, shard.index);
-                server.trace(|| format!("unmake {shard} life {life} was {there:?}"));
                 let same = there.as_ref().is_some_and(|(routing, _)| routing.life() == life);
                 if same || server.leaves_out(Mutation::DeletionOfAnyLife) {
                     server.empty(&seat(&shard));
@@ -229,32 +237,37 @@ impl SimStore {
     }
 
     /// Puts the record back of a topic whose shards are there: what they say is what it was.
-    pub async fn adopt(&self, record: &TopicRecord) -> Result<bool, StoreError> {
-        let topic = &record.name;
+    pub async fn adopt(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        let adopted = |record, restored| Adopted { record, restored, lost: Vec::new(), remade: Vec::new() };
+        if let (Some(record), _, _) = self.noted(topic).await? {
+            return Ok(adopted(record, false));
+        }
+        let config = ask.config.clone().or_else(|| ask.known.as_ref().map(|known| known.config.clone()));
+        let config = config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?;
+        let record = TopicRecord::new(topic.clone(), config, 1, String::new(), ask.now);
         let there = self.inspect(topic, 0..LOOKED_AT).await?;
         let widest = there.iter().rposition(Option::is_some).map_or(0, |last| last as u32 + 1);
-        let Some(latest) = there.into_iter().flatten().map(|shard| shard.routing).max_by_key(|routing| routing.epoch)
-        else {
-            return Ok(false);
-        };
+        let latest = there.into_iter().flatten().map(|shard| shard.routing).max_by_key(|routing| routing.epoch);
+        let latest = latest.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
         // Some may have heard of the commit and others not: verified again, it is committed again.
         let moving = latest.previous != latest.shards;
         let state = if moving { RoutingState::Moving } else { latest.state };
-        let mut adopted = record.clone();
-        adopted.set_routing(&RoutingRecord { routing: Routing { state, ..latest }, desired: None });
-        adopted.widest = adopted.widest.max(widest);
+        let mut restored = record;
+        restored.set_routing(&RoutingRecord { routing: Routing { state, ..latest }, desired: None });
+        restored.widest = restored.widest.max(widest);
+        let put = restored.clone();
         let script = move |server: &Server, _: &Sent| {
             Ok(server.catalogue(|all| {
-                let floor = adopted.routing.life();
-                if all.topics.contains_key(&adopted.name) || !all.swap(&adopted.name, None, Some(adopted.clone()), None)
-                {
+                let floor = put.routing.life();
+                if all.topics.contains_key(&put.name) || !all.swap(&put.name, None, Some(put.clone()), None) {
                     return false;
                 }
                 all.draw_life(floor);
                 true
             }))
         };
-        self.link.call(CATALOGUE, true, Kept::Topics, script).await
+        let done = self.link.call(CATALOGUE, true, Kept::Topics, script).await?;
+        if done { Ok(adopted(restored, true)) } else { Err(StoreError::Conflict) }
     }
 
     /// Swaps the routing of a topic's record.

@@ -202,9 +202,6 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     let dice = Arc::new(Dice::new(seed));
     let clock = TokioClock::at(START);
     let trouble = Trouble::of(seed, &dice);
-    if std::env::var_os("SIM_TRACE").is_some() {
-        eprintln!("{trouble:?}");
-    }
     let masters = 2 + usize::try_from(dice.below(3)).expect("few");
     let servers: Vec<_> = (0..masters).map(|_| Server::new(SimClock::new(clock.clone()), left_out)).collect();
     let world = Arc::new(World {

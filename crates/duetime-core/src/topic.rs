@@ -257,6 +257,14 @@ impl TopicRecord {
 /// All topics this node knows of.
 pub type Topics = HashMap<TopicName, Arc<TopicRecord>>;
 
+/// Topics in the order of their names: what is done to all of them is done in the same order every time.
+#[must_use]
+pub fn by_name(topics: &Topics) -> Vec<&Arc<TopicRecord>> {
+    let mut all: Vec<_> = topics.values().collect();
+    all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

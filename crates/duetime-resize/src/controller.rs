@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::routing::RoutingState;
+use duetime_core::topic::by_name;
 use duetime_core::{
     Clock, OwnedShards, ResizeError, ResizeProgress, Resizing, Routing, RoutingAuthority, RoutingRecord, ShardCount,
     StoreError, TopicName, TopicRecord, Topics,
@@ -115,7 +116,7 @@ impl Resizer {
         loop {
             let present = topics.borrow_and_update().clone();
             inner.forget_gone(&present);
-            for record in present.values() {
+            for record in by_name(&present) {
                 inner.follow(record, &mut auto).await;
                 let busy = record.routing.is_moving() || record.desired.is_some();
                 if busy && driven.insert(record.name.clone()) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use duetime_core::store::Survey;
+use duetime_core::topic::by_name;
 use duetime_core::{ResizeProgress, Routing, RoutingRecord, Shard, StoreError, TopicName, Topics};
 use tokio::time::Instant;
 
@@ -75,7 +76,7 @@ impl Inner {
 
     /// Measures every change under way, for rate and metrics.
     pub(crate) async fn measure(&self, topics: &Topics) {
-        for record in topics.values() {
+        for record in by_name(topics) {
             let gauge = || self.meters.topic(&record.name).resize_remaining.clone();
             let progress = match self.progress_of(&record.name, &record.routing_record()).await {
                 Ok(Some(progress)) => progress,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use duetime_core::reshard::Floor;
 use duetime_core::routing::shard_of;
+use duetime_core::topic::by_name;
 use duetime_core::{StoreError, TopicName, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -29,7 +30,7 @@ impl Inner {
             loop {
                 tokio::time::sleep(ROUND_PAUSE).await;
                 let topics = self.topics.borrow().clone();
-                for record in topics.values() {
+                for record in by_name(&topics) {
                     self.scrub_topic(record).await;
                 }
             }

@@ -11,6 +11,7 @@ use duetime_core::store::{Adopt, Adopted};
 use duetime_core::{
     Clock, Routing, RoutingRecord, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics,
 };
+use duetime_resize::Draw;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,10 +32,6 @@ const CONFLICTS_MAX: u32 = 16;
 /// Longest pause before it: each of those who met waits for another while.
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(30);
 
-async fn conflict_pause() {
-    tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(rand::random())).await;
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Catalog {
@@ -43,6 +40,8 @@ pub struct Catalog {
     topics: watch::Sender<Arc<Topics>>,
     nodes: watch::Sender<u32>,
     sinks: OnceLock<Arc<dyn SinkBinder>>,
+    /// Where random pauses come from.
+    draw: OnceLock<Draw>,
     troubles: Troubles,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,
@@ -72,6 +71,7 @@ impl Catalog {
             topics: watch::Sender::new(Arc::default()),
             nodes: watch::Sender::new(1),
             sinks: OnceLock::new(),
+            draw: OnceLock::new(),
             troubles: Troubles::default(),
             missing: parking_lot::Mutex::default(),
             reading: Mutex::new(Instant::now()),
@@ -83,6 +83,16 @@ impl Catalog {
     /// From now on a topic's sink must be one that `sinks` can bind. Only the first call counts.
     pub fn check_sinks_with(&self, sinks: Arc<dyn SinkBinder>) {
         let _ = self.sinks.set(sinks);
+    }
+
+    /// From now on pauses are drawn from `draw`. Only the first call counts.
+    pub fn draw_with(&self, draw: Draw) {
+        let _ = self.draw.set(draw);
+    }
+
+    async fn conflict_pause(&self) {
+        let share = self.draw.get_or_init(Draw::default).next() as f64 / u64::MAX as f64;
+        tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(share)).await;
     }
 
     /// How many nodes share the shards: what `"auto"` of a new topic means.
@@ -184,7 +194,7 @@ impl Catalog {
             match self.confirm(&mut records).await {
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => {
                     tries += 1;
-                    conflict_pause().await;
+                    self.conflict_pause().await;
                 }
                 confirmed => break confirmed.map(|()| records)?,
             }
@@ -282,7 +292,7 @@ impl Catalog {
             match self.put_once(name, change, creates).await {
                 Err(CatalogError::Store(StoreError::Conflict)) if tries < CONFLICTS_MAX => {
                     tries += 1;
-                    conflict_pause().await;
+                    self.conflict_pause().await;
                     self.refresh().await?;
                 }
                 answer => return answer,

@@ -3,26 +3,29 @@
 //! A producer makes one change of an id after the other; what may be in flight is not changed any
 //! more, so that the order of the history is the order of what happened.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use duetime_core::store::{Claim, ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Store as _};
-use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, RetryPolicy, Shard, TopicName,
-};
-use duetime_router::{Catalog, RoutedStore, Router, SettleAnswer, SettleAsk};
+use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome};
+use duetime_core::{Clock as _, Due, Headers, MessageId, Nonce, OnConflict, TopicName};
+use duetime_router::{Catalog, RoutedStore, Router};
 use duetime_testkit::TokioClock;
-use duetime_testkit::history::{Change, Outcome, Recorder, What, digest};
+use duetime_testkit::history::{Change, Recorder, What, digest};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::draw::Dice;
+use crate::store::SimStore;
+use crate::wire::Weather;
 
-/// How long a claim hides its messages.
-pub const VISIBILITY: Duration = Duration::from_secs(20);
 /// Ahead of every end.
 pub const FAR: Duration = Duration::from_secs(100_000);
-/// Tries of one change whose answers are lost.
-const TRIES: u32 = 40;
+/// How long one change is tried.
+const TRIED_FOR: Duration = Duration::from_secs(600);
+/// How far apart clocks may be where a relative delay is taken.
+pub const APART_MS_MAX: i64 = 2_000;
 
 /// One node, as a client sees it.
 #[derive(Clone, Debug)]
@@ -30,191 +33,224 @@ pub struct Door {
     pub router: Arc<Router>,
     pub routed: Arc<RoutedStore>,
     pub catalog: Arc<Catalog>,
+    pub store: Arc<SimStore>,
 }
 
-/// A client, of all nodes: each try goes to any of them.
-#[derive(Clone, Debug)]
-pub struct Client {
-    pub topic: TopicName,
+/// What all clients of a world share.
+#[derive(Debug)]
+pub struct Shared {
     pub doors: Vec<Door>,
     pub clock: Arc<TokioClock>,
     pub history: Arc<Recorder>,
     pub dice: Arc<Dice>,
+    /// What producers of large requests may make worse; none: the network never fails.
+    pub weather: Option<Arc<Weather>>,
+    /// Ids whose consumers refuse them no more.
+    pub healed: Mutex<BTreeSet<MessageId>>,
+    /// How long a claim hides its messages at present, in ms.
+    pub visibility_ms: AtomicU64,
+    /// Grows with everything that may undo a claim, or move a clock.
+    pub upsets: AtomicU64,
+    /// Grows when all clocks go ahead of the true time, and when they come back: odd meanwhile.
+    pub all_ahead: AtomicU64,
+    /// Hand-overs, by id and time, that were early because all clocks were ahead.
+    pub excused: Mutex<BTreeSet<(String, i64)>>,
+    /// Whether deadlines say when the next claim can be: no failover undoes one and no clock jumps.
+    pub deadlines_hold: bool,
+    /// Due times of messages as they were acknowledged last, by topic and id.
+    pub due: Mutex<std::collections::BTreeMap<(TopicName, MessageId), i64>>,
+}
+
+/// A client of one topic, of all nodes: each try goes to any of them.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub topic: TopicName,
+    pub shared: Arc<Shared>,
+}
+
+/// What became of a change: the answer, and whether an earlier try may have made it.
+pub struct Made<T> {
+    pub answer: T,
+    pub repeated: bool,
 }
 
 impl Client {
-    fn door(&self) -> &Door {
-        &self.doors[usize::try_from(self.dice.below(self.doors.len() as u64)).expect("few")]
+    pub fn dice(&self) -> &Dice {
+        &self.shared.dice
     }
 
-    fn note(&self, id: &MessageId, what: What) {
-        self.history.note(self.topic.as_str(), id.as_str(), what);
+    pub fn door(&self) -> &Door {
+        let doors = &self.shared.doors;
+        &doors[usize::try_from(self.dice().below(doors.len() as u64)).expect("few")]
+    }
+
+    pub fn note(&self, id: &MessageId, what: What) {
+        self.shared.history.note(self.topic.as_str(), id.as_str(), what);
+    }
+
+    pub fn answered(&self, id: &MessageId, word: &str) {
+        self.note(id, What::Answered { outcome: word.to_owned() });
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.shared.clock.now().as_millis()
+    }
+
+    /// Waits before another try; fails a world in which nothing helps.
+    pub async fn again(&self, began: Instant, what: &str) {
+        assert!(began.elapsed() < TRIED_FOR, "no answer to {what} of {}", self.topic);
+        self.dice().pause(200).await;
+    }
+
+    fn new_due(&self, id: &MessageId, at_ms: Option<i64>) {
+        let key = (self.topic.clone(), id.clone());
+        match at_ms {
+            Some(at_ms) => self.shared.due.lock().insert(key, at_ms),
+            None => self.shared.due.lock().remove(&key),
+        };
+    }
+
+    /// The due time, and the earliest moment at which it may be handed over.
+    fn due_of(&self, delay: Duration, relative: bool) -> (Due, i64) {
+        let at = self.shared.clock.now().plus(delay);
+        if relative { (Due::In(delay), at.as_millis() - APART_MS_MAX) } else { (Due::At(at), at.as_millis()) }
     }
 
     /// Schedules, again and again as the same enqueue until it is answered.
-    async fn enqueue(&self, id: &MessageId, delay: Duration, text: &str, on_conflict: OnConflict) -> &'static str {
-        let due_at = self.clock.now().plus(delay);
-        let change = Change::Enqueue { due_at_ms: due_at.as_millis(), payload: digest(text.as_bytes()) };
-        self.note(id, What::Invoked(change));
-        let item = Enqueue {
-            id: id.clone(),
-            due: Due::At(due_at),
-            headers: Headers::default(),
-            payload: text.to_owned().into(),
-            on_conflict,
-            nonce: Nonce(self.dice.next()),
-        };
-        for _ in 0..TRIES {
-            if let Some(Ok(placed)) = self.door().router.enqueue(&self.topic, vec![item.clone()]).await.pop() {
-                let word = match placed.outcome {
+    pub async fn enqueue(
+        &self,
+        id: &MessageId,
+        delay: Duration,
+        relative: bool,
+        text: &str,
+        on_conflict: OnConflict,
+    ) -> &'static str {
+        self.enqueue_all(std::slice::from_ref(id), delay, relative, text, on_conflict).await[0]
+    }
+
+    /// The same for many ids in one request; what is not answered is sent again.
+    pub async fn enqueue_all(
+        &self,
+        ids: &[MessageId],
+        delay: Duration,
+        relative: bool,
+        text: &str,
+        on_conflict: OnConflict,
+    ) -> Vec<&'static str> {
+        let (due, due_at_ms) = self.due_of(delay, relative);
+        let change = Change::Enqueue { due_at_ms, payload: digest(text.as_bytes()) };
+        let mut open = Vec::new();
+        for (place, id) in ids.iter().enumerate() {
+            self.note(id, What::Invoked(change));
+            let (headers, payload) = (Headers::default(), text.to_owned().into());
+            let item = Enqueue { id: id.clone(), due, headers, payload, on_conflict, nonce: Nonce(self.dice().next()) };
+            open.push((place, item));
+        }
+        let (began, mut words) = (Instant::now(), vec![""; ids.len()]);
+        while !open.is_empty() {
+            let items = open.iter().map(|(_, item)| item.clone()).collect();
+            let answers = self.door().router.enqueue(&self.topic, items).await;
+            let mut left = Vec::new();
+            for ((place, item), answer) in open.into_iter().zip(answers) {
+                let Ok(placed) = answer else {
+                    left.push((place, item));
+                    continue;
+                };
+                words[place] = match placed.outcome {
                     EnqueueOutcome::Scheduled => "scheduled",
                     EnqueueOutcome::Replaced => "replaced",
                     EnqueueOutcome::Duplicate => "duplicate",
                 };
-                self.note(id, What::Answered { outcome: word.to_owned() });
-                return word;
+                if words[place] != "duplicate" {
+                    self.new_due(&item.id, Some(placed.due_at.as_millis()));
+                }
+                self.answered(&item.id, words[place]);
             }
-            self.dice.pause(20).await;
+            open = left;
+            if !open.is_empty() {
+                self.again(began, "an enqueue").await;
+            }
         }
-        panic!("no answer to the enqueue of {id}");
+        words
     }
 
-    /// Cancels or reschedules until it is answered; whether an earlier try went unanswered.
-    async fn edit(&self, id: &MessageId, change: Change, edit: Edit) -> (Edited, bool) {
-        self.note(id, What::Invoked(change));
-        for n in 0..TRIES {
-            if let Some(Ok(changed)) = self.door().router.edit(&self.topic, vec![edit.clone()]).await.pop() {
-                let edited = changed.edited;
+    /// Cancels or reschedules, in one request, until every item is answered.
+    pub async fn edit_all(&self, changes: &[(Change, Edit)]) -> Vec<Made<Edited>> {
+        let id_of = |edit: &Edit| match edit {
+            Edit::Cancel(id) | Edit::Reschedule(id, _) => id.clone(),
+        };
+        changes.iter().for_each(|(change, edit)| self.note(&id_of(edit), What::Invoked(*change)));
+        let (began, mut repeated) = (Instant::now(), false);
+        let mut made: Vec<Option<Made<Edited>>> = changes.iter().map(|_| None).collect();
+        let mut open: Vec<usize> = (0..changes.len()).collect();
+        while !open.is_empty() {
+            let door = self.door();
+            let before = door.store.link.repeated.load(Ordering::Relaxed);
+            let edits = open.iter().map(|place| changes[*place].1.clone()).collect();
+            let answers = door.router.edit(&self.topic, edits).await;
+            let again = door.store.link.repeated.load(Ordering::Relaxed) != before;
+            let mut left = Vec::new();
+            for (place, answer) in open.into_iter().zip(answers) {
+                let Ok(edited) = answer.map(|changed| changed.edited) else {
+                    left.push(place);
+                    continue;
+                };
+                let (change, edit) = &changes[place];
+                let id = id_of(edit);
+                let sent_again = again && matches!(change, Change::Reschedule { .. });
                 let word = match edited {
                     Edited::Cancelled => "cancelled",
                     Edited::Rescheduled(_) => "rescheduled",
                     // A try whose answer was lost may have rescheduled it, and a consumer has had it since.
-                    Edited::InFlight | Edited::Unknown if n > 0 && matches!(change, Change::Reschedule { .. }) => {
+                    Edited::InFlight | Edited::Unknown
+                        if (repeated || sent_again) && matches!(change, Change::Reschedule { .. }) =>
+                    {
                         "rescheduled"
                     }
                     Edited::InFlight => "in_flight",
                     Edited::Dead => "dead",
                     // A try whose answer was lost may have cancelled it.
-                    Edited::Unknown if n > 0 && change == Change::Cancel => "cancelled",
+                    Edited::Unknown if repeated && *change == Change::Cancel => "cancelled",
                     Edited::Unknown => "unknown",
                 };
-                self.note(id, What::Answered { outcome: word.to_owned() });
-                return (edited, n > 0);
+                match edited {
+                    Edited::Rescheduled(at) => self.new_due(&id, Some(at.as_millis())),
+                    _ => self.new_due(&id, None),
+                }
+                self.answered(&id, word);
+                made[place] = Some(Made { answer: edited, repeated: repeated || sent_again });
             }
-            self.dice.pause(20).await;
-        }
-        panic!("no answer to a change of {id}");
-    }
-
-    async fn reschedule(&self, id: &MessageId, delay: Duration) {
-        let due_at = self.clock.now().plus(delay);
-        let change = Change::Reschedule { due_at_ms: due_at.as_millis() };
-        let (edited, repeated) = self.edit(id, change, Edit::Reschedule(id.clone(), Due::At(due_at))).await;
-        let was_claimed = repeated && delay < FAR && matches!(edited, Edited::InFlight | Edited::Unknown);
-        assert!(was_claimed || matches!(edited, Edited::Rescheduled(_)), "{id}: {edited:?}, {repeated}");
-    }
-
-    async fn cancel(&self, id: &MessageId) {
-        let (edited, repeated) = self.edit(id, Change::Cancel, Edit::Cancel(id.clone())).await;
-        assert!(edited == Edited::Cancelled || (repeated && edited == Edited::Unknown), "{id}: {edited:?}");
-    }
-
-    /// Lives of a few ids, over and over.
-    pub async fn produce(self, producer: u64, lives: u64) {
-        for life in 0..lives {
-            let id = MessageId::new(&format!("p{producer}-{}", life)).expect("a good id");
-            let near = Duration::from_millis(self.dice.below(3_000));
-            let kind = self.dice.below(6);
-            let first = if kind == 0 { near } else { FAR };
-            assert_eq!(self.enqueue(&id, first, "first", OnConflict::Reject).await, "scheduled", "{id}");
-            self.dice.pause(30).await;
-            match kind {
-                0 => {}
-                1 => {
-                    self.cancel(&id).await;
-                    assert_eq!(self.enqueue(&id, FAR, "second", OnConflict::Reject).await, "scheduled", "{id}");
-                    self.dice.pause(30).await;
-                    self.cancel(&id).await;
-                }
-                2 => self.reschedule(&id, near).await,
-                3 => {
-                    let replaced = self.enqueue(&id, near, "second", OnConflict::Replace).await;
-                    // The same enqueue told again is answered as one that is there.
-                    assert!(matches!(replaced, "replaced" | "scheduled"), "{id}: {replaced}");
-                }
-                4 => assert_eq!(self.enqueue(&id, near, "second", OnConflict::Reject).await, "duplicate", "{id}"),
-                _ => {
-                    self.reschedule(&id, FAR).await;
-                    self.dice.pause(30).await;
-                    self.reschedule(&id, near).await;
-                }
-            }
-            self.dice.pause(60).await;
-        }
-    }
-
-    /// Claims in all shards in turn; acks, nacks, holds.
-    pub async fn consume(self, stop: Arc<AtomicBool>) {
-        let mut index = 0;
-        while !stop.load(Ordering::Relaxed) {
-            self.dice.pause(20).await;
-            let Some(record) = self.door().catalog.get(&self.topic) else { continue };
-            index = (index + 1) % record.routing.reach();
-            let request = ClaimRequest {
-                request: self.dice.next(),
-                limit: 4,
-                visibility: VISIBILITY,
-                class: LeaseClass::TOPIC,
-                retry: RetryPolicy { max_attempts: 90, ..RetryPolicy::default() },
-                delivery: DeliveryMode::AtLeastOnce,
-            };
-            let Some(claim) = self.claim(&record.routing.shard(&self.topic, index), &request).await else { continue };
-            for message in claim.messages {
-                let payload = digest(&message.payload);
-                let until_ms = Some(message.score.visible_at().as_millis());
-                self.note(&message.id, What::Handed { attempt: message.attempt, payload, until_ms });
-                let receipt = Receipt::new(&self.topic, index, record.routing.epoch, message.id.clone(), message.score);
-                if self.dice.permille(100) {
-                    self.dice.pause(3_000).await;
-                }
-                let nack = self.dice.permille(150) && message.attempt < 20;
-                let ask = if nack { SettleAsk::Nack(Some(Duration::from_millis(50))) } else { SettleAsk::Ack };
-                let outcome = if nack { Outcome::Retry } else { Outcome::Accepted };
-                self.settle(receipt, message.attempt, ask, outcome).await;
+            open = left;
+            if !open.is_empty() {
+                repeated = true;
+                self.again(began, "a change").await;
             }
         }
+        made.into_iter().map(|made| made.expect("every item was answered")).collect()
     }
 
-    /// A claim whose answer is lost is repeated, now and then, as the same request.
-    async fn claim(&self, shard: &Shard, request: &ClaimRequest) -> Option<Claim> {
-        loop {
-            match self.door().routed.claim(shard, self.clock.now(), request).await {
-                Ok(claim) => return Some(claim),
-                Err(_) if self.dice.permille(300) => return None,
-                Err(_) => self.dice.pause(20).await,
-            }
-        }
+    pub fn reschedule_to(&self, id: &MessageId, delay: Duration, relative: bool) -> (Change, Edit) {
+        let (due, due_at_ms) = self.due_of(delay, relative);
+        (Change::Reschedule { due_at_ms }, Edit::Reschedule(id.clone(), due))
     }
 
-    async fn settle(&self, receipt: Receipt, attempt: u8, ask: SettleAsk, outcome: Outcome) {
-        let deadline = receipt.score.visible_at();
-        for n in 0..TRIES {
-            let answer = self.door().router.settle(&self.topic, vec![(receipt.clone(), ask)]).await.pop();
-            let in_time = self.clock.now() < deadline;
-            match answer {
-                Some(Ok((SettleAnswer::Ok | SettleAnswer::Extended(_), _))) => {
-                    return self.note(&receipt.id, What::Settled { attempt, outcome });
-                }
-                Some(Ok((SettleAnswer::Expired, _))) => {
-                    assert!(n > 0 || !in_time, "a valid receipt of {} was refused", receipt.id);
-                    // An earlier try did it.
-                    if n > 0 && in_time {
-                        self.note(&receipt.id, What::Settled { attempt, outcome });
-                    }
-                    return;
-                }
-                _ => self.dice.pause(20).await,
-            }
+    pub async fn reschedule(&self, id: &MessageId, delay: Duration, relative: bool) {
+        let made = self.edit_all(&[self.reschedule_to(id, delay, relative)]).await.remove(0);
+        let was_claimed = made.repeated && delay < FAR && matches!(made.answer, Edited::InFlight | Edited::Unknown);
+        let good = was_claimed || matches!(made.answer, Edited::Rescheduled(_));
+        assert!(good, "{id} at {}: the reschedule is answered {:?}", self.now_ms(), made.answer);
+    }
+
+    pub async fn cancel(&self, id: &MessageId) {
+        self.cancel_all(std::slice::from_ref(id)).await;
+    }
+
+    /// Cancels what is there and nobody holds.
+    pub async fn cancel_all(&self, ids: &[MessageId]) {
+        let changes: Vec<_> = ids.iter().map(|id| (Change::Cancel, Edit::Cancel(id.clone()))).collect();
+        for (made, id) in self.edit_all(&changes).await.into_iter().zip(ids) {
+            let good = made.answer == Edited::Cancelled || (made.repeated && made.answer == Edited::Unknown);
+            assert!(good, "{id} at {}: the cancel is answered {:?}", self.now_ms(), made.answer);
         }
     }
 }

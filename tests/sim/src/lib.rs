@@ -1,12 +1,29 @@
-//! The live resize as a seeded simulation: one thread, virtual time, the reference store with replicas
-//! that lag, failovers, lost questions and lost answers, movers that die, clients that know nothing of it.
+//! The store protocol as a seeded simulation: one thread, virtual time, masters with replicas that lag, a network
+//! that delays, reorders, delivers late and loses, nodes that stop, clocks that jump, topics that are deleted and
+//! created again while their shard count changes.
 //!
-//! The real router and the real resizer run; only the store, time and chance are simulated. A seed is
-//! the bug report: the same seed is the same run.
+//! The real catalogue, router and resizer run on every node; masters, network, time and chance are simulated, and the
+//! shards are those of the reference store. A seed is the bug report: the same seed is the same run.
 
+mod catalogue;
 mod clients;
+mod clocks;
+mod consumers;
 mod draw;
-mod faulty;
+mod faults;
+mod judge;
+mod link;
+mod lives;
+mod mutation;
+mod producers;
+mod reshard;
+mod server;
+mod store;
+mod topics;
+mod verdict;
+mod wire;
 mod world;
 
-pub use world::{Story, run};
+pub use mutation::Mutation;
+pub use verdict::judged;
+pub use world::Story;

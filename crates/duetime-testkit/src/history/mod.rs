@@ -9,6 +9,7 @@ mod cancelled;
 mod conservation;
 mod content;
 mod duplicates;
+mod effects;
 mod event;
 mod fault;
 mod read;
@@ -19,6 +20,7 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use effects::check_effects;
 pub use event::{Change, Event, FaultFields, FaultKind, Outcome, What, digest};
 pub use read::read;
 pub use recorder::Recorder;

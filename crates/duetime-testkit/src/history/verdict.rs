@@ -27,6 +27,7 @@ pub enum Invariant {
     I12,
     I13,
     I14,
+    I15,
 }
 
 /// What the checks must know of the topics.

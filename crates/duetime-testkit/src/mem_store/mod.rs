@@ -8,6 +8,7 @@ mod claim;
 mod enqueue;
 mod moves;
 mod reshard;
+mod server;
 mod settle;
 mod shard;
 mod store;

@@ -1,0 +1,168 @@
+//! Consumers: claims in all shards in turn; acks, nacks, extends, gives back, refuses for good, holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement, Store as _};
+use duetime_core::{Clock as _, DeliveryMode, LeaseClass, Receipt, RetryPolicy, Shard};
+use duetime_router::{SettleAnswer, SettleAsk};
+use duetime_testkit::history::{Outcome, What, digest};
+use tokio::time::Instant;
+
+use crate::clients::Client;
+use crate::producers::POISON;
+
+/// Attempts a message has.
+pub const ATTEMPTS_MAX: u8 = 90;
+/// Up to this attempt a consumer may give a message back.
+const GIVEN_BACK_MAX: u8 = 20;
+/// A nack is for so long: more than a replica is ever behind.
+const NACKED_FOR: Duration = Duration::from_secs(2);
+/// Longest a consumer holds what it claimed.
+const HELD_MS_MAX: u64 = 3_000;
+
+/// How one settlement is asked for: as consumers do, or as the engine.
+enum Ask {
+    Consumer(SettleAsk),
+    Engine(Settlement),
+}
+
+impl Client {
+    /// Claims and settles until `stop`.
+    pub async fn consume(self, stop: Arc<AtomicBool>) {
+        let mut index = 0;
+        while !stop.load(Ordering::Relaxed) {
+            self.dice().pause(60).await;
+            let Some(record) = self.door().catalog.get(&self.topic) else {
+                self.dice().pause(500).await;
+                continue;
+            };
+            index = (index + 1) % record.routing.reach();
+            let request = ClaimRequest {
+                request: self.dice().next(),
+                limit: 4,
+                visibility: Duration::from_millis(self.shared.visibility_ms.load(Ordering::Relaxed)),
+                class: LeaseClass::TOPIC,
+                retry: RetryPolicy { max_attempts: ATTEMPTS_MAX, ..RetryPolicy::default() },
+                delivery: DeliveryMode::AtLeastOnce,
+            };
+            let shard = record.routing.shard(&self.topic, index);
+            let upsets = self.shared.upsets.load(Ordering::Relaxed);
+            let ahead = self.shared.all_ahead.load(Ordering::Relaxed);
+            let Some(claim) = self.claim(&shard, &request).await else { continue };
+            let (since, meanwhile) = (ahead, self.shared.all_ahead.load(Ordering::Relaxed));
+            // Odd while all clocks are ahead.
+            let ahead = since % 2 == 1 || since != meanwhile;
+            if !ahead {
+                self.check_deadlines(&claim, &request);
+            }
+            for message in claim.messages {
+                // Somebody else may have it by now: what comes too late is thrown away, as the engine does.
+                if self.shared.clock.now() >= message.score.visible_at() {
+                    continue;
+                }
+                self.hand(&shard, &message, ahead);
+                self.settle(&shard, &message, upsets).await;
+            }
+        }
+    }
+
+    /// A claim holds as long as it was asked for: a shorter one than the last is not put off.
+    fn check_deadlines(&self, claim: &Claim, request: &ClaimRequest) {
+        for message in &claim.messages {
+            let held = message.score.visible_at().since(claim.now);
+            let most = request.visibility * 2 + Duration::from_secs(1);
+            assert!(held <= most, "{} is held for {held:?}, asked was {:?}", message.id, request.visibility);
+        }
+    }
+
+    fn hand(&self, _shard: &Shard, message: &ClaimedMessage, ahead: bool) {
+        let payload = digest(&message.payload);
+        let until_ms = Some(message.score.visible_at().as_millis()).filter(|_| self.shared.deadlines_hold);
+        if ahead {
+            let at_ms = self.shared.clock.now().as_millis();
+            self.shared.excused.lock().insert((message.id.to_string(), at_ms));
+        }
+        self.note(&message.id, What::Handed { attempt: message.attempt, payload, until_ms });
+    }
+
+    /// A claim whose answer is lost is repeated, now and then, as the same request.
+    async fn claim(&self, shard: &Shard, request: &ClaimRequest) -> Option<Claim> {
+        loop {
+            match self.door().routed.claim(shard, self.shared.clock.now(), request).await {
+                Ok(claim) => return Some(claim),
+                Err(_) if self.dice().permille(300) => return None,
+                Err(_) => self.dice().pause(100).await,
+            }
+        }
+    }
+
+    async fn settle(&self, shard: &Shard, message: &ClaimedMessage, upsets: u64) {
+        if self.dice().permille(100) {
+            self.dice().pause(HELD_MS_MAX).await;
+        }
+        let shared = &self.shared;
+        let poisoned = message.payload == POISON.as_bytes() && !shared.healed.lock().contains(&message.id);
+        let may_give_back = message.attempt < GIVEN_BACK_MAX;
+        let (ask, outcome) = match self.dice().below(20) {
+            _ if poisoned => (Ask::Engine(Settlement::Bury("refused for good".to_owned())), Outcome::Rejected),
+            0..=2 if may_give_back => (Ask::Consumer(SettleAsk::Nack(Some(NACKED_FOR))), Outcome::Retry),
+            3 if may_give_back => (Ask::Engine(Settlement::Nack(NACKED_FOR)), Outcome::Retry),
+            4..=9 => (Ask::Engine(Settlement::Ack), Outcome::Accepted),
+            _ => (Ask::Consumer(SettleAsk::Ack), Outcome::Accepted),
+        };
+        let mut score = message.score;
+        if self.dice().permille(100) {
+            let longer = Duration::from_millis(shared.visibility_ms.load(Ordering::Relaxed)) + HELD_MS_MAX_EXTRA;
+            let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
+            let ask = SettleAsk::Extend(Some(longer));
+            match self.door().router.settle(&self.topic, vec![(receipt, ask)]).await.pop() {
+                Some(Ok(SettleAnswer::Extended(receipt))) => score = receipt.score,
+                // Whether it was extended is not known: let it run out.
+                _ => return,
+            }
+        }
+        let (began, mut repeated) = (Instant::now(), false);
+        while began.elapsed() < Duration::from_secs(60) {
+            let door = self.door();
+            let before = door.store.link.repeated.load(Ordering::Relaxed);
+            let settled = match &ask {
+                Ask::Consumer(ask) => {
+                    let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
+                    let answer = door.router.settle(&self.topic, vec![(receipt, *ask)]).await.pop();
+                    answer.and_then(Result::ok).map(|answer| answer != SettleAnswer::Expired)
+                }
+                Ask::Engine(how) => {
+                    let settle = Settle { id: message.id.clone(), score, how: how.clone() };
+                    let answer = door.routed.settle(shard, shared.clock.now(), &[settle]).await;
+                    answer.ok().map(|settled| settled[0] != Settled::Expired)
+                }
+            };
+            repeated |= door.store.link.repeated.load(Ordering::Relaxed) != before;
+            let calm = shared.upsets.load(Ordering::Relaxed) == upsets && self.topic.as_str() == crate::world::ORDERS;
+            let in_time = shared.clock.now() < score.visible_at();
+            match settled {
+                Some(true) => {
+                    return self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+                }
+                Some(false) => {
+                    assert!(repeated || !calm || !in_time, "a valid receipt of {} was refused", message.id);
+                    // An earlier try did it, for all anybody knows.
+                    if repeated {
+                        self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+                    }
+                    return;
+                }
+                None => {
+                    repeated = true;
+                    self.dice().pause(100).await;
+                }
+            }
+        }
+        self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+    }
+}
+
+/// An extension is longer than the claim was.
+const HELD_MS_MAX_EXTRA: Duration = Duration::from_secs(2);

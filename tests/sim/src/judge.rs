@@ -1,0 +1,142 @@
+//! The end of a world: everything comes to rest, and what happened is judged.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{Clock as _, MessageState, Reshard as _, Store as _, TopicRecord};
+use duetime_testkit::history::{Event, FinalState, Invariant, Left, Rules, Violation, What, check, digest};
+
+use crate::clients::Shared;
+use crate::consumers::ATTEMPTS_MAX;
+use crate::server::Server;
+use crate::store::{CATALOGUE, master_of};
+use crate::world::{Story, VISIBILITY, World, orders};
+
+/// Longest virtual time of a world after its clients have ended: clocks that were all ahead put things off.
+const END_MAX: Duration = Duration::from_secs(4_200);
+/// What is further ahead is never due in a world.
+const NEAR: Duration = Duration::from_secs(50_000);
+
+fn server_of<'a>(world: &'a World, record: &TopicRecord, index: u32) -> &'a Arc<Server> {
+    &world.servers[master_of(world.servers.len(), &record.name, index)]
+}
+
+fn records(world: &World) -> Vec<TopicRecord> {
+    world.servers[CATALOGUE].catalogue(|all| all.topics.values().cloned().collect())
+}
+
+/// Waits until nothing is claimed, due or on its way between shards.
+pub async fn comes_to_rest(world: &World, last: u32) {
+    let rest = async {
+        loop {
+            let near = world.clock.now().plus(NEAR);
+            let all = records(world);
+            let mut calm = !all.is_empty();
+            for record in &all {
+                calm &= !record.routing.is_moving() && record.desired.is_none();
+                calm &= record.name != orders() || record.routing.shards == last;
+                for shard in record.routing.all(&record.name) {
+                    let server = server_of(world, record, shard.index);
+                    let survey = crate::server::at_once(server.mem.survey(&[shard], near)).expect("the model")[0];
+                    calm &= survey.in_flight == 0 && survey.due == 0;
+                }
+            }
+            if calm {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    };
+    let ended = tokio::time::timeout(END_MAX, rest).await;
+    assert!(ended.is_ok(), "the world does not come to rest: {:?}", records(world));
+}
+
+/// Everything that is anywhere, and the check that it is at home and nothing is on its way (I11).
+fn look(world: &World, shared: &Shared) -> FinalState {
+    let mut left = Vec::new();
+    for record in records(world) {
+        let topic = &record.name;
+        for index in 0..record.widest() {
+            let mem = &server_of(world, &record, index).mem;
+            let inspected = crate::server::at_once(mem.inspect(topic, index..index + 1)).expect("the model").remove(0);
+            let Some(inspected) = inspected else { continue };
+            assert_eq!(inspected.outbox, None, "shard {index} of {topic} has messages on their way");
+            let shard = inspected.routing.shard(topic, index);
+            let page = crate::server::at_once(mem.scan(&shard, None, usize::MAX / 2)).expect("the model");
+            for found in page.found {
+                assert_eq!(record.routing.home(topic, &found.id).index, index, "{} is not at home", found.id);
+                let message = crate::server::at_once(mem.get(&shard, std::slice::from_ref(&found.id)));
+                let message = message.expect("the model").remove(0).expect("it was just seen");
+                let due = shared.due.lock().get(&(topic.clone(), found.id.clone())).copied();
+                let dead = found.state == MessageState::Dead;
+                if let Some(due) = due.filter(|_| !dead) {
+                    let is = message.due_at.as_millis();
+                    assert_eq!(is, due, "I15: {topic}/{}: its due time is not the last that was answered", found.id);
+                }
+                left.push(Left {
+                    topic: topic.to_string(),
+                    id: found.id.to_string(),
+                    state: found.state.as_str().to_owned(),
+                    payload: digest(&message.payload),
+                    reason: message.death.filter(|_| dead).map(|death| death.reason),
+                });
+            }
+        }
+    }
+    FinalState { left, counts: None }
+}
+
+/// Whether a hand-over was early because every clock was ahead of the true time.
+fn is_excused(violation: &Violation, shared: &Shared) -> bool {
+    let early = matches!(violation.invariant, Invariant::I2 | Invariant::I5);
+    let handed = |event: &&Event| matches!(event.what, What::Handed { .. });
+    let handed = violation.witness.iter().rev().find(handed);
+    early && handed.is_some_and(|event| shared.excused.lock().contains(&(event.id.clone(), event.at_ms)))
+}
+
+/// Whether faults and what they explain cover the whole history.
+fn is_all_through(events: &[Event], rules: Rules) -> bool {
+    let mut covered_to = events.first().map_or(0, |event| event.at_ms);
+    for (n, event) in events.iter().enumerate() {
+        if event.at_ms > covered_to {
+            return false;
+        }
+        if let What::FaultBegins(fault) = &event.what {
+            let end = events[n..].iter().find(|later| later.what == What::FaultEnds(*fault));
+            covered_to = covered_to.max(end.map_or(i64::MAX, |end| end.at_ms + rules.aftermath_ms));
+        }
+    }
+    true
+}
+
+pub fn judge(world: &World, shared: &Shared) -> Story {
+    let left = look(world, shared);
+    let aftermath = VISIBILITY * 2 + Duration::from_secs(2);
+    let rules =
+        Rules { attempts_max: ATTEMPTS_MAX, aftermath_ms: i64::try_from(aftermath.as_millis()).expect("short") };
+    let events = world.history.events();
+    let mut verdict = check(&events, &left, rules);
+    verdict.violations.retain(|violation| !is_excused(violation, shared));
+    assert!(verdict.is_good(), "{verdict}");
+    let effects = duetime_testkit::history::check_effects(&events, &left);
+    assert!(effects.is_empty(), "{}", effects[0].says);
+    let emptied: Vec<String> =
+        world.servers.iter().flat_map(|server| server.emptied(&world.servers[CATALOGUE])).collect();
+    assert!(emptied.is_empty(), "I17: emptied while they held messages: {emptied:?}");
+    let mut lives: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    left.left.iter().for_each(|left| *lives.entry((&left.topic, &left.id)).or_default() += 1);
+    assert!(lives.values().all(|lives| *lives == 1), "an id lives twice");
+    let mut print = DefaultHasher::new();
+    world.history.lines().hash(&mut print);
+    let changes = records(world).iter().map(|record| record.routing.epoch % duetime_core::routing::LIFE - 1).sum();
+    Story {
+        events: events.len(),
+        print: print.finish(),
+        accepted: verdict.accepted,
+        changes,
+        explained: verdict.explained.len(),
+        all_through: is_all_through(&events, rules),
+    }
+}

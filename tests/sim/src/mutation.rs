@@ -1,0 +1,82 @@
+//! Rules of the protocol that can be switched off, one at a time, to see that the simulation notices.
+
+/// A rule that is left out. See `docs/MODEL.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutation {
+    /// Scripts know no end, abandoned connections are not ended, and only a repetition asks what an earlier
+    /// sending did.
+    LateCalls,
+    /// A creation takes a shard of any other life for a left-over.
+    LateCreation,
+    /// A fence makes a shard of another life anew.
+    FenceOfAnotherLife,
+    /// A creation empties shards that hold messages nobody deleted.
+    CreationOverMessages,
+    /// A shard compares the caller's epoch, not the life.
+    AnyLife,
+    /// A relative delay is added to the server's clock, whatever the caller's says.
+    DelayOfOneClock,
+    /// What is due is decided by the latest moment the shard has seen.
+    HighWater,
+    /// A deletion removes a shard of any life.
+    DeletionOfAnyLife,
+    /// A deadline is above the last one of its class, however long that claim was.
+    DeadlinesRunAhead,
+    /// Of a cancel of more than 25 ids a shard remembers only that all were cancelled.
+    LongCancels,
+    /// A batch is several scripts, and a refusal of the second is the answer to all of it.
+    BatchOfOneAnswer,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::LateCalls,
+        Self::LateCreation,
+        Self::FenceOfAnotherLife,
+        Self::CreationOverMessages,
+        Self::AnyLife,
+        Self::DelayOfOneClock,
+        Self::HighWater,
+        Self::DeletionOfAnyLife,
+        Self::DeadlinesRunAhead,
+        Self::LongCancels,
+        Self::BatchOfOneAnswer,
+    ];
+
+    /// As it is written on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LateCalls => "late-calls",
+            Self::LateCreation => "late-creation",
+            Self::FenceOfAnotherLife => "fence-of-another-life",
+            Self::CreationOverMessages => "creation-over-messages",
+            Self::AnyLife => "any-life",
+            Self::DelayOfOneClock => "delay-of-one-clock",
+            Self::HighWater => "high-water",
+            Self::DeletionOfAnyLife => "deletion-of-any-life",
+            Self::DeadlinesRunAhead => "deadlines-run-ahead",
+            Self::LongCancels => "long-cancels",
+            Self::BatchOfOneAnswer => "batch-of-one-answer",
+        }
+    }
+
+    /// The first seed whose world misses the rule, as `docs/MODEL.md` has it.
+    #[must_use]
+    pub const fn first_seed(self) -> u64 {
+        match self {
+            Self::LateCalls => 91,
+            Self::LateCreation => 28,
+            Self::FenceOfAnotherLife => 0,
+            Self::CreationOverMessages => 4,
+            Self::AnyLife => 28,
+            Self::DelayOfOneClock => 86,
+            Self::HighWater => 0,
+            Self::DeletionOfAnyLife => 5,
+            Self::DeadlinesRunAhead => 1,
+            Self::LongCancels => 20,
+            Self::BatchOfOneAnswer => 64,
+        }
+    }
+}

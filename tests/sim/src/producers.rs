@@ -1,0 +1,200 @@
+//! What producers do, life after life of their ids.
+
+use std::time::Duration;
+
+use duetime_core::store::{DeadAction, Edit};
+use duetime_core::{MessageId, MessageState, OnConflict};
+use duetime_testkit::history::{Change, FaultKind, What};
+use tokio::time::Instant;
+
+use crate::clients::{Client, FAR};
+
+/// Ids of one large request, more than a shard remembers the removal of.
+const MANY: u64 = 60;
+/// Answers lost while a large request is under way, in a thousand.
+const BURST_PERMILLE: u64 = 300;
+/// What consumers refuse for good, until it is redriven.
+pub const POISON: &str = "poison";
+/// Longest wait of a producer between two ids.
+const PAUSE_MS_MAX: u64 = 3_500;
+/// Longest wait between two changes of one id.
+const STEP_MS_MAX: u64 = 60;
+
+fn id(text: &str) -> MessageId {
+    MessageId::new(text).expect("a good id")
+}
+
+impl Client {
+    fn near(&self) -> Duration {
+        Duration::from_millis(self.dice().below(4_000))
+    }
+
+    /// Long enough that a clock which is wrong by more than may be is noticed.
+    fn near_relative(&self) -> Duration {
+        Duration::from_millis(4_000 + self.dice().below(6_000))
+    }
+
+    async fn step(&self) {
+        self.dice().pause(STEP_MS_MAX).await;
+    }
+
+    /// Lives of a few ids. `stem` is of this producer alone.
+    pub async fn produce(self, stem: String, lives: u64) {
+        for life in 0..lives {
+            let name = format!("{stem}-{life}");
+            match self.dice().below(14) {
+                0 => self.cancelled_twice(&id(&name)).await,
+                1 => self.moved(&id(&name)).await,
+                2 => self.replaced(&id(&name)).await,
+                3 => self.told_twice(&id(&name)).await,
+                4 => self.moved_twice(&id(&name)).await,
+                5 => self.in_a_while(&id(&name)).await,
+                6 => self.many(&name).await,
+                7 => self.mixed(&name).await,
+                8 => self.refused(&id(&name)).await,
+                9 => self.replaced_and_cancelled(&id(&name)).await,
+                10 => self.left_alone(&id(&name)).await,
+                _ => {
+                    let near = self.near();
+                    let word = self.enqueue(&id(&name), near, false, "first", OnConflict::Reject).await;
+                    assert_eq!(word, "scheduled", "{name}");
+                }
+            }
+            self.dice().pause(PAUSE_MS_MAX).await;
+        }
+    }
+
+    async fn far(&self, id: &MessageId, text: &str) {
+        assert_eq!(self.enqueue(id, FAR, false, text, OnConflict::Reject).await, "scheduled", "{id}");
+        self.step().await;
+    }
+
+    async fn left_alone(&self, id: &MessageId) {
+        self.far(id, "first").await;
+    }
+
+    async fn cancelled_twice(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        self.cancel(id).await;
+        self.step().await;
+        self.far(id, "second").await;
+        self.cancel(id).await;
+    }
+
+    async fn moved(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        self.reschedule(id, self.near(), false).await;
+    }
+
+    async fn moved_twice(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        self.reschedule(id, FAR + FAR, false).await;
+        self.step().await;
+        if self.dice().permille(500) {
+            self.reschedule(id, self.near_relative(), true).await;
+        }
+    }
+
+    async fn replaced(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        let replaced = self.enqueue(id, self.near(), false, "second", OnConflict::Replace).await;
+        // The same enqueue told again is answered as one that is there.
+        assert!(matches!(replaced, "replaced" | "scheduled"), "{id}: {replaced}");
+    }
+
+    async fn replaced_and_cancelled(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        let replaced = self.enqueue(id, FAR, false, "second", OnConflict::Replace).await;
+        assert!(matches!(replaced, "replaced" | "scheduled"), "{id}: {replaced}");
+        self.step().await;
+        if self.dice().permille(500) {
+            self.cancel(id).await;
+        } else {
+            self.enqueue(id, FAR + FAR, false, "third", OnConflict::Replace).await;
+        }
+    }
+
+    async fn told_twice(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        assert_eq!(self.enqueue(id, self.near(), false, "second", OnConflict::Reject).await, "duplicate", "{id}");
+    }
+
+    async fn in_a_while(&self, id: &MessageId) {
+        let delay = self.near_relative();
+        assert_eq!(self.enqueue(id, delay, true, "first", OnConflict::Reject).await, "scheduled", "{id}");
+    }
+
+    /// A large request, one of whose ids is not there.
+    async fn many(&self, name: &str) {
+        let mut ids: Vec<MessageId> = (0..MANY).map(|n| id(&format!("{name}-{n}"))).collect();
+        let words = self.enqueue_all(&ids, FAR, false, "first", OnConflict::Reject).await;
+        assert!(words.iter().all(|word| *word == "scheduled"), "{name}");
+        self.step().await;
+        let gone = ids.remove(0);
+        self.cancel(&gone).await;
+        let mut changes: Vec<_> = ids.iter().map(|id| (Change::Cancel, Edit::Cancel(id.clone()))).collect();
+        changes.push((Change::Cancel, Edit::Cancel(gone)));
+        // What is answered is judged with the history.
+        let weather = self.shared.weather.clone().filter(|_| self.dice().permille(700));
+        if let Some(weather) = &weather {
+            self.shared.history.fault_begins(FaultKind::NetworkFailed);
+            *weather.burst_permille.lock() = BURST_PERMILLE;
+        }
+        self.edit_all(&changes).await;
+        if let Some(weather) = &weather {
+            *weather.burst_permille.lock() = 0;
+            self.shared.history.fault_ends(FaultKind::NetworkFailed);
+        }
+    }
+
+    /// Cancels and other times in one request.
+    async fn mixed(&self, name: &str) {
+        let ids: Vec<MessageId> = (0..8).map(|n| id(&format!("{name}-{n}"))).collect();
+        self.enqueue_all(&ids, FAR, false, "first", OnConflict::Reject).await;
+        self.step().await;
+        let each = ids.iter().enumerate().map(|(n, id)| match n % 2 {
+            0 => (Change::Cancel, Edit::Cancel(id.clone())),
+            _ => self.reschedule_to(id, FAR + FAR, false),
+        });
+        let changes: Vec<_> = each.collect();
+        self.edit_all(&changes).await;
+    }
+
+    /// Refused for good by its consumer, then redriven or purged.
+    async fn refused(&self, id: &MessageId) {
+        self.enqueue(id, self.near(), false, POISON, OnConflict::Reject).await;
+        let began = Instant::now();
+        let dead = loop {
+            let found = self.door().router.get(&self.topic, vec![id.clone()]).await.pop();
+            if let Some(Ok((_, Some(message)))) = found
+                && message.state == MessageState::Dead
+            {
+                break message;
+            }
+            self.again(began, "a look for a dead letter").await;
+        };
+        let reason = dead.death.map(|death| death.reason).unwrap_or_default();
+        self.note(id, What::Dead { attempts: dead.attempts, reason });
+        let redrives = self.dice().permille(500);
+        if redrives {
+            self.shared.healed.lock().insert(id.clone());
+        }
+        self.note(id, What::Invoked(if redrives { Change::Redrive } else { Change::Cancel }));
+        let action = if redrives { DeadAction::Redrive } else { DeadAction::Purge };
+        let (began, mut repeated) = (Instant::now(), false);
+        loop {
+            let door = self.door();
+            match door.router.settle_dead(&self.topic, std::slice::from_ref(id), action).await {
+                Ok(done) => {
+                    assert!(done[0] || repeated, "{id}: a dead letter is said to be none");
+                    break;
+                }
+                Err(_) => {
+                    repeated = true;
+                    self.again(began, "a change of a dead letter").await;
+                }
+            }
+        }
+        self.answered(id, if redrives { "redriven" } else { "cancelled" });
+    }
+}

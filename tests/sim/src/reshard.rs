@@ -1,0 +1,210 @@
+//! The contract of the resize, as one node calls it over the simulated network.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use duetime_core::limits::OLD_ITEMS_MAX;
+use duetime_core::reshard::{
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Kept as KeptBy, Put, RoutingRecord, ScanPage,
+};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
+use duetime_core::{
+    MessageId, Reshard, Routing, RoutingAuthority, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+};
+
+use crate::mutation::Mutation;
+use crate::server::{Sent, Server, at_once};
+use crate::store::{SimStore, cancels, check_skew, due_of, master_of, seat};
+use crate::wire::Kept;
+
+/// Raises one shard to a record of a topic that exists. Messages of a life that nobody deleted are never emptied.
+fn fence(
+    server: &Server,
+    shard: &Shard,
+    record: &TopicRecord,
+    routing: &Routing,
+    floor: &Floor,
+    deleted: u64,
+) -> Result<Fenced, StoreError> {
+    if let Some((there, holds)) = server.mem.shard_holds(&shard.topic, shard.index)
+        && there.life() != routing.life()
+    {
+        let left_over = there.life() < routing.life() && (holds == 0 || there.life() <= deleted);
+        if !left_over && !server.leaves_out(Mutation::FenceOfAnotherLife) {
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
+        server.empty(&seat(shard));
+        server.mem.remove_shard(&shard.topic, shard.index);
+    }
+    server.mem.know_topic(record);
+    at_once(server.mem.fence(&shard.topic, shard.index, routing, floor))
+}
+
+#[async_trait]
+impl RoutingAuthority for SimStore {
+    async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
+        self.read_routing(topic).await
+    }
+
+    async fn swap_routing(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        new: &RoutingRecord,
+    ) -> Result<(), StoreError> {
+        self.swap(topic, seen, new).await
+    }
+}
+
+#[async_trait]
+impl Reshard for SimStore {
+    async fn fence(
+        &self,
+        topic: &TopicName,
+        index: u32,
+        routing: &Routing,
+        floor: &Floor,
+    ) -> Result<Fenced, StoreError> {
+        let shard = routing.shard(topic, index);
+        let unknown = || StoreError::UnknownShard(shard.to_string());
+        let (record, deleted) = self.of_life(topic, routing.life()).await?.ok_or_else(unknown)?;
+        let (to, floor) = (routing.clone(), *floor);
+        // A fence is for its own life: it names its shard itself.
+        let act = {
+            let (shard, record) = (shard.clone(), record.clone());
+            move |server: &Server, _: &Sent| fence(server, &shard, &record, &to, &floor, deleted)
+        };
+        let fenced = self.link.call(self.master(&shard), true, Kept::Shard(seat(&shard)), act).await?;
+        if fenced.before.is_none() && self.of_life(topic, routing.life()).await?.is_none() {
+            // Its topic was deleted meanwhile: what was made for it is taken back.
+            self.unmake(&shard, routing.life()).await?;
+            return Err(unknown());
+        }
+        Ok(fenced)
+    }
+
+    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+        let mut all = Vec::new();
+        for index in indexes {
+            let name = topic.clone();
+            let look = move |server: &Server, _: &Sent| at_once(server.mem.inspect(&name, index..index + 1));
+            let master = master_of(self.link.servers.len(), topic, index);
+            all.extend(self.link.call(master, false, Kept::No, look).await?);
+        }
+        Ok(all)
+    }
+
+    async fn enqueue_old(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        let (batch, request) = (batch.to_vec(), self.link.dice.next());
+        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+            let mut sent = *sent;
+            check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
+            let act = || at_once(server.mem.enqueue_old(shard, sent.caller, &batch));
+            server.once(&seat(shard), "enqueue_old", request, &sent, act)
+        };
+        self.kept(shard, script).await
+    }
+
+    async fn edit_old(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        let mut all = Vec::with_capacity(batch.len());
+        for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
+            for part in run.chunks(OLD_ITEMS_MAX) {
+                let (part, request) = (part.to_vec(), self.link.dice.next());
+                let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+                    let mut sent = *sent;
+                    check_skew(server, &mut sent, part.iter().filter_map(due_of))?;
+                    let act = || at_once(server.mem.edit_old(shard, sent.caller, &part));
+                    server.once(&seat(shard), "edit_old", request, &sent, act)
+                };
+                all.extend(self.kept(shard, script).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+        let ids = ids.to_vec();
+        self.kept(shard, move |server, shard, _| at_once(server.mem.get_old(shard, &ids))).await
+    }
+
+    async fn settle_old(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        let mut all = Vec::with_capacity(batch.len());
+        for part in batch.chunks(OLD_ITEMS_MAX) {
+            let (part, request) = (part.to_vec(), self.link.dice.next());
+            let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+                let act = || at_once(server.mem.settle_old(shard, sent.caller, &part));
+                server.once(&seat(shard), "settle_old", request, sent, act)
+            };
+            all.extend(self.kept(shard, script).await?);
+        }
+        Ok(all)
+    }
+
+    async fn settle_dead_old(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+        let mut all = Vec::with_capacity(ids.len());
+        for part in ids.chunks(OLD_ITEMS_MAX) {
+            let (part, request) = (part.to_vec(), self.link.dice.next());
+            let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+                let act = || at_once(server.mem.settle_dead_old(shard, sent.caller, &part, action));
+                server.once(&seat(shard), "settle_dead_old", request, sent, act)
+            };
+            all.extend(self.kept(shard, script).await?);
+        }
+        Ok(all)
+    }
+
+    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
+        let from = from.cloned();
+        self.kept(shard, move |server, shard, _| at_once(server.mem.scan(shard, from.as_ref(), limit))).await
+    }
+
+    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+        let ids = ids.to_vec();
+        self.kept(shard, move |server, shard, _| at_once(server.mem.take(shard, to, &ids, nonce))).await
+    }
+
+    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
+        self.kept(shard, |server, shard, _| at_once(server.mem.outbox(shard))).await
+    }
+
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+        let batch = batch.clone();
+        let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.put(shard, &batch));
+        if !self.alone {
+            return self.kept(shard, script).await;
+        }
+        // Answered by its server alone: the next failover may undo it.
+        match self.quick(shard, true, script).await? {
+            Put::Done { fresh, .. } => Ok(Put::Done { fresh, kept: KeptBy::Alone }),
+            conflict @ Put::Conflict { .. } => Ok(conflict),
+        }
+    }
+
+    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        self.kept(shard, move |server, shard, _| at_once(server.mem.memory(shard, from))).await
+    }
+
+    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        self.kept(shard, move |server, shard, _| at_once(server.mem.renumber(shard, seen, new))).await
+    }
+
+    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        self.kept(shard, move |server, shard, _| at_once(server.mem.drop_batch(shard, nonce))).await
+    }
+}

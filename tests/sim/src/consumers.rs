@@ -118,7 +118,7 @@ impl Client {
             let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
             let ask = SettleAsk::Extend(Some(longer));
             match self.door().router.settle(&self.topic, vec![(receipt, ask)]).await.pop() {
-                Some(Ok(SettleAnswer::Extended(receipt))) => score = receipt.score,
+                Some(Ok((SettleAnswer::Extended(receipt), _))) => score = receipt.score,
                 // Whether it was extended is not known: let it run out.
                 _ => return,
             }
@@ -131,7 +131,7 @@ impl Client {
                 Ask::Consumer(ask) => {
                     let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
                     let answer = door.router.settle(&self.topic, vec![(receipt, *ask)]).await.pop();
-                    answer.and_then(Result::ok).map(|answer| answer != SettleAnswer::Expired)
+                    answer.and_then(Result::ok).map(|(answer, _)| answer != SettleAnswer::Expired)
                 }
                 Ask::Engine(how) => {
                     let settle = Settle { id: message.id.clone(), score, how: how.clone() };

@@ -186,7 +186,7 @@ impl Client {
             let door = self.door();
             match door.router.settle_dead(&self.topic, std::slice::from_ref(id), action).await {
                 Ok(done) => {
-                    assert!(done[0] || repeated, "{id}: a dead letter is said to be none");
+                    assert!(done.done[0] || repeated, "{id}: a dead letter is said to be none");
                     break;
                 }
                 Err(_) => {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 
@@ -22,7 +23,7 @@ pub(crate) enum Kind {
     Ndjson,
 }
 
-/// Reads `Content-Type`; absent means JSON.
+/// Reads `Content-Type`. Absent means JSON: [`typed`] has refused what must have one.
 pub(crate) fn kind(headers: &HeaderMap) -> Result<Kind, Problem> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(Kind::Json) };
     let text = value.to_str().unwrap_or_default();
@@ -40,6 +41,21 @@ pub(crate) fn kind(headers: &HeaderMap) -> Result<Kind, Problem> {
             ),
         ))
     }
+}
+
+/// Refuses what has no `Content-Type` and must have one: each POST, and whatever has a body.
+///
+/// A browser sends a POST without it to any address, for any page, and asks nobody. All other
+/// methods make it ask first, so a `PUT` without a body needs none.
+pub(crate) fn typed(request: &Request) -> Result<(), Problem> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let bare = *request.method() != Method::POST && request.body().is_end_stream();
+    if reads || bare || request.headers().contains_key(header::CONTENT_TYPE) {
+        return Ok(());
+    }
+    let detail = "the request has no content type; send content-type: application/json \
+                  (or, to enqueue, application/x-ndjson)";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
 }
 
 /// Refuses anything but JSON.

@@ -336,8 +336,8 @@ impl Modify for Common {
         let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         components.add_security_scheme("token", token);
         for (path, item) in &mut api.paths.paths {
-            let reads = [&mut item.get, &mut item.delete].map(|slot| (slot, false));
-            let writes = [&mut item.put, &mut item.post, &mut item.patch].map(|slot| (slot, true));
+            let reads = [&mut item.get].map(|slot| (slot, false));
+            let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete].map(|slot| (slot, true));
             for (slot, writes) in reads.into_iter().chain(writes) {
                 let Some(operation) = slot else { continue };
                 let mut add = |status: &str, description: &str| {
@@ -345,20 +345,23 @@ impl Modify for Common {
                     all.entry(status.to_owned()).or_insert_with(|| problem(description));
                 };
                 add("500", "The node met a bug, or the store is damaged");
+                add("421", "This node does not go by the name in `Host`");
                 add("503", "The store does not answer, or the node is draining; try again after a pause");
                 if !path.starts_with("/v1/") {
                     continue;
                 }
                 add("400", "Something in the request is refused; `detail` says what to do");
                 add("401", "No token, or one that is not known");
-                add("403", "The token may not do this");
+                add("403", "The token may not do this, or the request comes from a page of another site");
                 if path.contains("{topic}") {
                     add("404", "No such topic, or no such message");
                 }
-                if writes || operation.request_body.is_some() {
+                if writes {
+                    add("415", "The request has no content type, or one that is not read here");
+                }
+                if operation.request_body.is_some() {
                     add("408", "The body came too slowly");
                     add("413", "The body or the payload is too large");
-                    add("415", "The body is of a type that is not read here");
                 }
                 if path.ends_with("/messages") || path.contains("/dead") || path.contains("/{id}") {
                     add("507", "The store is full");

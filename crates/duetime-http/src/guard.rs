@@ -15,6 +15,7 @@ use tracing::error;
 
 use crate::app::App;
 use crate::auth::scope_of;
+use crate::body;
 use crate::problem::Problem;
 
 /// A request is answered, or its stream of answers begun, in so long.
@@ -40,6 +41,7 @@ pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, ne
             let topic = route.contains("{topic}").then(|| request.uri().path().split('/').nth(3).unwrap_or_default());
             let topic = topic.map(|raw| percent_decode_str(raw).decode_utf8_lossy());
             caller.check(scope_of(request.method(), &route), topic.as_deref())?;
+            body::typed(&request)?;
             Ok(caller)
         });
         match checked {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use duetime_core::{Clock as _, Fleet, Member, Reshard, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Auth, HttpParts, NodeInfo};
+use duetime_http::{Auth, Hosts, HttpOptions, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, MeteredStore, RoutedStore, Router};
@@ -177,6 +177,7 @@ async fn start(config: &Config, listener: TcpListener, steps: Arc<dyn Steps>) ->
         clock,
         meters,
         auth: auth.clone(),
+        options: HttpOptions { hosts: Hosts::new(&config.node.hosts).map_err(anyhow::Error::msg)? },
         node,
         fleet: ownership.fleet(),
         namespace: config.store.namespace.clone(),

@@ -4,6 +4,7 @@
 mod auth;
 mod bulk;
 mod claims;
+mod foreign;
 mod messages;
 mod operations;
 mod topics;
@@ -30,7 +31,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::{Auth, HttpParts, NodeInfo};
+use crate::{Auth, HttpOptions, HttpParts, NodeInfo};
 
 /// 2025-11-21T00:00:00Z.
 pub const NOW_MS: i64 = 1_763_683_200_000;
@@ -151,6 +152,7 @@ impl House {
             clock: clock.clone(),
             meters,
             auth,
+            options: HttpOptions::default(),
             node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
             fleet: watch::channel(Arc::new(fleet)).1,
             namespace: Namespace::default(),

@@ -31,6 +31,11 @@ pub struct NodeConfig {
     pub id: Option<String>,
     /// Where it listens. Default `127.0.0.1:3830`; other than loopback only with tokens.
     pub listen: String,
+    /// Names that requests may call this node by, besides addresses and `localhost`: `duetime.example`,
+    /// `*.duetime.svc`, or `*` for all, which only a node with tokens may have. Default: none.
+    ///
+    /// Add the name that clients, a proxy or a service of Kubernetes put into `Host`.
+    pub hosts: Vec<String>,
     /// How long a stop may take: what is in flight finishes or is given back. Default `10s`.
     ///
     /// Set it below the time after which your supervisor kills, 30 s in Kubernetes.
@@ -45,6 +50,7 @@ impl Default for NodeConfig {
         Self {
             id: None,
             listen: "127.0.0.1:3830".to_owned(),
+            hosts: Vec::new(),
             shutdown_grace: Duration::from_secs(10),
             log_format: LogFormat::Text,
         }
@@ -272,6 +278,10 @@ impl Config {
             let key = error.split(' ').next().unwrap_or_default();
             found.push(format!("resize.{key}: {error}"));
         }
+        let hosts = duetime_http::Hosts::new(&self.node.hosts);
+        if let Err(error) = &hosts {
+            found.push(format!("node.hosts: {error}"));
+        }
         match duetime_http::Auth::load(&self.auth) {
             Err(error) => found.push(error),
             Ok(auth) => match self.node.listen.parse::<SocketAddr>() {
@@ -279,6 +289,11 @@ impl Config {
                     "node.listen: {address} can be reached from other machines, and no token is asked for; add \
                      [[auth.tokens]] to the configuration, or listen on 127.0.0.1"
                 )),
+                Ok(_) if auth.is_open() && hosts.is_ok_and(|hosts| hosts.allow_all()) => found.push(
+                    "node.hosts: \"*\" lets any web page reach this node, and no token is asked for; name the hosts, \
+                     or add [[auth.tokens]]"
+                        .to_owned(),
+                ),
                 Ok(_) => {}
                 Err(_) => found.push(format!(
                     "node.listen: {:?} is not an address; write it like \"127.0.0.1:3830\"",

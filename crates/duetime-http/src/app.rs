@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use crate::auth::Auth;
 use crate::options::HttpOptions;
 use crate::problem::Problem;
-use crate::{claims, dead, doc, enqueue, guard, messages, observe, origin, shards, topics};
+use crate::{claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, topics};
 
 /// What the front door says of this node.
 #[derive(Clone, Debug)]
@@ -105,6 +105,7 @@ pub fn router(parts: HttpParts) -> axum::Router {
         .route_layer(from_fn_with_state(app.clone(), guard::let_in))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(app.clone(), memory::counted))
         .layer(from_fn(guard::in_time))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
         .layer(from_fn_with_state(app.clone(), origin::check))

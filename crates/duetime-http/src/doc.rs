@@ -5,10 +5,11 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
-    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response, ResponseBuilder,
+    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response, ResponseBuilder, Schema,
 };
 use utoipa::{Modify, PartialSchema, ToSchema};
 
+use crate::at_most::ARRAY_ITEMS_MAX;
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::results::ItemError;
 use crate::view::OutcomeView;
@@ -148,6 +149,7 @@ pub(crate) struct RescheduleSchema {
 #[schema(as = Ids)]
 #[allow(dead_code)]
 pub(crate) struct IdsSchema {
+    #[schema(max_items = 65536)]
     ids: Vec<String>,
 }
 
@@ -157,6 +159,7 @@ pub(crate) struct IdsSchema {
 #[allow(dead_code)]
 pub(crate) struct DeadSchema {
     #[schema(nullable = false)]
+    #[schema(max_items = 65536)]
     ids: Option<Vec<String>>,
     #[schema(nullable = false)]
     all: Option<bool>,
@@ -183,6 +186,7 @@ pub(crate) struct ClaimSchema {
 #[schema(as = Receipts)]
 #[allow(dead_code)]
 pub(crate) struct ReceiptsSchema {
+    #[schema(max_items = 65536)]
     receipts: Vec<String>,
 }
 
@@ -191,6 +195,7 @@ pub(crate) struct ReceiptsSchema {
 #[schema(as = Nack)]
 #[allow(dead_code)]
 pub(crate) struct NackSchema {
+    #[schema(max_items = 65536)]
     receipts: Vec<String>,
     /// Until the next attempt; the topic's backoff if absent.
     #[schema(nullable = false)]
@@ -202,6 +207,7 @@ pub(crate) struct NackSchema {
 #[schema(as = Extend)]
 #[allow(dead_code)]
 pub(crate) struct ExtendSchema {
+    #[schema(max_items = 65536)]
     receipts: Vec<String>,
     /// From now on; the topic's own if absent.
     #[schema(nullable = false)]
@@ -332,6 +338,13 @@ struct Common;
 impl Modify for Common {
     fn modify(&self, api: &mut OpenApi) {
         let components = api.components.get_or_insert_default();
+        if let Some(RefOr::T(Schema::OneOf(variants))) = components.schemas.get_mut("OneOrMany") {
+            for variant in &mut variants.items {
+                if let RefOr::T(Schema::Array(many)) = variant {
+                    many.max_items = Some(ARRAY_ITEMS_MAX);
+                }
+            }
+        }
         components.schemas.insert(Problem::name().into_owned(), Problem::schema());
         let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         components.add_security_scheme("token", token);
@@ -352,6 +365,10 @@ impl Modify for Common {
                 }
                 add("400", "Something in the request is refused; `detail` says what to do");
                 add("401", "No token, or one that is not known");
+                add(
+                    "429",
+                    "The token's requests or messages a second are used up; `Retry-After` says when to ask again",
+                );
                 add("403", "The token may not do this, or the request comes from a page of another site");
                 if path.contains("{topic}") {
                     add("404", "No such topic, or no such message");

@@ -52,7 +52,9 @@ impl Hosts {
             let plain = name.strip_prefix("*.").unwrap_or(name);
             let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
             if name != "*" && (plain.is_empty() || !plain.chars().all(allowed)) {
-                return Err(format!("{name:?} is not a host name; write it without scheme and port, like duetime.example"));
+                return Err(format!(
+                    "{name:?} is not a host name; write it without scheme and port, like duetime.example"
+                ));
             }
         }
         self.0.store(Arc::new(names.iter().map(|name| name.to_ascii_lowercase()).collect()));
@@ -209,7 +211,9 @@ mod tests {
         assert_eq!(post(&[]), Ok(()), "a program");
         assert_eq!(post(&[("origin", "http://127.0.0.1:3830"), ("sec-fetch-site", "same-origin")]), Ok(()));
         assert_eq!(post(&[("sec-fetch-site", "none")]), Ok(()), "typed in by the user");
-        for foreign in ["http://127.0.0.1:3831", "http://evil.example", "null", "", "127.0.0.1:3830", "http://localhost:3830"] {
+        for foreign in
+            ["http://127.0.0.1:3831", "http://evil.example", "null", "", "127.0.0.1:3830", "http://localhost:3830"]
+        {
             assert_eq!(post(&[("origin", foreign)]), Err(403), "{foreign}");
             let read = answer(&[], Method::GET, &[host, ("origin", foreign)]);
             assert_eq!(read, Ok(()), "browsers hide the answer");

@@ -43,7 +43,11 @@ async fn every_post_and_every_body_says_its_content_type() {
             }
         }
     }
-    assert_eq!(house.send(request("PUT", "/v1/topics/bills", &[], "")).await.status, 201, "a browser asks before a PUT");
+    assert_eq!(
+        house.send(request("PUT", "/v1/topics/bills", &[], "")).await.status,
+        201,
+        "a browser asks before a PUT"
+    );
     assert_eq!(house.send(request("DELETE", "/v1/topics/bills", &[], "")).await.status, 200);
 }
 

@@ -2,8 +2,11 @@
 //! be in the OpenAPI document.
 
 mod auth;
+mod auth_matrix;
+mod bounds;
 mod bulk;
 mod claims;
+mod connections;
 mod foreign;
 mod messages;
 mod operations;
@@ -159,6 +162,15 @@ impl House {
             draining: CancellationToken::new(),
         };
         Self { api: crate::router(parts.clone()), parts, clock }
+    }
+
+    /// The same with other parts.
+    pub fn again(&self, parts: HttpParts) -> Self {
+        Self { api: crate::router(parts.clone()), parts, clock: self.clock.clone() }
+    }
+
+    pub fn clone_api(&self) -> axum::Router {
+        self.api.clone()
     }
 
     /// A house with the topic `orders` of 4 shards.

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use crate::auth::Auth;
 use crate::options::HttpOptions;
 use crate::problem::Problem;
-use crate::{claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, topics};
+use crate::{audit, claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, topics};
 
 /// What the front door says of this node.
 #[derive(Clone, Debug)]
@@ -109,6 +109,7 @@ pub fn router(parts: HttpParts) -> axum::Router {
         .layer(from_fn(guard::in_time))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
         .layer(from_fn_with_state(app.clone(), origin::check))
+        .layer(from_fn_with_state(app.clone(), audit::recorded))
         .layer(from_fn_with_state(app.clone(), guard::counted))
         .with_state(app)
 }

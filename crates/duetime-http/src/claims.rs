@@ -20,12 +20,11 @@ use crate::app::App;
 use crate::at_most::AtMost;
 use crate::body::{self, BODY_BYTES_MAX};
 use crate::doc;
-use crate::fields;
-use crate::memory;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Results, Style};
 use crate::view::{HeadersView, OutcomeView, PayloadView};
+use crate::{audit, fields, memory};
 
 /// A claimed payload is there as the store gave it, as text for JSON, and in the answer.
 const CLAIM_COPIES: usize = 3;
@@ -134,6 +133,7 @@ pub(crate) async fn claim(
         given = app.consumers.claim(&topic, ask) => given?,
         () = app.draining.cancelled(), if !ask.wait.is_zero() => Vec::new(),
     };
+    audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
     let payloads = given.iter().flat_map(|given| &given.messages).map(|message| message.payload.len());
     memory::add_answer(CLAIM_COPIES * payloads.sum::<usize>());
     let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));

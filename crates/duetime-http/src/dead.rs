@@ -22,11 +22,11 @@ use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX};
 use crate::doc;
-use crate::fields;
 use crate::messages::read_ids;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
 use crate::view::MessageView;
+use crate::{audit, fields};
 
 /// Dead letters on one page, unless asked for otherwise.
 const PAGE: usize = 50;
@@ -165,6 +165,7 @@ async fn act(
         }
         _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}")),
     };
+    audit::count(done.done);
     Ok(Json(done).into_response())
 }
 

@@ -21,13 +21,13 @@ use crate::app::App;
 use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, Kind};
-use crate::doc;
 use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Results, Style, write_placed};
+use crate::{audit, doc};
 
 /// Most messages of a stream that are enqueued, and then answered, together.
 const STREAM_ITEMS: usize = 4096;
@@ -119,6 +119,7 @@ async fn one(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules) -> Resu
         EnqueueOutcome::Replaced => StatusCode::OK,
         EnqueueOutcome::Duplicate => StatusCode::CONFLICT,
     };
+    audit::count(1);
     let mut out = Vec::with_capacity(128);
     write_placed(&mut out, id.as_str(), &placed);
     Ok((status, [(header::CONTENT_TYPE, "application/json")], out).into_response())

@@ -7,6 +7,7 @@
 mod activity;
 mod app;
 mod at_most;
+mod audit;
 mod auth;
 mod body;
 mod claims;
@@ -40,6 +41,7 @@ mod view;
 mod tests;
 
 pub use app::{HttpParts, NodeInfo, router};
+pub use audit::{Audit, AuditFile, AuditTarget, LogWord};
 pub use auth::{Auth, AuthConfig, Scope, TokenConfig, new_token};
 pub use connections::ConnectionBounds;
 pub use doc::openapi;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::audit::Audit;
 use crate::connections::ConnectionBounds;
 use crate::memory::RequestMemory;
 use crate::origin::Hosts;
@@ -18,6 +19,8 @@ pub struct HttpOptions {
     pub memory: RequestMemory,
     /// Held while a token with a limit of topics makes one, so that two requests do not make two.
     pub(crate) making_topics: Arc<tokio::sync::Mutex<()>>,
+    /// Where changes are recorded.
+    pub audit: Audit,
     /// Keys of the listener; `None`: no TLS.
     pub tls: Option<Tls>,
 }

@@ -1,6 +1,7 @@
 //! The API over the reference store, called without a socket. Every answer that any test sees must
 //! be in the OpenAPI document.
 
+mod audit;
 mod auth;
 mod auth_matrix;
 mod bounds;

@@ -18,7 +18,7 @@ pub struct HttpOptions {
     /// What all requests together may take of memory.
     pub memory: RequestMemory,
     /// Held while a token with a limit of topics makes one, so that two requests do not make two.
-    pub(crate) making_topics: Arc<tokio::sync::Mutex<()>>,
+    pub making_topics: Arc<tokio::sync::Mutex<()>>,
     /// Where changes are recorded.
     pub audit: Audit,
     /// Keys of the listener; `None`: no TLS.

@@ -27,6 +27,10 @@ use crate::work::Work;
 /// A topic that was created is claimed from at the latest this long after.
 const TAKE_IN_WAIT: Duration = Duration::from_secs(1);
 
+/// A consumer is given no further shard's messages once its payloads have so many bytes. A claim of one
+/// shard brings `CLAIM_BYTES_MAX`, or one message, on top at most.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
 /// How often a release is tried while the store does not answer.
 const RELEASE_TRIES: u32 = 5;
 
@@ -52,7 +56,7 @@ impl Consumers for EngineConsumers {
         let max = ask.max.clamp(1, BATCH_ITEMS_MAX);
         let mut handed: Vec<HandedOver> = Vec::new();
         let mut room = max;
-        let mut looked = false;
+        let (mut looked, mut bytes) = (false, 0);
         loop {
             if self.stop.is_cancelled() {
                 return Ok(handed);
@@ -70,6 +74,7 @@ impl Consumers for EngineConsumers {
             };
             match self.claim_for(work, taken, tokens, ask.visibility).await {
                 Ok(Some(more)) => {
+                    bytes += more.messages.iter().map(|message| message.payload.len()).sum::<usize>();
                     room -= more.messages.len();
                     handed.push(more);
                 }
@@ -78,7 +83,7 @@ impl Consumers for EngineConsumers {
                 Err(_) if !handed.is_empty() => return Ok(handed),
                 Err(error) => return Err(error),
             }
-            if room == 0 {
+            if room == 0 || bytes >= ANSWER_BYTES_MAX {
                 return Ok(handed);
             }
         }

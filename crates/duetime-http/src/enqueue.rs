@@ -81,8 +81,6 @@ pub(crate) async fn post(
     let record = app.router.topic(&topic).await?;
     let style = style(&headers);
     if kind == Kind::Ndjson {
-        // A stream is read no faster than its token may send.
-        caller.take_messages(0)?;
         return Ok(stream(app, caller, record, body, style).await);
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);

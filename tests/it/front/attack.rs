@@ -25,6 +25,7 @@ async fn health(client: &reqwest::Client, url: &str) -> Duration {
 async fn twenty_thousand_silent_connections_do_not_keep_health_from_being_answered() {
     let node = Node::start_embedded(PROGRAM, "").await;
     let address = node.url().trim_start_matches("http://").parse().unwrap();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     let (mut held, mut took) = (std::collections::VecDeque::new(), Vec::new());
     for n in 0..SILENT {

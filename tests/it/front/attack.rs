@@ -1,9 +1,10 @@
 //! Twenty thousand silent connections, and bodies that are small and mean much.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duetime_testkit::servers::Node;
 use tokio::net::TcpSocket;
+use tokio::time::Instant;
 
 use super::PROGRAM;
 use crate::http_api::client;

@@ -27,7 +27,7 @@ use crate::app::App;
 use crate::server::Peer;
 
 /// The log's target of lines, where they go to the node's own log.
-const TARGET: &str = "duetime_audit";
+const TARGET: &str = "duetime::audit";
 
 /// Lines that could not be written are reported so often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);

@@ -30,7 +30,7 @@ fn is_ours(said: &Metadata<'_>) -> bool {
     said.target().starts_with("duetime")
 }
 
-/// Writes characters that a terminal or a viewer shows as something else, or not at all, as `\\uXXXX`.
+/// Writes characters that a terminal or a viewer shows as something else, or not at all, as `\u202e` and the like.
 ///
 /// An id may have them: with U+202E the rest of a line reads backwards, with U+2028 some viewers
 /// begin a new one.

@@ -67,3 +67,27 @@ async fn thirty_two_mebibytes_of_nothing_cost_less_than_sixty_four() {
     let after = memory().await;
     assert!(after - before < 64.0, "{before:.0} MiB before, {after:.0} MiB after");
 }
+
+#[tokio::test]
+async fn a_claim_answers_bounded_bytes_whatever_it_asks_for() {
+    let node = Node::start_embedded(PROGRAM, "").await;
+    let client = client();
+    let topic = format!("{}/v1/topics/large", node.url());
+    let put = client.put(&topic).json(&serde_json::json!({"max_payload": "2MiB", "shards": 1}));
+    assert_eq!(put.send().await.unwrap().status(), 201);
+    let payload = "x".repeat(1 << 20);
+    for n in 0..20 {
+        let message = serde_json::json!({"id": format!("m-{n}"), "payload": payload});
+        assert_eq!(client.post(format!("{topic}/messages")).json(&message).send().await.unwrap().status(), 201);
+    }
+    let mut claimed = 0;
+    while claimed < 20 {
+        let ask = serde_json::json!({"max": 256, "wait": "10s"});
+        let answer = client.post(format!("{topic}/claim")).json(&ask).send().await.unwrap();
+        let answer: serde_json::Value = answer.json().await.unwrap();
+        let count = answer["messages"].as_array().unwrap().len();
+        assert!((1..=9).contains(&count), "{count} MiB in one answer");
+        claimed += count;
+    }
+    assert_eq!(claimed, 20, "the others follow, and none comes twice");
+}

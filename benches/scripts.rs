@@ -151,7 +151,7 @@ fn main() {
     let topic = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
     let name = TopicName::new("bench").expect("a valid name");
     let record = TopicRecord::new(name, topic, 1, "0123456789abcdef".to_owned(), now());
-    runtime.block_on(store.put_topic(&record, None)).expect("the server answers");
+    let record = runtime.block_on(store.put_topic(&record, None)).expect("the server answers");
     let shard = record.routing.shard(&record.name, 0);
     let bench = Bench { store, shard, next: Cell::new(0) };
     let mut criterion = Criterion::default().configure_from_args();

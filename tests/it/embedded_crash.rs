@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::routing::LIFE;
 use duetime_core::{Routing, Shard, Store, Timestamp, TopicConfig, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
@@ -31,7 +32,7 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 
 fn shards() -> Vec<Shard> {
     let topic = TopicName::new(TOPIC).unwrap();
-    (0..SHARDS as u32).map(|index| Shard { topic: topic.clone(), index, epoch: 1 }).collect()
+    (0..SHARDS as u32).map(|index| Shard { topic: topic.clone(), index, epoch: LIFE + 1 }).collect()
 }
 
 async fn make_topic(store: &EmbeddedStore) {

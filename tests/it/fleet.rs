@@ -8,6 +8,7 @@ mod load;
 mod masters;
 mod networks;
 mod partitions;
+mod silent_masters;
 
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ async fn agree(stores: &Stores, operations: &[Operation]) -> Result<(), TestCase
     let case = Case::new(WallClock.now());
     let mut sides = Vec::new();
     for (name, store) in stores {
-        store.put_topic(&record, None).await.expect("a fresh topic is created");
+        let record = store.put_topic(&record, None).await.expect("a fresh topic is created");
         sides.push(Side::new(name, store.clone(), &record));
     }
     for (number, operation) in operations.iter().enumerate() {

@@ -3,6 +3,7 @@
 //! Each fault meets a small load; at its end every message is checked: delivered once, not early,
 //! bit for bit, on its first attempt.
 
+mod late;
 mod load;
 pub(crate) mod lost;
 mod repeats;
@@ -187,16 +188,23 @@ async fn pretender(version: &'static str, clock_ms: i64) -> String {
                 let mut buffer = vec![0; 4096];
                 while let Ok(read @ 1..) = socket.read(&mut buffer).await {
                     let asked = String::from_utf8_lossy(&buffer[..read]).into_owned();
-                    let commands = asked.lines().filter(|line| line.starts_with('*')).count();
                     let info = format!("redis_version:{version}\r\nmaxmemory_policy:noeviction\r\n");
                     let (seconds, micros) = ((clock_ms / 1000).to_string(), (clock_ms % 1000 * 1000).to_string());
-                    let answer = if asked.contains("INFO\r\n") && !asked.contains("SETINFO") {
-                        format!("${}\r\n{info}\r\n", info.len())
-                    } else if asked.contains("TIME\r\n") {
-                        format!("*2\r\n${}\r\n{seconds}\r\n${}\r\n{micros}\r\n", seconds.len(), micros.len())
-                    } else {
-                        "+OK\r\n".repeat(commands)
-                    };
+                    // A command begins with the number of its words.
+                    let answer: String = asked
+                        .split("*")
+                        .skip(1)
+                        .map(|command| {
+                            let is = |word: &str| command.ends_with(&format!("\r\n{word}\r\n"));
+                            if is("INFO") && !command.contains("CLIENT") {
+                                format!("${}\r\n{info}\r\n", info.len())
+                            } else if is("TIME") {
+                                format!("*2\r\n${}\r\n{seconds}\r\n${}\r\n{micros}\r\n", seconds.len(), micros.len())
+                            } else {
+                                "+OK\r\n".to_owned()
+                            }
+                        })
+                        .collect();
                     if socket.write_all(answer.as_bytes()).await.is_err() {
                         return;
                     }

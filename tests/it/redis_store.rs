@@ -1,6 +1,7 @@
 //! The store contract on a real redis-server.
 
 mod by_hand;
+mod lives;
 mod streamed;
 
 use std::sync::Arc;

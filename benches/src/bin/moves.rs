@@ -132,7 +132,7 @@ async fn main() {
     let topic = TopicName::new("moves").expect("a valid name");
     let config = TopicConfig { shards: ShardCount::Fixed(FROM), ..TopicConfig::default() };
     let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".to_owned(), now());
-    store.put_topic(&record, None).await.expect("the server answers");
+    let record = store.put_topic(&record, None).await.expect("the server answers");
     costs
         .of("enqueue, for comparison", async {
             fill(&store, &record, messages).await;
@@ -141,7 +141,14 @@ async fn main() {
         .await;
 
     let rid = "fedcba9876543210".to_owned();
-    let routing = Routing { epoch: 2, rid, shards: TO, previous: FROM, state: RoutingState::Moving };
+    let routing = Routing {
+        epoch: record.routing.epoch + 1,
+        rid,
+        shards: TO,
+        previous: FROM,
+        state: RoutingState::Moving,
+        seed: None,
+    };
     let new = RoutingRecord { routing: routing.clone(), desired: None };
     store.swap_routing(&topic, &record.routing_record(), &new).await.expect("nobody else changes it");
     costs

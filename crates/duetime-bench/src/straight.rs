@@ -50,9 +50,9 @@ impl Straight {
         };
         config.check().map_err(anyhow::Error::msg)?;
         let rid = format!("{:016x}", rand::random::<u64>());
-        let record = Arc::new(TopicRecord::new(name, config, 1, rid, clock.now()));
+        let record = TopicRecord::new(name, config, 1, rid, clock.now());
         let store = Arc::new(TimedStore::new(inner));
-        store.put_topic(&record, None).await.context("making the bench's topic")?;
+        let record = Arc::new(store.put_topic(&record, None).await.context("making the bench's topic")?);
         let shards = record.routing.all(&record.name).collect();
         Ok(Self { store, record, shards, clock, meters })
     }

@@ -8,7 +8,7 @@ use duetime_core::routing::Shard;
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
 };
-use duetime_core::{MessageId, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{MessageId, Place, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -68,7 +68,7 @@ impl Store for TimedStore {
         self.inner.topics().await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.inner.put_topic(record, seen).await
     }
 
@@ -120,6 +120,10 @@ impl Store for TimedStore {
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.inner.forecast(shards, edges).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.inner.place_of(shard)
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

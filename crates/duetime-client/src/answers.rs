@@ -327,6 +327,17 @@ pub struct ShardView {
     /// Its server does not answer, and its counts are not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
+    /// It should be there and is not: its server came back without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
+    /// Messages of an earlier life of the topic that are in its place.
+    #[serde(default, skip_serializing_if = "none_there")]
+    pub occupied_by: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn none_there(messages: &u64) -> bool {
+    *messages == 0
 }
 
 /// A resize under way.
@@ -363,14 +374,35 @@ pub struct Shards {
     /// How many there are.
     #[serde(default)]
     pub shard_count: u32,
-    /// Grows with every resize.
+    /// The number of the topic's life.
+    #[serde(default)]
+    pub life: u64,
+    /// Grows with every resize, from 1 in each life.
     #[serde(default)]
     pub epoch: u64,
+    /// The seed of the hash that tells the shard of an id.
+    #[serde(default)]
+    pub seed: u32,
     /// Each.
     pub shards: Vec<ShardView>,
     /// Absent: none is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
+}
+
+/// What was put right of a topic.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The topic.
+    pub name: String,
+    /// Whether its record was put back.
+    pub restored: bool,
+    /// How many shards it has.
+    pub shard_count: u32,
+    /// Shards that are lost and stay so.
+    pub lost: Vec<u32>,
+    /// Shards that were lost and are there again, empty.
+    pub remade: Vec<u32>,
 }
 
 /// One bucket of a forecast.

@@ -15,8 +15,8 @@ mod observe;
 mod topics;
 
 pub use answers::{
-    Answer, Bucket, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, Forecast, ItemProblem, Message,
-    NodeView, Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
+    Adopted, Answer, Bucket, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, Forecast, ItemProblem,
+    Message, NodeView, Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
 };
 pub use call::Client;
 pub use consumers::Claim;

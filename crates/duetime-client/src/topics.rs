@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::answers::{Forecast, Outcome, Shards, Topic};
+use crate::answers::{Adopted, Forecast, Outcome, Shards, Topic};
 use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
 use crate::message::millis;
@@ -53,6 +53,28 @@ impl Client {
     /// The node refuses with the code `unknown_topic` when there is none.
     pub async fn delete_topic(&self, name: &str) -> Result<Outcome, ClientError> {
         self.call(self.request(Method::DELETE, &format!("/v1/topics/{}", part(name)))).await
+    }
+
+    /// Puts back the record of a topic that vanished, with these settings or with those it had; with
+    /// `accept_loss`, makes its lost shards anew, empty.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `settings_unknown` when they must be given.
+    pub async fn adopt_topic(
+        &self,
+        name: &str,
+        accept_loss: bool,
+        settings: Option<&Map<String, Value>>,
+    ) -> Result<Adopted, ClientError> {
+        let path = format!("/v1/topics/{}/adopt", part(name));
+        let mut ask = serde_json::json!({ "accept_loss": accept_loss });
+        if let Some(settings) = settings {
+            ask["settings"] = Value::Object(settings.clone());
+        }
+        let request = self.request(Method::POST, &path).timeout(ANSWER_MAX).json(&ask);
+        let whole = self.whole(self.send(request).await?).await?;
+        self.read(&whole.bytes)
     }
 
     /// The shards of a topic.

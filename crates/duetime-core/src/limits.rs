@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Most items one store script may touch. A script of this size takes about 1 ms of Redis.
 pub const BATCH_ITEMS_MAX: usize = 256;
 
+/// Most items of one call at an old home that may remove: what was found is remembered for a repetition, two
+/// bits each, in a number that a script keeps exactly.
+pub const OLD_ITEMS_MAX: usize = 25;
+
 /// Items per script above which nothing more is gained per message (measured on Redis 7.0).
 pub const BATCH_ITEMS: usize = 64;
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::names::TopicName;
+use crate::place::Place;
 
 /// What is to be shared: each topic with its number of shards.
 pub type Demand = Vec<(TopicName, u32)>;
@@ -74,6 +75,9 @@ pub struct Member {
     /// Why it does not take its share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<String>,
+    /// Servers of the store that answer others and not this node.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub silent: BTreeSet<Place>,
 }
 
 /// All nodes and who scans what, as far as this node knows.

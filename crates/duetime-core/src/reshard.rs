@@ -122,6 +122,8 @@ pub struct Inspected {
     pub floor: Floor,
     /// The batch in its outbox: name, destination, number of messages.
     pub outbox: Option<(BatchName, u32, u64)>,
+    /// Messages, dead letters and frozen messages in it.
+    pub held: u64,
 }
 
 /// What a call on an id found at its old home.
@@ -250,6 +252,9 @@ pub trait Reshard: Store {
     /// [`StoreError::Stale`]: the shard has a higher epoch. [`StoreError::Damaged`]: it has this
     /// epoch with another rid: two changes were begun at once, the topic must halt until an operator
     /// has looked. [`StoreError::UnknownShard`]: there is no such topic (any more).
+    /// [`StoreError::Lost`]: the shard should be there under this record ([`Routing::may_lack`]) and is not; it
+    /// is not made anew. [`StoreError::Occupied`]: its place holds messages of an earlier life of the topic
+    /// that is not known to be deleted.
     async fn fence(
         &self,
         topic: &TopicName,

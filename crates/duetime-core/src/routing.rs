@@ -16,9 +16,10 @@ pub enum RoutingState {
 
 /// How many shards a topic has, and since which epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Routing {
-    /// Grows by one with every change.
+    /// The topic's life times [`LIFE`], plus one for every change of the shard count since it was created.
+    ///
+    /// So one number orders all records of a name: those of a later life are above all of an earlier one.
     pub epoch: u64,
     /// Random name of this change: equal epochs with different rids are an alarm.
     pub rid: String,
@@ -28,19 +29,63 @@ pub struct Routing {
     pub previous: u32,
     /// Stable or moving.
     pub state: RoutingState,
+    /// Seed of the hash of ids. Absent: [`topic_seed`] of the topic's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+}
+
+/// Epochs of one life of a topic: so often its shard count can change. Lives times this stay below 2^53, which
+/// scripts count exactly.
+pub const LIFE: u64 = 1 << 20;
+
+/// The number of a topic's life that an epoch belongs to; 0 for a record that was made before lives were numbered.
+#[must_use]
+pub fn life_of(epoch: u64) -> u64 {
+    epoch / LIFE
 }
 
 impl Routing {
-    /// The first record of a new topic.
+    /// The first record of a new topic, in life 0: the store gives it its number.
     #[must_use]
     pub fn first(shards: u32, rid: String) -> Self {
-        Self { epoch: 1, rid, shards, previous: shards, state: RoutingState::Stable }
+        Self { epoch: 1, rid, shards, previous: shards, state: RoutingState::Stable, seed: None }
+    }
+
+    /// The number of the topic's life.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        life_of(self.epoch)
+    }
+
+    /// The same record in another life of the topic.
+    #[must_use]
+    pub fn in_life(self, life: u64) -> Self {
+        Self { epoch: life * LIFE + self.change(), ..self }
+    }
+
+    /// Counts the records of one life, from 1: the epoch without the life.
+    #[must_use]
+    pub fn change(&self) -> u64 {
+        self.epoch % LIFE
+    }
+
+    /// Whether shard `index` may be missing under this record although nothing was lost: ids are about to move
+    /// into it for the first time, or it is retired.
+    #[must_use]
+    pub fn may_lack(&self, index: u32) -> bool {
+        index >= if self.is_moving() { self.previous } else { self.shards }
+    }
+
+    /// The seed under which ids of `topic` are hashed.
+    #[must_use]
+    pub fn seed(&self, topic: &TopicName) -> u32 {
+        self.seed.unwrap_or_else(|| topic_seed(topic))
     }
 
     /// The home of `id` in `topic` under this record.
     #[must_use]
     pub fn home(&self, topic: &TopicName, id: &MessageId) -> Shard {
-        self.shard(topic, shard_of(id, topic_seed(topic), self.shards))
+        self.shard(topic, shard_of(id, self.seed(topic), self.shards))
     }
 
     /// Whether ids are on their way.
@@ -84,7 +129,7 @@ impl std::fmt::Display for Shard {
     }
 }
 
-/// The seed of a topic's hash: murmur3 (x86, 32 bit, seed 0) of its name.
+/// The seed of a topic's hash, unless its routing record names another: murmur3 (x86, 32 bit, seed 0) of its name.
 #[must_use]
 pub fn topic_seed(topic: &TopicName) -> u32 {
     murmur3::murmur3_32(&mut Cursor::new(topic.as_str()), 0).expect("memory can be read")

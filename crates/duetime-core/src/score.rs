@@ -8,32 +8,40 @@ use std::time::Duration;
 use crate::limits::ATTEMPTS_MAX;
 use crate::time::Timestamp;
 
-/// Who holds a message, and for what length of time it was taken.
+/// The bound of the highest class; longer claims are in it too.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// Who holds a message, and in which series of deadlines.
 ///
-/// Deadlines are unique per shard and class, so claims of other lengths than the topic's own fall
-/// into classes of similar lengths: one long claim does not push the deadlines of short ones.
+/// Deadlines are unique per shard and class. A claim looks for a deadline in the class of its length
+/// first ([`crate::deadlines`]), so that one long claim does not push the deadlines of short ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseClass(u8);
 
 impl LeaseClass {
     /// Nobody holds the message: scheduled, or waiting for a retry.
     pub const FREE: Self = Self(0);
-    /// Claimed for the topic's own visibility timeout.
+    /// The first class that means "in flight": of the shortest claims, and where the length is all one.
     pub const TOPIC: Self = Self(1);
     /// Nobody holds it, but its last claim ended without a verdict: it is handed over alone.
     pub const SUSPECT: Self = Self(9);
     /// Classes that mean "in flight".
     pub const HELD: std::ops::RangeInclusive<u8> = 1..=8;
 
-    /// The class of a claim that asks for `asked` in a topic whose own timeout is `own`.
+    /// The class of claims of this length: each reaches to four times the one before, the last to a day.
     #[must_use]
-    pub fn for_visibility(asked: Duration, own: Duration) -> Self {
-        if asked == own {
-            return Self::TOPIC;
+    pub fn for_visibility(asked: Duration) -> Self {
+        let (mut class, mut bound) = (*Self::HELD.end(), LONGEST / 4);
+        while class > *Self::HELD.start() && asked <= bound {
+            (class, bound) = (class - 1, bound / 4);
         }
-        let bounds_s = [1, 5, 15, 60, 300, 1800];
-        let class = bounds_s.iter().position(|s| asked <= Duration::from_secs(*s)).unwrap_or(bounds_s.len());
-        Self(u8::try_from(class).expect("at most 6") + 2)
+        Self(class)
+    }
+
+    /// The class with this digit, if it means "in flight".
+    #[must_use]
+    pub fn of_digit(digit: u8) -> Option<Self> {
+        Self::HELD.contains(&digit).then_some(Self(digit))
     }
 
     /// All classes that mean "in flight", in order.
@@ -117,12 +125,11 @@ mod tests {
 
     #[test]
     fn a_claim_of_another_length_has_another_class() {
-        let own = Duration::from_secs(30);
-        assert_eq!(LeaseClass::for_visibility(own, own), LeaseClass::TOPIC);
-        let classes: Vec<u8> = [1, 5, 15, 60, 300, 1800, 86_400]
-            .map(|s| LeaseClass::for_visibility(Duration::from_secs(s), own).digit())
+        let classes: Vec<u8> = [1, 5, 15, 60, 300, 1200, 3600, 20_000, 86_400, 100_000]
+            .map(|s| LeaseClass::for_visibility(Duration::from_secs(s)).digit())
             .to_vec();
-        assert_eq!(classes, [2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(classes, [1, 1, 2, 3, 4, 5, 6, 7, 8, 8]);
         assert!(!LeaseClass::SUSPECT.is_held());
+        assert_eq!(LeaseClass::of_digit(9), None);
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Every implementation runs the one conformance suite of the test kit. Every call on messages is
 //! one atomic step on one shard; batches hold at most [`crate::limits::BATCH_ITEMS_MAX`] items and
-//! answer item by item, in order. `now` is the caller's clock: a store combines it with its own so
-//! that nothing is early by either (`max(high-water, min(own, caller's))`), and refuses a claim
-//! with [`StoreError::Skew`] when the two are far apart.
+//! answer item by item, in order. `now` is the caller's clock, and a store combines it with its own so
+//! that nothing is early by either: what is due is decided by the earlier of the two alone, and a delay
+//! counts from the later. When the two are more than [`crate::limits::CLOCK_SKEW_MAX`] apart, a claim
+//! and a call with a relative time in it (`is_relative`) are refused whole with [`StoreError::Skew`],
+//! before anything is done; a call without one is served.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -16,11 +18,12 @@ use tokio::sync::broadcast;
 use crate::hand_over::{HandOver, Streamed};
 use crate::message::{Due, Headers, Nonce, OnConflict, StoredMessage};
 use crate::names::{MessageId, TopicName};
+use crate::place::Place;
 use crate::retry::RetryPolicy;
 use crate::routing::{Routing, Shard};
 use crate::score::{LeaseClass, Score};
 use crate::time::{Clock, Timestamp};
-use crate::topic::{DeliveryMode, TopicRecord};
+use crate::topic::{DeliveryMode, TopicConfig, TopicRecord};
 
 /// One message to be scheduled. Names and sizes were checked where it entered.
 #[derive(Clone, Debug)]
@@ -37,6 +40,14 @@ pub struct Enqueue {
     pub on_conflict: OnConflict,
     /// Same nonce = same enqueue.
     pub nonce: Nonce,
+}
+
+impl Enqueue {
+    /// Whether its due time is relative.
+    #[must_use]
+    pub fn is_relative(&self) -> bool {
+        matches!(self.due, Due::In(_))
+    }
 }
 
 /// What became of one enqueue.
@@ -72,6 +83,14 @@ pub enum Edit {
     Reschedule(MessageId, Due),
 }
 
+impl Edit {
+    /// Whether it gives a relative due time.
+    #[must_use]
+    pub fn is_relative(&self) -> bool {
+        matches!(self, Self::Reschedule(_, Due::In(_)))
+    }
+}
+
 /// What became of one [`Edit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
@@ -98,7 +117,7 @@ pub struct ClaimRequest {
     pub limit: usize,
     /// How long they stay hidden, at least.
     pub visibility: Duration,
-    /// The class that goes with `visibility`.
+    /// The class of claims of this length, where a deadline is looked for first.
     pub class: LeaseClass,
     /// Bounds the attempts and sets the wait of messages whose claim ended without a verdict.
     pub retry: RetryPolicy,
@@ -172,6 +191,14 @@ pub enum Settlement {
     Bury(String),
 }
 
+impl Settle {
+    /// Whether it counts from the present.
+    #[must_use]
+    pub fn is_relative(&self) -> bool {
+        matches!(self.how, Settlement::Nack(_) | Settlement::Extend(..))
+    }
+}
+
 /// What became of one [`Settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
@@ -227,6 +254,32 @@ pub struct Wakeup {
     pub visible_at: Timestamp,
 }
 
+/// How a topic whose record or shards vanished is put right.
+#[derive(Clone, Debug, Default)]
+pub struct Adopt {
+    /// The settings it gets. `None`: those of the newest copy, in its shards or in `known`.
+    pub config: Option<TopicConfig>,
+    /// The record as the caller knew it last.
+    pub known: Option<TopicRecord>,
+    /// Makes shards that are lost anew, empty, and empties places that hold another life's messages.
+    pub accept_loss: bool,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// What [`Store::adopt_topic`] did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adopted {
+    /// The topic.
+    pub record: TopicRecord,
+    /// Whether its record was put back by this call.
+    pub restored: bool,
+    /// Shards that are lost and stay so.
+    pub lost: Vec<u32>,
+    /// Shards that were lost and are there again, empty.
+    pub remade: Vec<u32>,
+}
+
 /// Why the store could not do what was asked. Callers branch on the variant, never on the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -252,7 +305,30 @@ pub enum StoreError {
     /// The shard was never created, or its topic was deleted.
     #[error("shard {0} does not exist")]
     UnknownShard(String),
-    /// The caller's clock and the store's are too far apart; nothing was taken.
+    /// The shard has vanished although its topic was not deleted: what it held is lost, unless its server comes
+    /// back with it.
+    #[error("shard {0} is lost: its server came back without it")]
+    Lost(String),
+    /// The place of a shard holds messages of another life of its topic that nobody deleted. Nothing was changed.
+    #[error("the place of shard {shard} holds messages of another life of its topic that nobody deleted: {detail}")]
+    Occupied {
+        /// The shard.
+        shard: String,
+        /// What is there.
+        detail: String,
+    },
+    /// The record of the topic is gone although nobody deleted the topic, and its shards hold messages.
+    #[error("topic {topic:?} is not in the catalogue, but nobody deleted it and its shards hold {messages} messages")]
+    Vanished {
+        /// The topic.
+        topic: String,
+        /// Messages, dead letters and frozen messages in the shards that were found.
+        messages: u64,
+    },
+    /// The topic cannot be adopted without its settings, of which no copy was found.
+    #[error("no copy of the settings of topic {0:?} was found")]
+    SettingsUnknown(String),
+    /// The caller's clock and the store's are too far apart for a claim or a relative time; nothing was done.
     #[error("this node's clock and the store's differ by {0} ms, more than 2000; set both by NTP")]
     Skew(i64),
     /// The topic changed since the caller read it. Read it again.
@@ -282,6 +358,10 @@ impl StoreError {
             Self::Stale(_) => "stale",
             Self::NotReady(_) => "not_ready",
             Self::UnknownShard(_) => "unknown_shard",
+            Self::Lost(_) => "lost",
+            Self::Occupied { .. } => "occupied",
+            Self::Vanished { .. } => "vanished",
+            Self::SettingsUnknown(_) => "settings_unknown",
             Self::Skew(_) => "skew",
             Self::Conflict => "conflict",
             Self::Damaged(_) => "damaged",
@@ -312,21 +392,53 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Creates the topic (`seen` is `None`) with all its shards, or changes it from version `seen`;
     /// `record.version` must be one above `seen`, or 1.
     ///
-    /// A change never touches the routing: that is the resize's business.
+    /// A change never touches the routing: that is the resize's business. A creation begins a life of the
+    /// topic: the store gives it its number ([`crate::routing::LIFE`]), above that of every life of the name
+    /// before. The answer is the record as it is stored.
     ///
     /// # Errors
     ///
     /// [`StoreError::Conflict`]: it exists already, is gone, or has another version.
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError>;
+    /// [`StoreError::Vanished`]: nobody deleted the topic that had this name, and its shards hold messages.
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError>;
 
     /// Removes the topic with everything in it; false: it was not there. Works in bounded steps,
-    /// so it may be repeated after an error.
+    /// so it may be repeated after an error. A topic whose record vanished is removed too.
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError>;
+
+    /// Messages in the shards of a topic that is not in the catalogue and that nobody deletes or creates at
+    /// present; 0: there are none, or it is in the catalogue. A store whose topics and messages are one file
+    /// loses neither without the other.
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        let _ = topic;
+        Ok(0)
+    }
+
+    /// Puts the record of a topic back that vanished while its shards hold messages, as its shards have it;
+    /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are made anew.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::UnknownShard`]: nothing is left of it. [`StoreError::Conflict`]: it is being deleted, or
+    /// was. [`StoreError::SettingsUnknown`].
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        let _ = ask;
+        let found = self.topics().await?.into_iter().find(|record| record.name == *topic);
+        let record = found.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
+        Ok(Adopted { record, restored: false, lost: Vec::new(), remade: Vec::new() })
+    }
+
+    /// Names whose record the last [`Store::topics`] could not read and left out.
+    fn unreadable(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Schedules messages. One script, O(items · log N).
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError>;
 
-    /// Cancels and reschedules.
+    /// Cancels and reschedules. What is of one kind and no longer than
+    /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX) is one step: an error means all of it. Other
+    /// batches are several steps, of which an error loses the answers.
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError>;
 
     /// Reads messages.
@@ -365,8 +477,20 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Counts of many shards in as few round trips as the backend has masters.
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError>;
 
+    /// The server that holds `shard` at present, as far as known without asking anybody. Calls on
+    /// shards of another place do not wait for it.
+    fn place_of(&self, shard: &Shard) -> Place {
+        let _ = shard;
+        Place::default()
+    }
+
     /// Visible time of the first message of each shard: the cheapest look there is, one round trip
-    /// for all shards of a master.
+    /// for all shards of a master. Answers within about a second, one way or the other.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`]: one of the servers asked is silent. Who asks about shards of several
+    /// asks for each [`Place`] by itself.
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
 
     /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards.

@@ -215,6 +215,12 @@ impl TopicRecord {
         Self { name, config, routing, desired: None, widest, version: 1, created_at_ms: now.as_millis() }
     }
 
+    /// The same topic in life `life` of its name.
+    #[must_use]
+    pub fn in_life(self, life: u64) -> Self {
+        Self { routing: self.routing.in_life(life), ..self }
+    }
+
     /// The part the authority of its routing decides on.
     #[must_use]
     pub fn routing_record(&self) -> RoutingRecord {

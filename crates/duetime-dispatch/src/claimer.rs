@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::breaker::{Admission, Breaker};
 use crate::config::CLAIMS_IN_FLIGHT;
 use crate::lane::Taken;
+use crate::places::Bounds;
 use crate::work::{Ends, Held, Work};
 
 /// One claim that was admitted: a shard and the permits for what it may bring.
@@ -37,11 +38,13 @@ pub(crate) struct Answer {
 }
 
 impl Work {
-    /// Asks the store once.
-    pub(crate) async fn ask(&self, shard: Shard, request: ClaimRequest) -> Answer {
+    /// Asks the store once. When the answer takes so long that others shall not wait for what was
+    /// reserved, `stalled` gives that back. Answers whether it did.
+    pub(crate) async fn ask(&self, shard: Shard, request: ClaimRequest, stalled: impl FnOnce()) -> (Answer, bool) {
         let (sent_at, sent) = (self.clock.now(), Instant::now());
-        let claim = self.store.claim(&shard, sent_at, &request).await;
-        Answer { shard, request, sent_at, sent, claim }
+        let asked = self.store.claim(&shard, sent_at, &request);
+        let (claim, has_stalled) = self.lane.unless_stalled(shard.index, asked, stalled).await;
+        (Answer { shard, request, sent_at, sent, claim }, has_stalled)
     }
 
     /// Tells lane, meters and health about an answer; the claim itself is the caller's.
@@ -74,7 +77,7 @@ impl Work {
             request: rand::random(),
             limit: limit.min(BATCH_ITEMS_MAX),
             visibility: config.visibility_timeout,
-            class: LeaseClass::TOPIC,
+            class: LeaseClass::for_visibility(self.record.config.visibility_timeout),
             retry: config.retry,
             delivery: config.delivery,
         }
@@ -99,7 +102,7 @@ impl Claimer {
                 biased;
                 () = ends.stop.cancelled() => break,
                 Some(answered) = claims.next(), if !claims.is_empty() => self.pass_on(answered).await,
-                admitted = self.admit(), if claims.len() < CLAIMS_IN_FLIGHT => claims.push(self.claim(admitted)),
+                admitted = self.admit() => claims.push(self.claim(admitted)),
             }
         }
         loop {
@@ -120,16 +123,20 @@ impl Claimer {
             self.breaker.passable().await;
             self.work.room.available().await;
             self.work.rate.available().await;
-            self.work.lane.due().await;
+            self.work.lane.due(|| self.bounds()).await;
             if let Some(admitted) = self.try_admit() {
                 return admitted;
             }
         }
     }
 
+    fn bounds(&self) -> Bounds {
+        Bounds { claims: CLAIMS_IN_FLIGHT, permits: self.work.room.most(), patient: true }
+    }
+
     fn try_admit(&self) -> Option<Admitted> {
         let Work { room, rate, lane, .. } = &self.work;
-        let taken = lane.take()?;
+        let taken = lane.take(self.bounds())?;
         let Some(admission) = self.breaker.admit() else {
             lane.put_back(taken);
             return None;
@@ -139,9 +146,10 @@ impl Claimer {
             let permits = repeat.limit;
             room.force(permits);
             rate.take(permits);
+            lane.reserved(taken.shard.index, permits);
             return Some(Admitted { taken, admission, permits });
         }
-        let permits = room.reserve(admission.limit);
+        let permits = room.reserve(admission.limit.min(taken.permits));
         let tokens = rate.take(permits);
         room.give_back(permits - tokens, 0);
         if tokens == 0 {
@@ -151,13 +159,30 @@ impl Claimer {
             }
             return None;
         }
+        lane.reserved(taken.shard.index, tokens);
         Some(Admitted { taken, admission, permits: tokens })
     }
 
     async fn claim(&self, admitted: Admitted) -> (Answer, Admission, usize) {
         let Admitted { taken, admission, permits } = admitted;
+        let Work { room, rate, .. } = &self.work;
         let request = taken.repeat.unwrap_or_else(|| self.work.request(permits));
-        (self.work.ask(taken.shard, request).await, admission, permits)
+        let stalled = || {
+            room.give_back(permits, 0);
+            rate.give_back(permits);
+            if admission.probe {
+                self.breaker.probe_was_empty();
+            }
+        };
+        let (answer, has_stalled) = self.work.ask(taken.shard, request, stalled).await;
+        if !has_stalled {
+            return (answer, admission, permits);
+        }
+        // What it brought all the same is ours: nothing is gained by waiting for permits.
+        let brought = answer.claim.as_ref().map_or(0, |claim| claim.messages.len());
+        room.force(brought);
+        rate.take(brought);
+        (answer, Admission { probe: false, ..admission }, brought)
     }
 
     async fn pass_on(&self, (answer, admission, permits): (Answer, Admission, usize)) {

@@ -32,8 +32,12 @@ impl Default for DispatchConfig {
     }
 }
 
-/// Most claims of one topic under way at once.
+/// Most claims of one topic under way at once at one server of the store.
 pub(crate) const CLAIMS_IN_FLIGHT: usize = 8;
+
+/// A claim that is not answered within this holds nobody up any more, where the store has other servers:
+/// what it reserved is theirs.
+pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// Most batches waiting between two loops of a topic. What waits is bounded by the permits too.
 pub(crate) const QUEUE_BATCHES: usize = 64;

@@ -96,7 +96,8 @@ impl Engine {
             parts,
         };
         tracker.spawn(pace.clone().turn(ends.stop.clone()));
-        tracker.spawn(pace.look(Gauges::new(supervisor.config.gauges_every), ends.stop.clone()));
+        tracker.spawn(pace.clone().look(ends.stop.clone()));
+        tracker.spawn(pace.survey(Gauges::new(supervisor.config.gauges_every), ends.stop.clone()));
         tracker.spawn(supervisor.run());
         Self { consumers, health, tracker, ends }
     }
@@ -233,7 +234,7 @@ impl Supervisor {
         let parts = &self.parts;
         let new = || {
             let (wheel, clock) = (self.pace.wheel.clone(), parts.clock.clone());
-            let lane = Lane::new(name.clone(), wheel, clock, self.emptied.clone());
+            let lane = Lane::new(name.clone(), wheel, clock, self.emptied.clone(), parts.store.clone());
             Running { record: record.clone(), lane, runner: None, refused: None }
         };
         let fresh = !self.running.contains_key(name);

@@ -32,12 +32,12 @@ impl Gauges {
         Self { every, next: Instant::now() }
     }
 
-    /// Whether it is time for a survey.
-    pub(crate) fn are_due(&self) -> bool {
-        self.next <= Instant::now()
+    /// When it is time for a survey.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
     }
 
-    /// A survey is being taken.
+    /// A survey was taken.
     pub(crate) fn taken(&mut self) {
         self.next = Instant::now() + self.every;
     }

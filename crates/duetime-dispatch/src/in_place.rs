@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::config::CLAIMS_IN_FLIGHT;
 use crate::lane::Taken;
+use crate::places::Bounds;
 use crate::work::{Ends, Work};
 
 /// See the module.
@@ -33,7 +34,7 @@ impl Streamer {
                 biased;
                 () = ends.stop.cancelled() => break,
                 Some(()) = steps.next(), if !steps.is_empty() => {}
-                (taken, limit) = self.admit(), if steps.len() < CLAIMS_IN_FLIGHT => steps.push(self.step(taken, limit)),
+                (taken, limit) = self.admit() => steps.push(self.step(taken, limit)),
             }
         }
         tokio::select! {
@@ -48,8 +49,8 @@ impl Streamer {
         let Work { rate, lane, .. } = &self.work;
         loop {
             rate.available().await;
-            lane.due().await;
-            let Some(taken) = lane.take() else { continue };
+            lane.due(|| Bounds::claims(CLAIMS_IN_FLIGHT)).await;
+            let Some(taken) = lane.take(Bounds::claims(CLAIMS_IN_FLIGHT)) else { continue };
             match rate.take(BATCH_ITEMS_MAX) {
                 0 => lane.put_back(taken),
                 limit => return (taken, limit),
@@ -62,17 +63,21 @@ impl Streamer {
         let ask = HandOver { request: rand::random(), limit, how: self.how };
         let (sent_at, sent) = (clock.now(), Instant::now());
         let index = taken.shard.index;
-        let answer = store.hand_over(&taken.shard, sent_at, &ask).await;
+        let asked = store.hand_over(&taken.shard, sent_at, &ask);
+        let (answer, has_stalled) = lane.unless_stalled(index, asked, || rate.give_back(limit)).await;
+        let reserved = if has_stalled { 0 } else { limit };
         self.work.meters.sink_call(self.kind, sent.elapsed());
         match answer {
             Ok(step) => {
                 health.ok();
                 lane.streamed(index, sent_at, &step);
-                rate.give_back(limit.saturating_sub(usize::try_from(step.count).unwrap_or(limit)));
+                let count = usize::try_from(step.count).unwrap_or(limit);
+                rate.give_back(reserved.saturating_sub(count));
+                rate.take(count.saturating_sub(reserved));
                 self.count(&step, sent);
             }
             Err(error) => {
-                rate.give_back(limit);
+                rate.give_back(reserved);
                 health.failed(&error);
                 lane.failed(index, None);
             }

@@ -6,20 +6,24 @@
 //!                  └───────────────────────────────────────────────────────┘
 //! ```
 //! Upstream: `pace` (due times, hints, looks). Downstream: `claimer` and `consumers`, which take the
-//! shards that are due, in turn, one claim per shard at a time.
+//! shards that are due, in turn, one claim per shard at a time, and no more of one server than `places`
+//! allows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{Clock, Shard, Streamed, Timestamp, TopicName};
+use duetime_core::{Clock, Place, Shard, Store, Streamed, Timestamp, TopicName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::warn;
 
-use crate::config::{EMPTY_PAUSE, store_backoff};
+use crate::config::{EMPTY_PAUSE, STALLED_AFTER, store_backoff};
+use crate::places::{Bounds, Places, Turn};
+use crate::slot::{Phase, Slot};
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: looks tell it again in time.
@@ -31,51 +35,12 @@ const ROUNDED_UP: Duration = Duration::from_micros(999);
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Idle,
-    Queued,
-    Claiming,
-    Resting,
-}
-
-#[derive(Debug)]
-struct Slot {
-    owned: bool,
-    phase: Phase,
-    /// When its first message is visible, as far as known.
-    next: Option<Timestamp>,
-    /// By how much the store's time is behind this node's clock.
-    lag: Duration,
-    /// Grows whenever something was learnt, so that the answer of an older look is not believed.
-    learnt: u64,
-    failures: u32,
-    /// A claim whose answer was lost: to be repeated as it was.
-    repeat: Option<ClaimRequest>,
-    /// Messages claimed by this node and not settled.
-    held: usize,
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self {
-            owned: false,
-            phase: Phase::Idle,
-            next: None,
-            lag: Duration::ZERO,
-            learnt: 0,
-            failures: 0,
-            repeat: None,
-            held: 0,
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 struct State {
     epoch: u64,
     slots: BTreeMap<u32, Slot>,
     queue: VecDeque<u32>,
+    places: Places,
 }
 
 /// A shard that is due, taken to be claimed from. Exactly one of the `done` methods follows.
@@ -84,6 +49,10 @@ pub(crate) struct Taken {
     pub(crate) shard: Shard,
     /// The claim to repeat, if the answer to the last one was lost.
     pub(crate) repeat: Option<ClaimRequest>,
+    /// Most permits that its claim may reserve.
+    pub(crate) permits: usize,
+    /// Its server hesitates or is silent.
+    pub(crate) is_doubtful: bool,
 }
 
 /// What the answer to a claim, or to a step of hand-over in place, tells of its shard.
@@ -98,10 +67,12 @@ struct Learnt {
     due_left: u64,
 }
 
-/// One idle shard, for a look: what was known when the look began.
+/// One idle shard, for a look: what was known when the look began. A server without an idle shard is
+/// asked about another one, whose answer shows that it answers.
 #[derive(Debug)]
 pub(crate) struct Idle {
     pub(crate) shard: Shard,
+    pub(crate) place: Place,
     learnt: u64,
 }
 
@@ -117,11 +88,19 @@ pub(crate) struct Lane {
     wheel: Arc<Wheel>,
     clock: Arc<dyn Clock>,
     emptied: Arc<Notify>,
+    /// Asked where shards are, and nothing else.
+    store: Arc<dyn Store>,
 }
 
 impl Lane {
     /// `emptied` is told when a shard that is no longer owned has nothing in flight any more.
-    pub(crate) fn new(topic: TopicName, wheel: Arc<Wheel>, clock: Arc<dyn Clock>, emptied: Arc<Notify>) -> Arc<Self> {
+    pub(crate) fn new(
+        topic: TopicName,
+        wheel: Arc<Wheel>,
+        clock: Arc<dyn Clock>,
+        emptied: Arc<Notify>,
+        store: Arc<dyn Store>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             topic,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -131,6 +110,7 @@ impl Lane {
             wheel,
             clock,
             emptied,
+            store,
         })
     }
 
@@ -153,8 +133,21 @@ impl Lane {
             }
             slot.next = None;
         }
+        let places = self.places_of(&state);
+        state.places.keep(&places);
         drop(state);
         self.emptied.notify_one();
+    }
+
+    /// The servers of the owned shards.
+    fn places_of(&self, state: &State) -> BTreeSet<Place> {
+        let owned = state.slots.iter().filter(|(_, slot)| slot.owned);
+        owned.map(|(index, _)| self.store.place_of(&self.shard_at(state.epoch, *index))).collect()
+    }
+
+    /// How many servers hold the owned shards.
+    pub(crate) fn places(&self) -> usize {
+        self.state.lock().places.count()
     }
 
     /// Whether [`Self::own`] would change anything.
@@ -191,31 +184,103 @@ impl Lane {
         Shard { topic: self.topic.clone(), index, epoch }
     }
 
-    /// Whether a shard is due.
-    pub(crate) fn has_due(&self) -> bool {
-        !self.state.lock().queue.is_empty()
+    /// Whether a shard is due at a server that answers.
+    pub(crate) fn has_due(&self, bounds: Bounds) -> bool {
+        let state = self.state.lock();
+        self.first(&state, bounds).is_some_and(|(_, _, turn)| turn == Turn::Now)
     }
 
-    /// Waits until a shard is due. One waiter at a time: see [`Lane::turn`].
-    pub(crate) async fn due(&self) {
-        while !self.has_due() {
+    /// Waits until a shard is due and may be claimed from. One waiter at a time: see [`Lane::turn`].
+    /// `bounds` are asked for anew each time something has changed.
+    pub(crate) async fn due(&self, bounds: impl Fn() -> Bounds) {
+        loop {
+            let due = self.first(&self.state.lock(), bounds()).is_some();
+            if due {
+                return;
+            }
             self.due.notified().await;
         }
     }
 
+    /// The first shard of the queue that may be claimed from: its position and its server.
+    fn first(&self, state: &State, bounds: Bounds) -> Option<(usize, Place, Turn)> {
+        let mut after_others = None;
+        for (at, index) in state.queue.iter().enumerate() {
+            let place = self.store.place_of(&self.shard_at(state.epoch, *index));
+            match state.places.turn(place, bounds) {
+                Turn::Now => return Some((at, place, Turn::Now)),
+                Turn::AfterOthers if after_others.is_none() => after_others = Some((at, place, Turn::AfterOthers)),
+                Turn::AfterOthers | Turn::Wait => {}
+            }
+        }
+        after_others
+    }
+
     /// Takes the next shard that is due.
-    pub(crate) fn take(&self) -> Option<Taken> {
+    pub(crate) fn take(&self, bounds: Bounds) -> Option<Taken> {
         let mut state = self.state.lock();
-        let index = state.queue.pop_front()?;
+        let (at, place, turn) = self.first(&state, bounds)?;
+        let index = state.queue.remove(at).expect("it was found there");
         let shard = self.shard_at(state.epoch, index);
+        let permits = state.places.room(place, bounds);
+        state.places.begins(place);
         let slot = state.slots.get_mut(&index).expect("queued shards have a slot");
         slot.phase = Phase::Claiming;
         slot.next = None;
+        slot.under_way = Some((place, 0));
         let repeat = slot.repeat.take();
         if !state.queue.is_empty() {
             self.due.notify_one();
         }
-        Some(Taken { shard, repeat })
+        Some(Taken { shard, repeat, permits, is_doubtful: turn != Turn::Now })
+    }
+
+    /// The claim on shard `index` holds so many permits.
+    pub(crate) fn reserved(&self, index: u32, permits: usize) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(&index) else { return };
+        let Some((place, held)) = &mut slot.under_way else { return };
+        let (place, before) = (*place, std::mem::replace(held, permits));
+        state.places.reserves(place, before, permits);
+        self.due.notify_one();
+    }
+
+    /// Waits for the claim on shard `index`. When it has had no answer for long, and there are other servers,
+    /// its own is silent and what it reserved is theirs: `stalled` gives it back. Answers whether it did.
+    pub(crate) async fn unless_stalled<T>(
+        &self,
+        index: u32,
+        asked: impl Future<Output = T>,
+        stalled: impl FnOnce(),
+    ) -> (T, bool) {
+        tokio::pin!(asked);
+        if let Ok(answer) = tokio::time::timeout(STALLED_AFTER, &mut asked).await {
+            return (answer, false);
+        }
+        let has_stalled = self.places() > 1;
+        if has_stalled {
+            self.stalled(index);
+            stalled();
+        }
+        (asked.await, has_stalled)
+    }
+
+    fn stalled(&self, index: u32) {
+        self.reserved(index, 0);
+        let place = self.state.lock().slots.get(&index).and_then(|slot| slot.under_way);
+        if place.is_some_and(|(place, _)| self.hear(place, true)) {
+            let topic = &self.topic;
+            warn!(%topic, "a server of the store does not answer, its shards wait and the others go on");
+        }
+    }
+
+    /// A look found this server silent, or that it answers; true: that is news.
+    pub(crate) fn hear(&self, place: Place, silent: bool) -> bool {
+        let news = self.state.lock().places.hear(place, silent);
+        if news {
+            self.due.notify_one();
+        }
+        news
     }
 
     /// The claim, sent at `sent_at` by this node's clock, was answered.
@@ -235,6 +300,7 @@ impl Lane {
 
     fn learn(self: &Arc<Self>, index: u32, sent_at: Timestamp, learnt: &Learnt) {
         let mut state = self.state.lock();
+        self.ends(&mut state, index, true);
         let Some(slot) = state.slots.get_mut(&index) else { return };
         slot.failures = 0;
         slot.learnt += 1;
@@ -260,6 +326,7 @@ impl Lane {
     /// The claim failed. `repeat`: its answer was lost, so the same is to be asked again.
     pub(crate) fn failed(self: &Arc<Self>, index: u32, repeat: Option<ClaimRequest>) {
         let mut state = self.state.lock();
+        self.ends(&mut state, index, false);
         let Some(slot) = state.slots.get_mut(&index) else { return };
         slot.failures = slot.failures.saturating_add(1);
         slot.repeat = repeat;
@@ -274,6 +341,7 @@ impl Lane {
     /// Nothing was asked after all: the shard is due as before.
     pub(crate) fn put_back(&self, taken: Taken) {
         let mut state = self.state.lock();
+        self.ends(&mut state, taken.shard.index, false);
         let Some(slot) = state.slots.get_mut(&taken.shard.index) else { return };
         slot.repeat = taken.repeat;
         slot.phase = Phase::Idle;
@@ -310,11 +378,25 @@ impl Lane {
         }
     }
 
-    /// The shards that neither are due nor being claimed from, for a look.
+    /// The shards that neither are due nor being claimed from, for a look; and one of each server that has none.
     pub(crate) fn idle(&self) -> Vec<Idle> {
-        let state = self.state.lock();
-        let idle = state.slots.iter().filter(|(_, slot)| slot.owned && slot.phase == Phase::Idle);
-        idle.map(|(index, slot)| Idle { shard: self.shard_at(state.epoch, *index), learnt: slot.learnt }).collect()
+        let mut state = self.state.lock();
+        let (mut idle, mut busy) = (Vec::new(), BTreeMap::new());
+        for (index, slot) in state.slots.iter().filter(|(_, slot)| slot.owned) {
+            let shard = self.shard_at(state.epoch, *index);
+            let place = self.store.place_of(&shard);
+            let asked = Idle { shard, place, learnt: slot.learnt };
+            if slot.phase == Phase::Idle {
+                idle.push(asked);
+            } else {
+                busy.entry(place).or_insert(asked);
+            }
+        }
+        let asked: BTreeSet<Place> = idle.iter().map(|idle| idle.place).collect();
+        let places = busy.keys().copied().chain(asked.iter().copied()).collect();
+        state.places.keep(&places);
+        idle.extend(busy.into_values().filter(|busy| !asked.contains(&busy.place)));
+        idle
     }
 
     /// A look at a shard found its first message visible at `head`.
@@ -347,6 +429,16 @@ impl Lane {
     /// Takes every shard off the wheel: the topic is gone.
     pub(crate) fn close(self: &Arc<Self>) {
         self.own(0, []);
+    }
+
+    /// The claim on shard `index` is over; `answered`: by its server.
+    fn ends(&self, state: &mut State, index: u32, answered: bool) {
+        if let Some((place, permits)) = state.slots.get_mut(&index).and_then(|slot| slot.under_way.take()) {
+            state.places.ends(place, permits, answered);
+        }
+        if !state.queue.is_empty() {
+            self.due.notify_one();
+        }
     }
 
     fn queue(&self, state: &mut State, index: u32) {

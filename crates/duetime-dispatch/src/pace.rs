@@ -1,21 +1,26 @@
 //! Turns the timing wheel: says which shard is due, at the millisecond, and sleeps in between.
 //!
 //! What it knows of due times comes with the answers to claims, with hints of the store, and from
-//! the look at every idle shard once a second, which is the only one correctness rests on.
+//! the look at every idle shard once a second, which is the only one correctness rests on. Each server
+//! is looked at by itself, and one that is silent keeps no look waiting for longer than a second.
 //! Downstream: the lanes. Never claims anything.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::LOOK_EVERY;
 use duetime_core::store::Wakeup;
-use duetime_core::{Clock, OwnedShards, Store, StoreError, Timestamp, TopicName};
+use duetime_core::{Clock, OwnedShards, Place, Shard, Store, StoreError, TopicName};
 use duetime_metrics::Meters;
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use parking_lot::RwLock;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use crate::gauges::Gauges;
 use crate::health::Health;
@@ -28,7 +33,13 @@ const LOOK_GAP: Duration = Duration::from_millis(20);
 /// The lanes of all topics.
 pub(crate) type Lanes = RwLock<HashMap<TopicName, Arc<Lane>>>;
 
-/// What the two loops of this file share.
+/// A look that takes longer is not waited for, whatever the store promises.
+const LOOK_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// The idle shards of one server, each with its lane.
+type Seats = Vec<(Arc<Lane>, Idle)>;
+
+/// What the loops of this file share.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     pub(crate) store: Arc<dyn Store>,
@@ -68,9 +79,8 @@ impl Pace {
         }
     }
 
-    /// Looks at all idle shards once a second, in one call, until `stop`. Every few seconds the
-    /// look is a survey, which tells the heads too.
-    pub(crate) async fn look(self, mut gauges: Gauges, stop: CancellationToken) {
+    /// Looks at all idle shards once a second, in one call to each server, until `stop`.
+    pub(crate) async fn look(self, stop: CancellationToken) {
         let mut next = Instant::now();
         loop {
             tokio::select! {
@@ -81,7 +91,7 @@ impl Pace {
             }
             next = Instant::now() + LOOK_EVERY;
             let look = async {
-                self.look_once(&mut gauges).await;
+                self.look_once().await;
                 tokio::time::sleep(LOOK_GAP).await;
             };
             tokio::select! {
@@ -92,27 +102,26 @@ impl Pace {
         }
     }
 
-    async fn look_once(&self, gauges: &mut Gauges) {
-        let lanes: Vec<Arc<Lane>> = self.lanes.read().values().cloned().collect();
-        if gauges.are_due() {
-            gauges.taken();
-            let looked = self.survey(&lanes, gauges).await;
-            return self.note(looked);
-        }
-        let idle: Vec<(Arc<Lane>, Vec<Idle>)> = lanes.iter().map(|lane| (lane.clone(), lane.idle())).collect();
-        let looked = match self.heads(&idle).await {
-            // One topic that was deleted a moment ago must not blind the others.
-            Err(StoreError::UnknownShard(_) | StoreError::Stale(_) | StoreError::NotReady(_)) => {
-                let mut last = Ok(());
-                for lane in idle {
-                    if let Err(error) = self.heads(&[lane]).await {
-                        last = Err(error);
-                    }
-                }
-                last
+    /// Takes the gauges every few seconds until `stop`. Nothing that is due waits for it.
+    pub(crate) async fn survey(self, mut gauges: Gauges, stop: CancellationToken) {
+        loop {
+            let survey = async {
+                tokio::time::sleep_until(gauges.next()).await;
+                let looked = self.survey_once(&gauges).await;
+                self.note(looked);
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = survey => {}
             }
-            other => other,
-        };
+            gauges.taken();
+        }
+    }
+
+    async fn look_once(&self) {
+        let lanes: Vec<Arc<Lane>> = self.lanes.read().values().cloned().collect();
+        let looked = self.heads(&lanes).await;
         self.note(looked);
     }
 
@@ -123,47 +132,100 @@ impl Pace {
         };
     }
 
-    async fn heads(&self, idle: &[(Arc<Lane>, Vec<Idle>)]) -> Result<(), StoreError> {
-        let shards: Vec<_> = idle.iter().flat_map(|(_, idle)| idle).map(|idle| idle.shard.clone()).collect();
-        if shards.is_empty() {
-            return Ok(());
+    /// Looks at the idle shards of these lanes, at all servers at once. Fails when none answers.
+    async fn heads(&self, lanes: &[Arc<Lane>]) -> Result<(), StoreError> {
+        let mut places = BTreeMap::<Place, Seats>::new();
+        for lane in lanes {
+            for idle in lane.idle() {
+                places.entry(idle.place).or_default().push((lane.clone(), idle));
+            }
         }
-        let heads = self.store.heads(&shards).await?;
-        let seats = idle.iter().flat_map(|(lane, idle)| idle.iter().map(move |idle| (lane, idle)));
-        for ((lane, idle), head) in seats.zip(heads) {
+        let mut looks: FuturesUnordered<_> = places.into_iter().map(|(at, seats)| self.heads_at(at, seats)).collect();
+        let (mut answered, mut failed, mut silent) = (false, None, Vec::new());
+        while let Some((place, seats, looked)) = looks.next().await {
+            match looked {
+                Ok(()) => {
+                    answered = true;
+                    self.hear(place, &seats, false);
+                }
+                Err(error) => {
+                    if matches!(error, StoreError::Unavailable { .. }) {
+                        silent.push((place, seats));
+                    }
+                    failed = Some(error);
+                }
+            }
+        }
+        if answered {
+            for (place, seats) in silent {
+                self.hear(place, &seats, true);
+            }
+        }
+        match failed {
+            Some(error) if !answered || !matches!(error, StoreError::Unavailable { .. }) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the lanes of these shards whether their server is silent.
+    fn hear(&self, place: Place, seats: &Seats, silent: bool) {
+        let mut news = false;
+        for (lane, _) in seats {
+            news |= lane.hear(place, silent);
+        }
+        let shards = seats.len();
+        if news && silent {
+            warn!(shards, "a server of the store does not answer, its shards wait and the others go on");
+        } else if news {
+            info!(shards, "a server of the store that was silent answers again");
+        }
+    }
+
+    /// Looks at the idle shards of one server.
+    async fn heads_at(&self, place: Place, seats: Seats) -> (Place, Seats, Result<(), StoreError>) {
+        let looked = match self.heads_of(&seats).await {
+            // One topic that was deleted a moment ago must not blind the others.
+            Err(StoreError::UnknownShard(_) | StoreError::Stale(_) | StoreError::NotReady(_)) => {
+                let each = seats.chunk_by(|(a, _), (b, _)| Arc::ptr_eq(a, b)).map(|seats| self.heads_of(seats));
+                join_all(each).await.into_iter().filter(Result::is_err).last().unwrap_or(Ok(()))
+            }
+            other => other,
+        };
+        (place, seats, looked)
+    }
+
+    async fn heads_of(&self, seats: &[(Arc<Lane>, Idle)]) -> Result<(), StoreError> {
+        let shards: Vec<Shard> = seats.iter().map(|(_, idle)| idle.shard.clone()).collect();
+        let heads = tokio::time::timeout(LOOK_WITHIN, self.store.heads(&shards)).await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable { doing: "look at the heads", source: "no answer in time".into() })
+        })?;
+        for ((lane, idle), head) in seats.iter().zip(heads) {
             lane.looked(idle, head);
         }
         Ok(())
     }
 
-    async fn survey(&self, lanes: &[Arc<Lane>], gauges: &Gauges) -> Result<(), StoreError> {
+    async fn survey_once(&self, gauges: &Gauges) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let all: Vec<(Arc<Lane>, Vec<Idle>)> = lanes.iter().map(|lane| (lane.clone(), lane.idle())).collect();
-        let shards: Vec<_> = lanes.iter().flat_map(|lane| lane.shards()).collect();
+        let lanes: Vec<Arc<Lane>> = self.lanes.read().values().cloned().collect();
+        // Shards that are only looked at for consumers are another node's to report.
+        let owned = self.owned.borrow().clone();
+        let shards = lanes.iter().flat_map(|lane| lane.shards()).filter(|s| owned.has(&s.topic, s.index));
+        let shards: Vec<Shard> = shards.collect();
         if shards.is_empty() {
             return Ok(());
         }
-        let surveys = self.store.survey(&shards, now).await?;
-        let mut heads: HashMap<_, Option<Timestamp>> = HashMap::with_capacity(shards.len());
-        // Shards that are only looked at for consumers are another node's to report.
-        let owned = self.owned.borrow().clone();
-        let (own, of_own): (Vec<_>, Vec<_>) =
-            shards.iter().cloned().zip(surveys.iter().copied()).filter(|(s, _)| owned.has(&s.topic, s.index)).unzip();
-        gauges.set(&self.meters, &own, &of_own, now);
-        for (shard, survey) in shards.into_iter().zip(surveys) {
-            heads.insert(shard, survey.head);
-        }
-        for (lane, idle) in all.iter().flat_map(|(lane, idle)| idle.iter().map(move |idle| (lane, idle))) {
-            if let Some(head) = heads.get(&idle.shard) {
-                lane.looked(idle, *head);
-            }
-        }
+        let surveys = self.store.survey_known(&shards, now).await?;
+        // Of a silent server's shards nothing is known: what was told before stays.
+        let known = shards.into_iter().zip(surveys).filter_map(|(shard, survey)| Some((shard, survey?)));
+        let (shards, surveys): (Vec<_>, Vec<_>) = known.unzip();
+        gauges.set(&self.meters, &shards, &surveys, now);
         Ok(())
     }
 
     /// Looks at the idle shards of one topic now, because somebody asks what is due.
     pub(crate) async fn look_at(&self, lane: &Arc<Lane>) -> Result<(), StoreError> {
-        self.heads(&[(lane.clone(), lane.idle())]).await
+        self.heads(std::slice::from_ref(lane)).await
     }
 }
 

@@ -102,6 +102,11 @@ impl Room {
         }
     }
 
+    /// Most messages that may be held at a time.
+    pub(crate) fn most(&self) -> usize {
+        self.allowed.load(Ordering::Acquire).min(self.own.messages_max)
+    }
+
     fn free(&self) -> usize {
         let allowed = self.allowed.load(Ordering::Acquire).saturating_sub(self.held());
         self.own.free().min(allowed)

@@ -36,6 +36,8 @@ struct Account {
 struct Call {
     index: u32,
     owed: Vec<Owed>,
+    /// Left out, because clocks are apart and these count from the present.
+    skewed: Vec<Owed>,
     repeated: bool,
     at: Timestamp,
     settled: Result<Vec<Settled>, StoreError>,
@@ -127,32 +129,51 @@ impl Settler {
             }
             let at = work.clock.now();
             if owed.is_empty() {
-                return Call { index, owed, repeated, at, settled: Ok(Vec::new()) };
+                return Call { index, owed, skewed: Vec::new(), repeated, at, settled: Ok(Vec::new()) };
             }
-            let batch: Vec<Settle> = owed.iter().map(|owed| owed.settle.clone()).collect();
-            let settled = work.store.settle(&work.lane.shard(index), at, &batch).await;
-            Call { index, owed, repeated, at, settled }
+            let ask = async |owed: &[Owed]| {
+                let batch: Vec<Settle> = owed.iter().map(|owed| owed.settle.clone()).collect();
+                work.store.settle(&work.lane.shard(index), at, &batch).await
+            };
+            let mut settled = ask(&owed).await;
+            let mut skewed = Vec::new();
+            if matches!(settled, Err(StoreError::Skew(_))) && owed.iter().any(|owed| !owed.settle.is_relative()) {
+                // What is done is done by any clock: it does not wait for the clocks to agree.
+                (skewed, owed) = owed.into_iter().partition(|owed| owed.settle.is_relative());
+                settled = ask(&owed).await;
+            }
+            Call { index, owed, skewed, repeated, at, settled }
         }
     }
 
     fn paid(&mut self, call: Call) {
-        let Call { index, owed, repeated, at, settled } = call;
+        let Call { index, owed, skewed, repeated, at, settled } = call;
         let account = self.accounts.get_mut(&index).expect("an account with a call under way is kept");
         account.busy = false;
+        let waits = !skewed.is_empty();
+        for owed in skewed.into_iter().rev() {
+            account.owed.push_front(owed);
+        }
         match settled {
             Ok(settled) => {
-                self.work.health.ok();
-                account.failures = 0;
-                account.not_before = Instant::now() + SETTLE_LINGER;
+                if waits {
+                    account.failures = account.failures.saturating_add(1);
+                    account.not_before = Instant::now() + store_backoff(account.failures);
+                } else {
+                    self.work.health.ok();
+                    account.failures = 0;
+                    account.not_before = Instant::now() + SETTLE_LINGER;
+                }
                 if account.owed.is_empty() {
                     self.accounts.remove(&index);
                 }
                 self.close(index, at, repeated, &owed, &settled);
             }
             Err(StoreError::UnknownShard(_)) => {
+                let left = account.owed.len();
                 self.accounts.remove(&index);
                 self.work.health.failed(&StoreError::UnknownShard(self.work.lane.shard(index).to_string()));
-                self.work.settlements_lost(index, owed.len());
+                self.work.settlements_lost(index, owed.len() + left);
             }
             Err(error) => {
                 account.failures = account.failures.saturating_add(1);

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use crate::auth::Auth;
 use crate::options::HttpOptions;
 use crate::problem::Problem;
-use crate::{audit, claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, topics};
+use crate::{adopt, audit, claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, topics};
 
 /// What the front door says of this node.
 #[derive(Clone, Debug)]
@@ -77,6 +77,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(doc::base())
         .routes(routes!(topics::list))
         .routes(routes!(topics::put, topics::get, topics::delete))
+        .routes(routes!(adopt::post))
         .routes(routes!(enqueue::post))
         .routes(routes!(messages::get, messages::cancel, messages::reschedule))
         .routes(routes!(messages::explain))

@@ -294,6 +294,19 @@ pub(crate) struct TopicChangeSchema {
     max_payload: Option<SizeIn>,
 }
 
+/// How a topic is put right.
+#[derive(ToSchema)]
+#[schema(as = Adopt)]
+#[allow(dead_code)]
+pub(crate) struct AdoptSchema {
+    /// Makes lost shards anew, empty, and empties places that hold another life's messages. Default false.
+    #[schema(nullable = false)]
+    accept_loss: Option<bool>,
+    /// The topic's settings, if no copy of them is left.
+    #[schema(nullable = false)]
+    settings: Option<TopicChangeSchema>,
+}
+
 /// Settings of a topic as they apply.
 #[derive(ToSchema)]
 #[allow(dead_code)]

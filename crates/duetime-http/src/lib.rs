@@ -5,6 +5,7 @@
 //! concrete store, sink or ownership.
 
 mod activity;
+mod adopt;
 mod app;
 mod at_most;
 mod audit;

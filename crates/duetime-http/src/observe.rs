@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -9,7 +10,8 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Member, MemberState};
+use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::{Member, MemberState, StoreError};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
@@ -84,6 +86,17 @@ pub(crate) struct StatusView {
     status: &'static str,
 }
 
+/// Whether the node is able to serve.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReadyView {
+    /// `ready`, or `degraded`: single topics are harmed.
+    status: &'static str,
+    /// What harms single topics; absent when nothing does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    troubles: Vec<String>,
+}
+
 /// Alive
 #[utoipa::path(
     get, path = "/healthz", tag = "operations", operation_id = "healthz", security(()),
@@ -96,15 +109,23 @@ pub(crate) async fn healthz() -> Json<StatusView> {
 /// Able to serve
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
-    responses((status = 200, description = "The store answers and the node is not draining", body = StatusView))
+    responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = ReadyView))
 )]
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<StatusView>, Problem> {
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView>, Problem> {
     if app.draining.is_cancelled() {
         let detail = "the node is draining; send requests to another one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
     app.store.ready().await?;
-    Ok(Json(StatusView { status: "ready" }))
+    let apart_ms = app.store.apart(&*app.clock).await?;
+    if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
+        return Err(StoreError::Skew(apart_ms).into());
+    }
+    if let Some(detail) = app.catalog.troubles().not_ready() {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", detail));
+    }
+    let troubles = app.catalog.troubles().of_topics();
+    Ok(Json(ReadyView { status: if troubles.is_empty() { "ready" } else { "degraded" }, troubles }))
 }
 
 /// Metrics

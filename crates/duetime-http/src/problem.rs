@@ -13,6 +13,10 @@ pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 /// Seconds after which a client may try again what failed for a passing reason.
 const RETRY_AFTER_S: u32 = 1;
 
+/// What can be done about a topic whose record is gone.
+const ADOPT_OR_DELETE: &str = "put it back with POST /v1/topics/{topic}/adopt, or give its messages up with \
+                               DELETE /v1/topics/{topic}";
+
 /// A problem: `code` is for programs and never changes its meaning, `detail` says what to do.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
@@ -143,7 +147,25 @@ impl From<&StoreError> for Problem {
                 (StatusCode::NOT_FOUND, "unknown_topic", "its topic was deleted; create it with PUT /v1/topics/{topic}")
             }
             StoreError::Conflict => (StatusCode::CONFLICT, "conflict", "nothing was changed"),
-            StoreError::Skew(_) => (StatusCode::SERVICE_UNAVAILABLE, "clock_skew", "nothing was taken"),
+            StoreError::Lost(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "shard_lost",
+                "an operator must bring its server's data back, or accept the loss with POST /v1/topics/{topic}/adopt",
+            ),
+            StoreError::Occupied { .. } => (
+                StatusCode::CONFLICT,
+                "shard_occupied",
+                "nothing was removed; an operator must look: POST /v1/topics/{topic}/adopt with accept_loss empties it",
+            ),
+            StoreError::Vanished { .. } => (StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", ADOPT_OR_DELETE),
+            StoreError::SettingsUnknown(_) => {
+                (StatusCode::CONFLICT, "settings_unknown", "give them as settings in the body of the request")
+            }
+            StoreError::Skew(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "clock_skew",
+                "nothing was done; repeat the request when the clocks agree, or give a due_at",
+            ),
             StoreError::Damaged(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "store_damaged", "an operator must look at the store")
             }
@@ -184,6 +206,9 @@ impl From<CatalogError> for Problem {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Invalid { field, detail } => Self { field, ..Self::bad("invalid_topic_settings", detail) },
+            CatalogError::Store(error @ StoreError::Vanished { .. }) => {
+                Self::new(StatusCode::CONFLICT, "topic_vanished", format!("{error}; {ADOPT_OR_DELETE}"))
+            }
             CatalogError::Store(error) => Self::from(&error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
         }

@@ -16,6 +16,7 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/topics/{topic}", ANY),
     ("PUT", "/topics/{topic}", &[Admin]),
     ("DELETE", "/topics/{topic}", &[Admin]),
+    ("POST", "/topics/{topic}/adopt", &[Admin]),
     ("GET", "/topics/{topic}/shards", ANY),
     ("PUT", "/topics/{topic}/shards", &[Admin]),
     ("GET", "/topics/{topic}/forecast", ANY),

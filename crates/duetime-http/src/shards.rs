@@ -1,5 +1,6 @@
 //! The shards of a topic: where each lives, who scans it, what is in it.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use duetime_core::store::Survey;
 use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, slots};
-use duetime_router::{TopicChange, TopicSurvey};
+use duetime_router::{Misplaced, TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use utoipa::ToSchema;
@@ -51,6 +52,15 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     silent: bool,
+    /// It should be there and is not: its server came back without it; absent when it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    lost: bool,
+    /// Messages of an earlier life of the topic that nobody deleted and that are in its place; absent when there
+    /// are none.
+    #[serde(skip_serializing_if = "crate::view::zero")]
+    #[schema(required = false)]
+    occupied_by: u64,
 }
 
 /// A resize under way.
@@ -96,8 +106,12 @@ pub(crate) struct ShardsView {
     configured: ShardCount,
     /// How many there are, or will be when the resize under way is done.
     shard_count: u32,
-    /// Grows by one with every change of the count.
+    /// The number of the topic's life: a topic that is deleted and created again has a higher one.
+    life: u64,
+    /// Grows by one with every change of the count, from 1 in each life.
     epoch: u64,
+    /// The seed of the hash that tells the shard of an id.
+    seed: u32,
     shards: Vec<ShardView>,
     /// The resize under way; absent when none is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +123,9 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let resize = app.resizing.progress(&survey.record.name).await?;
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
+    // While a server is silent, what is lost is not known.
+    let wrong = if survey.silent() > 0 { Vec::new() } else { app.router.misplaced(record).await.unwrap_or_default() };
+    let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<Survey>)| {
         let counts = known.unwrap_or_default();
         ShardView {
@@ -122,12 +139,19 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
             dead: counts.dead,
             oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
             silent: known.is_none(),
+            lost: misplaced.get(&index) == Some(&Misplaced::Lost),
+            occupied_by: misplaced.get(&index).map_or(0, |what| match what {
+                Misplaced::Occupied(messages) => *messages,
+                Misplaced::Lost => 0,
+            }),
         }
     };
     Ok(ShardsView {
         configured: record.config.shards,
         shard_count: record.routing.shards,
-        epoch: record.routing.epoch,
+        life: record.routing.life(),
+        epoch: record.routing.change(),
+        seed: record.routing.seed(&record.name),
         shards: (0..).zip(&survey.shards).map(shard).collect(),
         resize: resize.map(ResizeView::from),
     })

@@ -26,7 +26,7 @@ use crate::problem::{Problem, Refusal};
 use crate::view::{OutcomeView, TopicView};
 
 /// Largest body of a topic's settings.
-const SETTINGS_BYTES_MAX: usize = 256 << 10;
+pub(crate) const SETTINGS_BYTES_MAX: usize = 256 << 10;
 
 /// Shortest and longest bucket of a forecast.
 const BUCKET_MIN: Duration = Duration::from_millis(1);
@@ -75,7 +75,11 @@ pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Res
 }
 
 fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
-    let fields: Map<String, Value> = fields::read(bytes)?;
+    change_of(fields::read(bytes)?)
+}
+
+/// A change that names settings there are, and no others.
+pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refusal> {
     for (name, value) in &fields {
         if !FIELDS.contains(&name.as_str()) {
             return Err(fields::unknown_field(name, &FIELDS));
@@ -107,7 +111,7 @@ fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
     responses(
         (status = 201, description = "Created", body = TopicView),
         (status = 200, description = "Changed, or already so", body = TopicView),
-        (status = 409, description = "Others keep changing it",
+        (status = 409, description = "Others keep changing it, or the topic that had this name vanished: adopt or delete it",
             body = Problem, content_type = "application/problem+json"),
     )
 )]

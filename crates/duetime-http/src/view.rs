@@ -147,6 +147,12 @@ pub(crate) fn none(count: &usize) -> bool {
     *count == 0
 }
 
+/// The same for messages.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(crate) fn zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
     fn from(survey: &'a TopicSurvey) -> Self {
         let (record, total) = (&survey.record, &survey.total);

@@ -135,11 +135,15 @@ pub struct Meters {
     breaker_open: IntGaugeVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
+    shard_refusals: IntCounterVec,
+    shards_lost: IntGaugeVec,
+    topics_troubled: IntGaugeVec,
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
     shard_backlogs: ShardMeters,
     lease_changes: IntCounterVec,
     owners: IntGaugeVec,
+    store_clock_skew: GaugeVec,
     requests: IntCounterVec,
 }
 
@@ -197,6 +201,9 @@ impl Meters {
             breaker_open: gauge(r, &table::BREAKER_OPEN),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: counter(r, &table::STORE_ERRORS),
+            shard_refusals: counter(r, &table::SHARD_REFUSALS),
+            shards_lost: gauge(r, &table::SHARDS_LOST),
+            topics_troubled: gauge(r, &table::TOPICS_TROUBLED),
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
             shard_backlogs: ShardMeters::new(
@@ -205,6 +212,10 @@ impl Meters {
             ),
             lease_changes: counter(r, &table::LEASE_CHANGES),
             owners: gauge(r, &table::OWNERS),
+            store_clock_skew: registered(
+                r,
+                GaugeVec::new(opts(&table::STORE_CLOCK_SKEW), table::STORE_CLOCK_SKEW.labels),
+            ),
             requests: counter(r, &table::REQUESTS),
             registry,
         }
@@ -269,6 +280,7 @@ impl Meters {
         ] {
             let _ = gauges.remove_label_values(labels);
         }
+        let _ = self.shards_lost.remove_label_values(labels);
         let _ = self.oldest_due_age.remove_label_values(labels);
         let _ = self.claims_expired.remove_label_values(labels);
         let _ = self.settlements_lost.remove_label_values(labels);
@@ -284,6 +296,26 @@ impl Meters {
     /// One call to the store took this long.
     pub fn store_call(&self, op: &str, took: Duration) {
         self.store_call.with_label_values(&[op]).observe(took.as_secs_f64());
+    }
+
+    /// A shard was not made, for this reason.
+    pub fn shard_refusal(&self, kind: &str) {
+        self.shard_refusals.with_label_values(&[kind]).inc();
+    }
+
+    /// So many shards of `topic` are lost.
+    pub fn shards_lost(&self, topic: &TopicName, shards: usize) {
+        if shards == 0 {
+            // It may have had none before.
+            let _ = self.shards_lost.remove_label_values(&[topic.as_str()]);
+        } else {
+            self.shards_lost.with_label_values(&[topic.as_str()]).set(i64::try_from(shards).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// So many topics are in trouble of this kind.
+    pub fn topics_troubled(&self, kind: &str, topics: usize) {
+        self.topics_troubled.with_label_values(&[kind]).set(i64::try_from(topics).unwrap_or(i64::MAX));
     }
 
     /// One call to the store failed.
@@ -309,6 +341,12 @@ impl Meters {
     /// So many nodes share the shards.
     pub fn owners(&self, mode: &str, n: i64) {
         self.owners.with_label_values(&[mode]).set(n);
+    }
+
+    /// The store's clock is ahead of this node's by this many milliseconds.
+    #[expect(clippy::cast_precision_loss, reason = "a clock that is off by 285,000 years may be told inexactly")]
+    pub fn store_clock_skew(&self, apart_ms: i64) {
+        self.store_clock_skew.with_label_values::<&str>(&[]).set(apart_ms as f64 / 1000.0);
     }
 
     /// One HTTP request was answered.
@@ -340,6 +378,9 @@ mod tests {
         meters.shard_backlogs(&topic, vec![shard(0)]);
         meters.lease_changes("taken", 1);
         meters.owners("solo", 1);
+        meters.shard_refusal("lost");
+        meters.shards_lost(&topic, 1);
+        meters.topics_troubled("vanished", 0);
         meters.request("/v1/topics", 200);
         let text = meters.render();
         for row in table::TABLE {

@@ -74,6 +74,14 @@ table! {
         "Time of one call to the store, by operation.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
+    STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],
+        "By how much the store's clock is ahead of this node's, negative: behind; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes.";
+    SHARD_REFUSALS = "duetime_shard_refusals_total", Kind::Counter, ["kind"],
+        "Shards that were not made: vanished (a topic's record is gone, its messages are not), occupied (messages of another life are in the place), lost.";
+    SHARDS_LOST = "duetime_shards_lost", Kind::Gauge, ["topic"],
+        "Shards that should be there and are not: their server came back without them.";
+    TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
+        "Topics that vanished from the catalogue while their shards hold messages, and those whose record is unreadable.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
         "Time of one hand-over of a batch, by type of sink.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],

@@ -4,10 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock, Shard, Store};
+use duetime_core::ownership::Demand;
+use duetime_core::place::by_place;
+use duetime_core::{Clock, Place, Shard, Store, Timestamp};
+use futures::future::join_all;
+use tokio::sync::watch;
 use tracing::debug;
 
 use crate::ShardName;
+use crate::silent::{Silent, named};
 
 /// A shard whose first message has waited for so long is looked after by whoever sees it.
 const LATE_MIN: Duration = Duration::from_millis(1_000);
@@ -28,31 +33,47 @@ impl Late {
         Self { store, clock }
     }
 
-    /// The late ones among `all` that are not `held`, the latest first. One look at them all; none
-    /// when the store does not answer.
+    /// The server that holds a shard.
+    pub(crate) fn place_of(&self, (topic, index): &ShardName) -> Place {
+        self.store.place_of(&Shard { topic: topic.clone(), index: *index, epoch: 0 })
+    }
+
+    /// Notices which servers are silent to this node.
+    pub(crate) fn silent(&self, demand: watch::Receiver<Demand>) -> Silent {
+        Silent::watch(self.store.clone(), demand)
+    }
+
+    /// The late ones among `all` that are not `held`, the latest first. One look at the shards of each
+    /// server; nothing is told of those that do not answer.
     pub(crate) async fn find(&self, all: &[ShardName], held: &BTreeSet<ShardName>) -> Vec<ShardName> {
         let others: Vec<&ShardName> = all.iter().filter(|shard| !held.contains(*shard)).collect();
-        if others.is_empty() {
-            return Vec::new();
+        let shards = named(&others.iter().map(|shard| (*shard).clone()).collect::<Vec<_>>());
+        let looks = by_place(&*self.store, &shards).into_values().map(|at| {
+            let asked: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();
+            async move { at.into_iter().zip(self.heads(&asked).await).collect::<Vec<_>>() }
+        });
+        let looked = join_all(looks).await;
+        let now = self.clock.now();
+        let mut late = Vec::new();
+        for (at, head) in looked.into_iter().flatten() {
+            let waited = head.map_or(Duration::ZERO, |head| now.since(head));
+            if waited >= LATE_MIN {
+                late.push((waited, others[at].clone()));
+            }
         }
-        // A look names no epoch: it acts on nothing.
-        let name = |(topic, index): &ShardName| Shard { topic: topic.clone(), index: *index, epoch: 0 };
-        let shards: Vec<Shard> = others.iter().map(|shard| name(shard)).collect();
-        let heads = match tokio::time::timeout(LOOK_WITHIN, self.store.heads(&shards)).await {
+        late.sort_by(|a, b| b.cmp(a));
+        late.into_iter().map(|(_, shard)| shard).collect()
+    }
+
+    /// The heads of shards of one server, or nothing.
+    async fn heads(&self, shards: &[Shard]) -> Vec<Option<Timestamp>> {
+        match tokio::time::timeout(LOOK_WITHIN, self.store.heads(shards)).await {
             Ok(Ok(heads)) => heads,
             Ok(Err(error)) => {
                 debug!(%error, "no look at the shards of others");
-                return Vec::new();
+                Vec::new()
             }
-            Err(_) => return Vec::new(),
-        };
-        let now = self.clock.now();
-        let waited = |(shard, head): (&&ShardName, Option<duetime_core::Timestamp>)| {
-            let waited = now.since(head?);
-            (waited >= LATE_MIN).then(|| (waited, (*shard).clone()))
-        };
-        let mut late: Vec<(Duration, ShardName)> = others.iter().zip(heads).filter_map(waited).collect();
-        late.sort_by(|a, b| b.cmp(a));
-        late.into_iter().map(|(_, shard)| shard).collect()
+            Err(_) => Vec::new(),
+        }
     }
 }

@@ -8,6 +8,7 @@ mod etcd;
 mod late;
 mod presence;
 mod round_robin;
+mod silent;
 mod solo;
 mod turns;
 

@@ -6,7 +6,11 @@
 //! own, a node sees how many nodes there are. A node that is slow or gone takes fewer places, and the
 //! others see it at their next turn.
 //!
-//! Cost of a node: two INCRBY a turn and, every few turns, one look at all shards.
+//! A server of the store that answers others and not this node is left to them: each says which are
+//! silent to it, and the others scan the shards of those beside their own.
+//!
+//! Cost of a node: two INCRBY a turn and, every few turns, one look at all shards; where the store has
+//! several servers, one look at a shard of each a second.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Fleet, Member, MemberState, OwnedShards, Ownership, TopicName};
+use duetime_core::{Fleet, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
 use duetime_metrics::Meters;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -25,6 +29,7 @@ use tracing::{info, warn};
 use crate::ShardName;
 use crate::late::Late;
 use crate::presence::Presence;
+use crate::silent::Silent;
 use crate::turns::Turns;
 
 /// How long a node scans the shards of one turn. A killed node's shards are served again within two.
@@ -79,6 +84,7 @@ impl RoundRobin {
             name,
             me,
             turns,
+            silent: late.silent(round_robin.demand.subscribe()),
             late,
             presence,
             meters,
@@ -174,6 +180,7 @@ struct Turner {
     me: Member,
     turns: Arc<dyn Turns>,
     late: Late,
+    silent: Silent,
     presence: Arc<dyn Presence>,
     meters: Arc<Meters>,
     demand: watch::Receiver<Demand>,
@@ -216,6 +223,7 @@ impl Turner {
         let unfit = self.unfit.borrow_and_update().clone();
         self.me.state = if unfit.is_some() { MemberState::Unfit } else { MemberState::Serving };
         self.me.unfit = unfit;
+        self.me.silent = self.silent.now();
         let wanted = if self.me.state == MemberState::Serving && !all.is_empty() {
             self.places(&all).await
         } else {
@@ -249,12 +257,33 @@ impl Turner {
         self.meters.owners("round-robin", i64::try_from(self.nodes.count()).unwrap_or(i64::MAX));
         let place = |n: u64| all[usize::try_from(n % count).expect("below the length")].clone();
         let mut wanted: BTreeSet<ShardName> = (turn.end.saturating_sub(share)..turn.end).map(place).collect();
+        self.for_each_other(all, &mut wanted);
         if self.number % LATE_EVERY == LATE_EVERY - 1 && wanted.len() < all.len() {
             let late = self.late.find(all, &wanted).await;
             self.meters.lease_changes("late", late.len().min(LATE_MAX) as u64);
             wanted.extend(late.into_iter().take(LATE_MAX));
         }
         Some(wanted)
+    }
+
+    /// Leaves shards of servers that are silent to this node to nodes that they answer, and takes theirs.
+    fn for_each_other(&self, all: &[ShardName], wanted: &mut BTreeSet<ShardName>) {
+        let fleet = self.fleet.borrow().clone();
+        let others = || fleet.members.iter().filter(|(name, _)| **name != self.name).map(|(_, member)| member);
+        let is_silent = |member: &Member, place: Place| member.silent.contains(&place);
+        if self.me.silent.is_empty() && others().all(|member| member.silent.is_empty()) {
+            return;
+        }
+        for shard in all {
+            let place = self.late.place_of(shard);
+            if !is_silent(&self.me, place) {
+                if others().any(|member| is_silent(member, place)) {
+                    wanted.insert(shard.clone());
+                }
+            } else if others().any(|member| member.state == MemberState::Serving && !is_silent(member, place)) {
+                wanted.remove(shard);
+            }
+        }
     }
 
     async fn show(&mut self) {

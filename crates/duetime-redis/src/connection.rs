@@ -1,5 +1,6 @@
 //! One multiplexed connection that is made again when it breaks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,17 +9,49 @@ use redis::{AsyncConnectionConfig, Client};
 use tokio::time::Instant;
 
 use crate::error::Failure;
+use crate::fence::{Debts, FENCE_WITHIN, Seen, greet};
+use crate::link::LinkConfig;
+use crate::server_clock::{End, ServerClock};
 
 /// A connection that could not be made is not tried again sooner than this; callers in between
 /// get the same answer.
 const RECONNECT_EVERY: Duration = Duration::from_millis(50);
 
+/// A connection that can be used.
+#[derive(Clone)]
+pub(crate) struct Open {
+    pub(crate) generation: u64,
+    pub(crate) connection: MultiplexedConnection,
+    seen: Arc<Seen>,
+    round: u64,
+}
+
+/// Why there is none.
+struct Refused {
+    at: Instant,
+    text: String,
+    /// Nobody listens at the address.
+    gone: bool,
+}
+
 #[derive(Default)]
 struct State {
     /// Grows with every connection, so that a late complaint does not end a fresh one.
     generation: u64,
-    open: Option<MultiplexedConnection>,
-    refused: Option<(Instant, String)>,
+    open: Option<Open>,
+    refused: Option<Refused>,
+}
+
+/// What all connections to one server share.
+pub(crate) struct Server {
+    pub(crate) clock: Arc<ServerClock>,
+    debts: Debts,
+}
+
+impl Server {
+    pub(crate) fn new(config: &LinkConfig) -> Arc<Self> {
+        Arc::new(Self { clock: Arc::new(ServerClock::new(config.response_timeout)), debts: Debts::default() })
+    }
 }
 
 /// See the module.
@@ -26,28 +59,32 @@ pub(crate) struct Slot {
     client: Client,
     connect_timeout: Duration,
     response_timeout: Duration,
+    server: Arc<Server>,
     state: Mutex<State>,
     connecting: tokio::sync::Mutex<()>,
+    fencing: tokio::sync::Mutex<()>,
 }
 
 impl Slot {
-    pub(crate) fn new(client: Client, connect_timeout: Duration, response_timeout: Duration) -> Self {
+    pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
         Self {
-            client,
-            connect_timeout,
-            response_timeout,
+            client: client.clone(),
+            connect_timeout: config.connect_timeout,
+            response_timeout: config.response_timeout,
+            server: server.clone(),
             state: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
+            fencing: tokio::sync::Mutex::default(),
         }
     }
 
-    fn open(&self) -> Option<(u64, MultiplexedConnection)> {
+    fn open(&self) -> Option<Open> {
         let state = self.state.lock();
-        state.open.as_ref().map(|open| (state.generation, open.clone()))
+        state.open.as_ref().filter(|open| open.round == self.server.debts.round()).cloned()
     }
 
     /// The open connection, or a new one.
-    pub(crate) async fn get(&self) -> Result<(u64, MultiplexedConnection), Failure> {
+    pub(crate) async fn get(&self) -> Result<Open, Failure> {
         if let Some(open) = self.open() {
             return Ok(open);
         }
@@ -55,34 +92,88 @@ impl Slot {
         if let Some(open) = self.open() {
             return Ok(open);
         }
-        if let Some((at, text)) = &self.state.lock().refused
-            && at.elapsed() < RECONNECT_EVERY
+        if let Some(refused) = &self.state.lock().refused
+            && refused.at.elapsed() < RECONNECT_EVERY
         {
-            return Err(Failure::Transient { reconnect: false, text: text.clone() });
+            return Err(Failure::Transient { reconnect: false, text: refused.text.clone() });
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
+        let round = self.server.debts.round();
+        let connecting = async {
+            let mut connection = self
+                .client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+                .map_err(|error| (error.is_connection_refusal(), Failure::from(error)))?;
+            let greeted = async {
+                let seen = greet(&mut connection, &self.server.clock).await?;
+                self.server.debts.settle(&mut connection).await?;
+                Ok(seen)
+            };
+            let seen = greeted.await.map_err(|failure| (false, failure))?;
+            Ok((connection, Arc::new(seen)))
+        };
         // The bound of the crate covers the socket; the greeting of a stalled server is in ours.
-        let made = tokio::time::timeout(
-            self.connect_timeout * 2,
-            self.client.get_multiplexed_async_connection_with_config(&config),
-        );
-        let failure = match made.await {
-            Ok(Ok(open)) => {
+        let (gone, failure) = match tokio::time::timeout(self.connect_timeout * 2, connecting).await {
+            Ok(Ok((connection, seen))) => {
                 let mut state = self.state.lock();
                 state.generation += 1;
                 state.refused = None;
+                let open = Open { generation: state.generation, connection, seen, round };
                 state.open = Some(open.clone());
-                return Ok((state.generation, open));
+                return Ok(open);
             }
-            Ok(Err(error)) => Failure::from(error),
-            Err(_) => Failure::Transient { reconnect: false, text: "no greeting from redis in time".to_owned() },
+            Ok(Err(failed)) => failed,
+            Err(_) => {
+                (false, Failure::Transient { reconnect: false, text: "no greeting from redis in time".to_owned() })
+            }
         };
         if let Failure::Transient { text, .. } = &failure {
-            self.state.lock().refused = Some((Instant::now(), text.clone()));
+            self.state.lock().refused = Some(Refused { at: Instant::now(), text: text.clone(), gone });
         }
         Err(failure)
+    }
+
+    /// What this connection may still have to do, when it is begun now.
+    pub(crate) async fn end(&self, open: &mut Open) -> Result<End, Failure> {
+        let end = self.server.clock.end(&mut open.connection).await;
+        end.inspect_err(|failure| {
+            if matches!(failure, Failure::Transient { reconnect: true, .. }) {
+                self.broken(open.generation);
+            }
+        })
+    }
+
+    /// Ends a connection on which a call got no answer, and returns when none that was sent on it by `over_at`'s
+    /// call can be carried out any more: the server ended it, or the call's own end has passed. Whoever waits for
+    /// the same connection shares one word to the server.
+    pub(crate) async fn fence(&self, lost: &Open, over_at: Instant) {
+        self.broken(lost.generation);
+        self.server.debts.tell(&lost.seen);
+        let ended = async {
+            let _one_at_a_time = self.fencing.lock().await;
+            while !lost.seen.is_over() {
+                match self.get().await {
+                    Ok(mut open) => match lost.seen.end(&mut open.connection).await {
+                        Ok(true) => break,
+                        Ok(false) => return tokio::time::sleep_until(over_at).await,
+                        Err(_) => self.broken(open.generation),
+                    },
+                    Err(_) if lost.seen.kills && self.is_gone() && self.server.debts.owe(&lost.seen, over_at) => break,
+                    Err(_) => {}
+                }
+                tokio::time::sleep(RECONNECT_EVERY).await;
+            }
+        };
+        let longest = if lost.seen.kills { over_at.max(Instant::now() + FENCE_WITHIN) } else { over_at };
+        let _ = tokio::time::timeout_at(longest, ended).await;
+    }
+
+    /// When it was last tried to connect, nobody listened.
+    fn is_gone(&self) -> bool {
+        self.state.lock().refused.as_ref().is_some_and(|refused| refused.gone)
     }
 
     /// Ends the connection of `generation`, if it is still the one in use.

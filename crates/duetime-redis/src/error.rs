@@ -40,6 +40,8 @@ pub(crate) enum Failure {
     Ask { to: String },
     /// The server has lost its scripts.
     NoScript,
+    /// The server took the call up after its end, and did nothing.
+    Late { ms: String },
     /// Repeating it changes nothing.
     Final(LinkError),
 }
@@ -50,6 +52,7 @@ impl From<Failure> for LinkError {
             Failure::Transient { text, .. } => Self::Unavailable(text),
             Failure::Moved { slot, to } => Self::Unavailable(format!("slot {slot} has moved to {to}")),
             Failure::Ask { to } => Self::Unavailable(format!("a slot is moving to {to}")),
+            Failure::Late { ms } => Self::Unavailable(late(&ms)),
             Failure::NoScript => Self::Unavailable("redis has lost its scripts".to_owned()),
             Failure::Final(error) => error,
         }
@@ -72,11 +75,11 @@ impl Failure {
             other => other,
         }
     }
+}
 
-    /// For a caller that only tells it.
-    pub(crate) fn into_redis(self) -> RedisError {
-        RedisError::from((ErrorKind::Io, "no server", format!("{self:?}")))
-    }
+/// What is said of a call that came too late, and was not carried out.
+pub(crate) fn late(ms: &str) -> String {
+    format!("redis took the call up {ms} ms after its end; see whether it is overloaded, or a clock was set")
 }
 
 /// Slot and address of a redirection.
@@ -89,6 +92,7 @@ fn judge(code: &str, detail: &str) -> Failure {
     let text = || format!("{code} {detail}");
     match code {
         "NOSCRIPT" => Failure::NoScript,
+        "LATE" => Failure::Late { ms: detail.trim().to_owned() },
         "MOVED" | "ASK" => match redirection(detail) {
             // A node that does not know its own host says only the port.
             Some((_, to)) if to.starts_with(':') => Failure::Transient { reconnect: false, text: text() },
@@ -111,7 +115,7 @@ fn judge(code: &str, detail: &str) -> Failure {
         "NOPERM" => Failure::Final(LinkError::Setup(format!(
             "redis does not permit this user what duetime needs ({detail}); allow it: \
              ACL SETUSER <user> ~<namespace>:* ~{{<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info \
-             +config|get +client|kill"
+             +config|get +client|id +client|info +client|kill"
         ))),
         _ => Failure::Final(LinkError::Refused { code: code.to_owned(), detail: detail.to_owned() }),
     }

@@ -1,6 +1,7 @@
 //! The link itself: sends calls, and sends them again while that can help.
 //!
-//! A call may reach the server twice: every script must be idempotent. A repeated call is told so.
+//! A call may reach the server twice: every script must be idempotent. A repeated call is told so, and it
+//! is repeated, or answered as failed, only when the sending before cannot be carried out any more.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use redis::{Arg, Client, Cmd, ConnectionInfo, TlsCertificates, Value};
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::patience::{Lesson, Patience};
-use crate::script::Script;
+use crate::script::{Script, Sending};
 use crate::topology::Topology;
 use crate::url::RedisUrl;
 
@@ -150,20 +151,25 @@ impl Link {
         self.legacy.load(Ordering::Relaxed)
     }
 
-    /// Runs a script. `fill` adds the keys' number, keys and arguments; it is called again for each
-    /// repetition, with `true` once an earlier sending may have taken effect.
+    /// Runs a script on the server of `key`, its first one. `fill` adds the keys' number, keys and
+    /// arguments; it is called again for each sending. After an error no sending is under way any more.
     ///
     /// # Errors
     ///
     /// See [`LinkError`]; transient ones only after the configured bound.
-    pub async fn script<F>(&self, script: &Script, fill: F) -> Result<Value, LinkError>
+    pub async fn script<F>(&self, script: &Script, key: &str, fill: F) -> Result<Value, LinkError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());
         loop {
-            let failure = match self.script_once(script, &fill, &mut lesson).await {
+            let repeated = lesson.unsure;
+            let sent = match self.prepared(script, key, &mut lesson).await {
+                Ok((node, asking)) => node.carry(asking, |till| self.call(script, &fill, repeated, till)).await,
+                Err(failure) => Err(failure),
+            };
+            let failure = match sent {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
@@ -172,35 +178,31 @@ impl Link {
         }
     }
 
-    async fn script_once<F>(&self, script: &Script, fill: &F, lesson: &mut Lesson) -> Result<Value, Failure>
-    where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
-    {
-        let (node, cmd, asking) = self.prepared(script, fill, lesson).await?;
-        node.send(&cmd, asking).await
-    }
-
-    /// The call of a script, and where to send it; the script is loaded there if it has to be.
-    pub(crate) async fn prepared<F>(
+    /// Where to send the call of a script; the script is loaded there if it has to be.
+    pub(crate) async fn prepared(
         &self,
         script: &Script,
-        fill: &F,
+        key: &str,
         lesson: &mut Lesson,
-    ) -> Result<(Arc<Node>, Cmd, bool), Failure>
-    where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
-    {
-        let legacy = self.is_legacy();
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(script.sha(legacy));
-        fill(&mut cmd, lesson.unsure);
-        let (node, asking) = self.route(lesson.ask.take(), cmd.args_iter().nth(SCRIPT_KEY_AT)).await?;
+    ) -> Result<(Arc<Node>, bool), Failure> {
+        let (node, asking) = self.route(lesson.ask.take(), Some(Arg::Simple(key.as_bytes()))).await?;
         if lesson.load {
             let mut loading = redis::cmd("SCRIPT");
-            loading.arg("LOAD").arg(script.code(legacy));
+            loading.arg("LOAD").arg(script.code(self.is_legacy()));
             node.send(&loading, false).await?;
         }
-        Ok((node, cmd, asking))
+        Ok((node, asking))
+    }
+
+    /// One sending of a call.
+    pub(crate) fn call<F>(&self, script: &Script, fill: &F, repeated: bool, not_after_ms: i64) -> Cmd
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(script.sha(self.is_legacy()));
+        fill(&mut cmd, &Sending { repeated, not_after_ms });
+        cmd
     }
 
     /// The server of a key, or the one that a redirection for this once named.
@@ -293,9 +295,6 @@ impl Link {
         Patience::new(call, longest.min(self.config.retry_for))
     }
 }
-
-/// Where the first key of an EVALSHA is: after its name, the script's and the number of keys.
-const SCRIPT_KEY_AT: usize = 3;
 
 fn bytes_of(arg: Arg<&[u8]>) -> Option<&[u8]> {
     match arg {

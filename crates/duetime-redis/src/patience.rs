@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::error::{Failure, LinkError};
+use crate::error::{Failure, LinkError, late};
 
 /// First pause before a call is sent again; each is twice the one before, half of it drawn.
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
@@ -67,6 +67,7 @@ impl Patience {
             }
             Failure::Moved { slot, to } => format!("MOVED {slot} {to}"),
             Failure::Ask { to } => format!("ASK {to}"),
+            Failure::Late { ms } => late(&ms),
             Failure::Transient { text, .. } => text,
         };
         let wait = self.pause.mul_f64(rand::random_range(0.5..1.0));

@@ -5,15 +5,22 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
+use tokio::time::Instant;
 
 use crate::error::{Failure, LinkError};
 use crate::link::Link;
 use crate::node::Node;
 use crate::patience::{Patience, REDIRECTS_MAX};
 
-/// How long a look at many shards waits for a master that does not answer, before it answers for
-/// the others.
+/// How long a look at many shards takes at most, with all its repetitions: what no master has answered by
+/// then is answered by an error, and the rest as it was told.
 const LOOK_FOR: Duration = Duration::from_secs(1);
+/// A look that met a silent master has the map of the masters read again, and waits for it no longer
+/// than this.
+const DOUBT_FOR: Duration = Duration::from_millis(200);
+
+/// What a look gives its connection beyond its own time, so that one that is silent is noted as such.
+const CONNECT_SLACK: Duration = Duration::from_millis(50);
 
 /// One command on its way to its answer.
 struct Item<'a> {
@@ -42,9 +49,10 @@ impl Link {
         self.each(self.patience(name), None, pipeline).await.into_iter().collect()
     }
 
-    /// The same for a look that must not wait long: an answer or an error for each command.
+    /// The same for a look that must not wait long: an answer or an error for each command, after about a
+    /// second at the latest.
     pub async fn look(&self, name: &'static str, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
-        self.each(self.patience_of(name, LOOK_FOR), Some(LOOK_FOR), pipeline).await
+        self.each(self.patience_of(name, LOOK_FOR), Some(Instant::now() + LOOK_FOR), pipeline).await
     }
 
     /// Runs plain commands in one round trip to each master, each with its own answer. None is sent
@@ -84,7 +92,7 @@ impl Link {
     async fn each(
         &self,
         mut patience: Patience,
-        longest: Option<Duration>,
+        until: Option<Instant>,
         pipeline: &Pipeline,
     ) -> Vec<Result<Value, LinkError>> {
         let mut answers: Vec<Option<Result<Value, LinkError>>> = Vec::new();
@@ -93,7 +101,7 @@ impl Link {
         while !items.is_empty() {
             let mut again = Vec::new();
             let mut worst: Option<Failure> = None;
-            for (item, answer) in self.round(items, longest).await {
+            for (item, answer) in self.round(items, until).await {
                 let failure = match answer {
                     Ok(value) => {
                         answers[item.at] = Some(Ok(value));
@@ -114,7 +122,7 @@ impl Link {
             }
             items = again;
             if let Some(failure) = worst
-                && let Err(error) = self.after(&mut patience, failure).await
+                && let Err(error) = self.within(until, &mut patience, failure).await
             {
                 for item in items.drain(..) {
                     answers[item.at] = Some(Err(error.clone()));
@@ -124,12 +132,19 @@ impl Link {
         all_answered(answers)
     }
 
-    /// Sends every item once; a master that is silent for the longest wait has failed.
-    async fn round<'a>(
-        &self,
-        items: Vec<Item<'a>>,
-        longest: Option<Duration>,
-    ) -> Vec<(Item<'a>, Result<Value, Failure>)> {
+    /// [`Link::after`] that ends a little after `until`.
+    async fn within(&self, until: Option<Instant>, patience: &mut Patience, failure: Failure) -> Result<(), LinkError> {
+        let Some(until) = until else { return self.after(patience, failure).await };
+        let text = LinkError::from(failure.clone());
+        match tokio::time::timeout_at(until + DOUBT_FOR, self.after(patience, failure)).await {
+            Ok(Ok(())) if Instant::now() < until => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) | Err(_) => Err(LinkError::Unavailable(text.to_string())),
+        }
+    }
+
+    /// Sends every item once; a master that is silent until then has failed.
+    async fn round<'a>(&self, items: Vec<Item<'a>>, until: Option<Instant>) -> Vec<(Item<'a>, Result<Value, Failure>)> {
         let mut groups = Vec::<(Arc<Node>, Vec<Item<'a>>)>::new();
         let mut done = Vec::with_capacity(items.len());
         for item in items {
@@ -149,9 +164,11 @@ impl Link {
                 }
                 pipeline.add_command(item.cmd.clone());
             }
-            let sending = node.send_all(&pipeline);
+            let longest = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let sending = node.send_all_within(&pipeline, longest);
             let answers = match longest {
-                Some(longest) => tokio::time::timeout(longest, sending).await.unwrap_or_else(|_| {
+                // Making the connection takes time too.
+                Some(longest) => tokio::time::timeout(longest + CONNECT_SLACK, sending).await.unwrap_or_else(|_| {
                     Err(Failure::Transient { reconnect: false, text: format!("no answer from {} in time", node.name) })
                 }),
                 None => sending.await,

@@ -4,17 +4,18 @@
 //! of one server, whatever fails over meanwhile. WAIT holds its connection up, so these are not the
 //! ones that other calls use.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::{Client, Cmd, Pipeline, Value};
 
-use crate::connection::Slot;
+use crate::connection::{Server, Slot};
 use crate::error::{Failure, LinkError};
 use crate::link::{Link, LinkConfig};
-use crate::node::{end_if_broken, judged};
+use crate::node::{end_if_broken, given_up, judged, judged_in_time};
 use crate::patience::Lesson;
-use crate::script::Script;
+use crate::script::{Script, Sending};
 
 /// Connections to a server on which calls wait for replicas.
 const CONNECTIONS: usize = 4;
@@ -36,32 +37,38 @@ pub struct Backing {
 /// The connections for it, and how many replicas to wait for.
 pub(crate) struct Waits {
     slots: Vec<Slot>,
+    server: Arc<Server>,
     turn: AtomicUsize,
     /// Replicas that followed when the server was last asked; [`UNKNOWN`] before that.
     online: AtomicU32,
 }
 
 impl Waits {
-    pub(crate) fn new(client: &Client, config: &LinkConfig) -> Self {
-        let slot = || Slot::new(client.clone(), config.connect_timeout, config.response_timeout);
-        let slots = (0..CONNECTIONS).map(|_| slot()).collect();
-        Self { slots, turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
+    pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
+        let slots = (0..CONNECTIONS).map(|_| Slot::new(client, config, server)).collect();
+        Self { slots, server: server.clone(), turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
     }
 
     fn slot(&self) -> &Slot {
         &self.slots[self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
     }
 
-    /// Sends a script once, with what has to be known of its answer.
-    async fn send(&self, script: &Cmd, asking: bool, replicas: u8) -> Result<(Value, Backing), Failure> {
+    /// Sends a script once, with what has to be known of its answer; see [`Node::carry`](crate::node::Node::carry).
+    async fn send(
+        &self,
+        asking: bool,
+        replicas: u8,
+        made: impl FnOnce(i64) -> Cmd,
+    ) -> Result<(Value, Backing), Failure> {
         let slot = self.slot();
-        let (generation, mut connection) = slot.get().await?;
+        let mut open = slot.get().await?;
+        let generation = open.generation;
         let most = u32::from(replicas.max(1));
         let mut online = self.online.load(Ordering::Relaxed);
         if online == UNKNOWN {
             let mut info = redis::cmd("INFO");
             info.arg("replication");
-            let told = connection.send_packed_command(&info).await.map_err(Failure::from).and_then(judged);
+            let told = open.connection.send_packed_command(&info).await.map_err(Failure::from).and_then(judged);
             let told = told.map_err(|failure| end_if_broken(slot, generation, failure))?;
             online = read(&told).map_or(0, |(online, _)| online);
         }
@@ -70,18 +77,22 @@ impl Waits {
         if asking {
             all.cmd("ASKING");
         }
-        all.add_command(script.clone());
+        let end = slot.end(&mut open).await?;
+        all.add_command(made(end.not_after_ms));
         // Zero replicas are there at once.
         let wait_ms = u64::try_from(WAIT_FOR.as_millis()).expect("a second");
         all.cmd("WAIT").arg(least).arg(if least == 0 { 1 } else { wait_ms });
         all.cmd("INFO").arg("replication");
-        let mut values = match connection.send_packed_commands(&all, usize::from(asking), 3).await {
+        let mut values = match open.connection.send_packed_commands(&all, usize::from(asking), 3).await {
             Ok(values) => values,
-            Err(error) => return Err(end_if_broken(slot, generation, Failure::from(error))),
+            Err(error) => return Err(given_up(slot, &open, end, error).await),
         };
         values = values
             .into_iter()
-            .map(|value| judged(value).map_err(|failure| end_if_broken(slot, generation, failure)))
+            .map(|value| {
+                let judged = judged_in_time(value, &self.server.clock);
+                judged.map_err(|failure| end_if_broken(slot, generation, failure))
+            })
             .collect::<Result<_, _>>()?;
         let odd = || Failure::Transient { reconnect: true, text: "redis answered oddly to WAIT".to_owned() };
         let [value, Value::Int(have), info] = <[Value; 3]>::try_from(values).map_err(|_| odd())? else {
@@ -119,15 +130,24 @@ impl Link {
     /// # Errors
     ///
     /// See [`LinkError`]. [`LinkError::Unavailable`] also when the script ran and no replica caught up.
-    pub async fn replicated<F>(&self, script: &Script, replicas: u8, fill: F) -> Result<(Value, Backing), LinkError>
+    pub async fn replicated<F>(
+        &self,
+        script: &Script,
+        key: &str,
+        replicas: u8,
+        fill: F,
+    ) -> Result<(Value, Backing), LinkError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());
         loop {
-            let sent = match self.prepared(script, &fill, &mut lesson).await {
-                Ok((node, cmd, asking)) => node.waits.send(&cmd, asking, replicas).await,
+            let repeated = lesson.unsure;
+            let sent = match self.prepared(script, key, &mut lesson).await {
+                Ok((node, asking)) => {
+                    node.waits.send(asking, replicas, |till| self.call(script, &fill, repeated, till)).await
+                }
                 Err(failure) => Err(failure),
             };
             let failure = match sent {

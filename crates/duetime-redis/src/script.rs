@@ -1,5 +1,14 @@
 //! A Lua script as both old and new servers take it.
 
+/// What one sending of a call has to say of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Sending {
+    /// An earlier sending of this call may have taken effect.
+    pub repeated: bool,
+    /// The time of the server, in milliseconds since the Unix epoch, after which it must not carry the call out.
+    pub not_after_ms: i64,
+}
+
 /// A script with its SHA-1.
 #[derive(Debug, Clone)]
 pub struct Script {

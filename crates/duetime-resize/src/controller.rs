@@ -197,6 +197,7 @@ impl Inner {
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,
+            seed: seen.routing.seed,
         };
         let new = RoutingRecord { routing, desired: None };
         match self.authority.swap_routing(topic, seen, &new).await {

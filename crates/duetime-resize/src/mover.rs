@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::reshard::Scanned;
-use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, MessageState, Routing, StoreError, Timestamp, TopicName};
 use duetime_metrics::Event;
 
@@ -72,7 +72,7 @@ impl Inner {
         found: Vec<Scanned>,
         leave: Duration,
     ) -> u64 {
-        let (seed, now) = (topic_seed(topic), self.clock.now());
+        let (seed, now) = (routing.seed(topic), self.clock.now());
         let mut left = 0;
         for scanned in found {
             let home = shard_of(&scanned.id, seed, routing.shards);

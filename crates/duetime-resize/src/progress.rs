@@ -141,8 +141,14 @@ mod tests {
 
     #[test]
     fn moved_and_remaining_are_told_by_the_shards_themselves() {
-        let routing =
-            |previous, shards| Routing { epoch: 2, rid: String::new(), shards, previous, state: RoutingState::Moving };
+        let routing = |previous, shards| Routing {
+            epoch: 2,
+            rid: String::new(),
+            shards,
+            previous,
+            state: RoutingState::Moving,
+            seed: None,
+        };
         assert_eq!(counts(&routing(2, 4), &surveys(&[100, 100, 0, 0])), (0, 100));
         assert_eq!(counts(&routing(2, 4), &surveys(&[70, 60, 40, 30])), (70, 30));
         assert_eq!(counts(&routing(4, 1), &surveys(&[100, 100, 100, 100])), (0, 300));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::reshard::Floor;
-use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::routing::shard_of;
 use duetime_core::{StoreError, TopicName, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -64,7 +64,7 @@ impl Inner {
         }
         // A retired shard may never have heard of this record.
         self.tools.store.fence(topic, index, &routing, &Floor::default()).await?;
-        let (shard, seed) = (routing.shard(topic, index), topic_seed(topic));
+        let (shard, seed) = (routing.shard(topic, index), routing.seed(topic));
         let per_page = Duration::from_secs_f64(PAGE as f64 / f64::from(self.config.scrub_per_second));
         let mut cursor = None;
         let mut dirty = self.tools.store.outbox(&shard).await?.is_some();

@@ -1,7 +1,7 @@
 //! Sees whether a change is done: nothing on its way, nothing out of its home, in every old shard.
 
 use duetime_core::reshard::Floor;
-use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::routing::shard_of;
 use duetime_core::{Routing, StoreError, TopicName};
 
 use crate::controller::Inner;
@@ -13,7 +13,7 @@ impl Inner {
     /// First all pages, then the outbox: what a page missed because it was just being taken is in the
     /// outbox then, or has arrived.
     pub(crate) async fn is_clean(&self, topic: &TopicName, routing: &Routing, index: u32) -> Result<bool, StoreError> {
-        let (store, shard, seed) = (&self.tools.store, routing.shard(topic, index), topic_seed(topic));
+        let (store, shard, seed) = (&self.tools.store, routing.shard(topic, index), routing.seed(topic));
         // Another rid of the same epoch is refused here.
         store.fence(topic, index, routing, &Floor::default()).await?;
         let mut cursor = None;

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::store::{Adopt, Adopted};
 use duetime_core::{
     Clock, Routing, RoutingRecord, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics,
 };
@@ -17,6 +18,7 @@ use tracing::warn;
 
 use crate::change::TopicChange;
 use crate::error::CatalogError;
+use crate::troubles::Troubles;
 
 /// How often topics of a store that other nodes change too are read again.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
@@ -41,7 +43,10 @@ pub struct Catalog {
     topics: watch::Sender<Arc<Topics>>,
     nodes: watch::Sender<u32>,
     sinks: OnceLock<Arc<dyn SinkBinder>>,
-    /// When the topics were last read; held while they are read, so that readers share one look.
+    troubles: Troubles,
+    /// Topics that were known and are not there any more, until it is known why.
+    missing: parking_lot::Mutex<Topics>,
+    /// When the last look at the topics began; held while they are read, so that readers share one look.
     reading: Mutex<Instant>,
 }
 
@@ -67,6 +72,8 @@ impl Catalog {
             topics: watch::Sender::new(Arc::default()),
             nodes: watch::Sender::new(1),
             sinks: OnceLock::new(),
+            troubles: Troubles::default(),
+            missing: parking_lot::Mutex::default(),
             reading: Mutex::new(Instant::now()),
         };
         catalog.refresh().await?;
@@ -93,7 +100,8 @@ impl Catalog {
     pub fn learn(&self, topic: &TopicName, routing: &Routing) -> bool {
         self.topics.send_if_modified(|topics| {
             let Some(known) = topics.get(topic) else { return false };
-            if known.routing.epoch >= routing.epoch {
+            // Another life has settings of its own: the whole record is read.
+            if known.routing.epoch >= routing.epoch || known.routing.life() != routing.life() {
                 return false;
             }
             let mut record = (**known).clone();
@@ -101,6 +109,22 @@ impl Catalog {
             Arc::make_mut(topics).insert(topic.clone(), Arc::new(record));
             true
         })
+    }
+
+    /// What is wrong with topics.
+    #[must_use]
+    pub fn troubles(&self) -> &Troubles {
+        &self.troubles
+    }
+
+    /// Topics that were known and are not there any more.
+    pub(crate) fn missing(&self) -> Vec<Arc<TopicRecord>> {
+        self.missing.lock().values().cloned().collect()
+    }
+
+    /// It is known why a topic is not there any more, or it is.
+    pub(crate) fn found(&self, topic: &TopicName) {
+        self.missing.lock().remove(topic);
     }
 
     /// A topic, from memory.
@@ -118,8 +142,12 @@ impl Catalog {
         if let Some(found) = self.get(name) {
             return Ok(Some(found));
         }
+        let asked = Instant::now();
         let mut read_at = self.reading.lock().await;
-        if self.get(name).is_none() && read_at.elapsed() >= MISS_EVERY {
+        if self.get(name).is_none() && *read_at < asked {
+            // What was read before may be older than another node's answer that the caller has. All who ask
+            // meanwhile share this look.
+            tokio::time::sleep(MISS_EVERY.saturating_sub(read_at.elapsed())).await;
             self.read(&mut read_at).await?;
         }
         Ok(self.get(name))
@@ -149,7 +177,9 @@ impl Catalog {
 
     async fn read(&self, read_at: &mut Instant) -> Result<(), StoreError> {
         let mut tries = 0;
+        let mut began;
         let records = loop {
+            began = Instant::now();
             let mut records = self.store.topics().await?;
             match self.confirm(&mut records).await {
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => {
@@ -159,14 +189,15 @@ impl Catalog {
                 confirmed => break confirmed.map(|()| records)?,
             }
         };
-        *read_at = Instant::now();
+        *read_at = began;
+        self.troubles.set_unreadable(self.store.unreadable());
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
             let keep = |mut record: TopicRecord| match known.get(&record.name) {
                 Some(same) if **same == record => same.clone(),
                 // A shard told us of a later change than this look saw.
                 Some(known)
-                    if known.created_at_ms == record.created_at_ms && known.routing.epoch > record.routing.epoch =>
+                    if known.routing.life() == record.routing.life() && known.routing.epoch > record.routing.epoch =>
                 {
                     record.set_routing(&known.routing_record());
                     Arc::new(record)
@@ -176,6 +207,9 @@ impl Catalog {
             let fresh: Topics = records.into_iter().map(|record| (record.name.clone(), keep(record))).collect();
             let changed = fresh != **topics;
             if changed {
+                let gone =
+                    topics.iter().filter(|(name, _)| !fresh.contains_key(*name) && !self.troubles.is_unreadable(name));
+                self.missing.lock().extend(gone.map(|(name, record)| (name.clone(), record.clone())));
                 *topics = Arc::new(fresh);
             }
             changed
@@ -191,7 +225,7 @@ impl Catalog {
         for record in records.iter_mut().filter(|record| record.routing.is_moving() && !is_known(record)) {
             match (self.store.confirm(record).await, known.get(&record.name)) {
                 (Ok(()), _) => {}
-                (Err(_), Some(known)) if known.created_at_ms == record.created_at_ms => {
+                (Err(_), Some(known)) if known.routing.life() == record.routing.life() => {
                     record.set_routing(&known.routing_record());
                 }
                 (Err(error), _) => return Err(error),
@@ -280,15 +314,21 @@ impl Catalog {
         let record = match &present {
             None => {
                 let rid = format!("{:016x}", rand::random::<u64>());
-                TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now())
+                let mut record = TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now());
+                // Nobody outside can choose ids that all have one home.
+                record.routing.seed = Some(rand::random());
+                record
             }
             Some(old) if old.config == config => {
                 return Ok(Some(Put { record: old.clone(), created: false }));
             }
             Some(old) => TopicRecord { config, version: old.version + 1, ..(**old).clone() },
         };
-        self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await?;
-        let record = Arc::new(record);
+        let stored = self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await;
+        if let Err(StoreError::Vanished { messages, .. }) = &stored {
+            self.troubles.vanish(name, *messages, None);
+        }
+        let record = Arc::new(stored?);
         self.topics.send_modify(|topics| {
             Arc::make_mut(topics).insert(name.clone(), record.clone());
         });
@@ -316,6 +356,29 @@ impl Catalog {
     pub async fn delete(&self, name: &TopicName) -> Result<bool, StoreError> {
         let was = self.store.delete_topic(name).await?;
         self.topics.send_if_modified(|topics| Arc::make_mut(topics).remove(name).is_some());
+        self.troubles.end_of(name);
         Ok(was)
+    }
+
+    /// Puts back the record of a topic that vanished, with the settings that `change` makes of the defaults,
+    /// or with those it had; with `accept_loss`, makes its lost shards anew, empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::adopt_topic`].
+    pub async fn adopt(
+        &self,
+        name: &TopicName,
+        change: Option<&TopicChange>,
+        accept_loss: bool,
+    ) -> Result<Adopted, CatalogError> {
+        let config = change.map(|change| change.apply(&TopicConfig::default())).transpose()?;
+        let known = self.troubles.known(name).or_else(|| self.get(name)).map(|known| (*known).clone());
+        let ask = Adopt { config, known, accept_loss, now: self.clock.now() };
+        let adopted = self.store.adopt_topic(name, &ask).await?;
+        self.troubles.end_of(name);
+        self.troubles.lose(name, adopted.lost.iter().copied().collect());
+        self.refresh().await?;
+        Ok(adopted)
     }
 }

@@ -42,14 +42,40 @@ pub(crate) trait Op: Send + Sync + 'static {
     /// Bytes it weighs in a batch.
     fn weight(item: &Self::Item) -> usize;
 
-    /// The call itself: one answer for each item, in order. At home every answer is
-    /// [`AtOld::There`].
+    /// The call itself: one answer for each item, in order; an error stands for those behind the last answer.
+    /// At home every answer is [`AtOld::There`].
     fn call(
         kit: &Kit,
         shard: &Shard,
         role: Role,
         items: &[Self::Item],
-    ) -> impl Future<Output = Result<Vec<AtOld<Self::Answer>>, StoreError>> + Send;
+    ) -> impl Future<Output = Called<Self::Answer>> + Send;
+}
+
+/// What came of a batch.
+pub(crate) struct Called<A> {
+    /// Of the first items.
+    pub answers: Vec<AtOld<A>>,
+    /// Why the others have none.
+    pub error: Option<StoreError>,
+}
+
+impl<A> Called<A> {
+    pub fn new(items: usize) -> Self {
+        Self { answers: Vec::with_capacity(items), error: None }
+    }
+
+    /// Adds what came of the next `items`; false: there is no going on.
+    pub fn add(&mut self, items: usize, step: Result<Vec<AtOld<A>>, StoreError>) -> bool {
+        match step {
+            Ok(answers) if answers.len() == items => self.answers.extend(answers),
+            Ok(answers) => {
+                self.error = Some(StoreError::Damaged(format!("{} answers to {items} items", answers.len())))
+            }
+            Err(error) => self.error = Some(error),
+        }
+        self.error.is_none()
+    }
 }
 
 /// What a shard is to an id.
@@ -61,13 +87,18 @@ pub(crate) enum Role {
     Home,
 }
 
-/// Answers in order, or why not, with the items given back (none, if the lane broke down).
-pub(crate) type JobResult<O> = Result<Vec<AtOld<<O as Op>::Answer>>, (RouteError, Vec<<O as Op>::Item>)>;
+/// What came of one caller's items.
+pub(crate) struct Done<O: Op> {
+    /// Of the first of them.
+    pub answers: Vec<AtOld<O::Answer>>,
+    /// Why the others have none, which are given back (not, if the lane broke down).
+    pub failed: Option<(RouteError, Vec<O::Item>)>,
+}
 
 struct Job<O: Op> {
     items: Vec<O::Item>,
     weight: usize,
-    answer: oneshot::Sender<JobResult<O>>,
+    answer: oneshot::Sender<Done<O>>,
     _room: OwnedSemaphorePermit,
 }
 
@@ -122,7 +153,7 @@ impl<O: Op> Lanes<O> {
     }
 
     /// Does `items`, which must fit one call, in the shard, in that role; others may share the call.
-    pub async fn submit(&self, seat: &(Shard, Role), items: Vec<O::Item>) -> JobResult<O> {
+    pub async fn submit(&self, seat: &(Shard, Role), items: Vec<O::Item>) -> Done<O> {
         let lane = self.lane(seat);
         let weight: usize = items.iter().map(O::weight).sum();
         assert!(fits(items.len(), weight), "the router cuts batches to size");
@@ -137,7 +168,7 @@ impl<O: Op> Lanes<O> {
         if start {
             tokio::spawn(drive(self.kit.clone(), lane));
         }
-        answered.await.unwrap_or_else(|_| Err((broken().into(), Vec::new())))
+        answered.await.unwrap_or_else(|_| Done { answers: Vec::new(), failed: Some((broken().into(), Vec::new())) })
     }
 }
 
@@ -168,27 +199,16 @@ async fn drive<O: Op>(kit: Kit, lane: Arc<Lane<O>>) {
         for job in &mut jobs[1..] {
             items.append(&mut job.items);
         }
-        let mut answer = O::call(&kit, &lane.shard, lane.role, &items).await;
-        if let Ok(answers) = &answer
-            && answers.len() != items.len()
-        {
-            answer = Err(StoreError::Damaged(format!("{} answers to {} items", answers.len(), items.len())));
-        }
-        // Each job gets its own end of the whole; a caller that went away is not an error.
-        match answer {
-            Ok(mut answers) => {
-                for (job, len) in jobs.into_iter().zip(lens).rev() {
-                    let own = answers.split_off(answers.len() - len);
-                    let _ = job.answer.send(Ok(own));
-                }
-            }
-            Err(error) => {
-                let error = RouteError::from(error);
-                for (job, len) in jobs.into_iter().zip(lens).rev() {
-                    let own = items.split_off(items.len() - len);
-                    let _ = job.answer.send(Err((error.clone(), own)));
-                }
-            }
+        let called = O::call(&kit, &lane.shard, lane.role, &items).await;
+        let error = called.error.map(RouteError::from);
+        // Each job gets its own part of the whole; a caller that went away is not an error.
+        let (mut answers, mut items) = (called.answers.into_iter(), items.into_iter());
+        for (job, len) in jobs.into_iter().zip(lens) {
+            let done: Vec<_> = answers.by_ref().take(len).collect();
+            let left: Vec<_> = items.by_ref().take(len).skip(done.len()).collect();
+            let why = || error.clone().unwrap_or_else(|| broken().into());
+            let failed = if left.is_empty() { None } else { Some((why(), left)) };
+            let _ = job.answer.send(Done { answers: done, failed });
         }
     }
 }

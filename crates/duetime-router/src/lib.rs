@@ -12,10 +12,12 @@ mod error;
 mod lane;
 mod metered;
 mod ops;
+mod review;
 mod route;
 mod routed;
 mod router;
 mod survey;
+mod troubles;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,8 @@ pub use change::TopicChange;
 pub use dead::{DeadCursor, DeadList, DeadSweep};
 pub use error::{CatalogError, RouteError};
 pub use metered::MeteredStore;
+pub use review::Misplaced;
 pub use routed::RoutedStore;
 pub use router::{Placed, Router, SettleAnswer, SettleAsk};
 pub use survey::TopicSurvey;
+pub use troubles::Troubles;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, ScanPage};
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{
-    Clock, HandOver, MessageId, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,
+    Clock, HandOver, MessageId, Place, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
 use tokio::sync::broadcast;
@@ -56,12 +56,24 @@ impl Store for MeteredStore {
         self.timed("confirm", self.inner.confirm(record)).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.timed("put_topic", self.inner.put_topic(record, seen)).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.timed("delete_topic", self.inner.delete_topic(topic)).await
+    }
+
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        self.timed("remains", self.inner.remains(topic)).await
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        self.timed("adopt_topic", self.inner.adopt_topic(topic, ask)).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.inner.unreadable()
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
@@ -124,6 +136,10 @@ impl Store for MeteredStore {
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.timed("forecast", self.inner.forecast(shards, edges)).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.inner.place_of(shard)
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

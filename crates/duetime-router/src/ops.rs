@@ -1,5 +1,8 @@
 //! The kinds of operation that go through lanes, and what each counts.
 
+use std::collections::HashSet;
+
+use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::reshard::AtOld;
 use duetime_core::store::{
     DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement, StoreError,
@@ -7,7 +10,7 @@ use duetime_core::store::{
 use duetime_core::{MessageId, Shard, StoredMessage};
 use duetime_metrics::Event;
 
-use crate::lane::{Kit, Op, Role};
+use crate::lane::{Called, Kit, Op, Role};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
@@ -17,12 +20,79 @@ fn said<A>(answers: Vec<A>) -> Vec<AtOld<A>> {
     answers.into_iter().map(AtOld::There).collect()
 }
 
+/// A batch in parts that are one step of the store each, so that an error loses no answer: items of one
+/// kind, as many as a shard in that role takes at once.
+fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Iterator<Item = &[I]> {
+    let most = if role == Role::Old { OLD_ITEMS_MAX } else { items.len().max(1) };
+    items.chunk_by(alike).flat_map(move |run| run.chunks(most))
+}
+
 /// The items that an answer is about, with it.
 fn acted<'a, I, A>(items: &'a [I], answers: &'a [AtOld<A>]) -> impl Iterator<Item = (&'a I, &'a A)> {
     items.iter().zip(answers).filter_map(|(item, answer)| match answer {
         AtOld::There(answer) => Some((item, answer)),
         AtOld::Absent | AtOld::Frozen => None,
     })
+}
+
+/// The same without those that were refused.
+fn done<'a, I, A>(items: &'a [I], answers: &'a [AtOld<Result<A, i64>>]) -> impl Iterator<Item = (&'a I, &'a A)> {
+    acted(items, answers).filter_map(|(item, answer)| Some((item, answer.as_ref().ok()?)))
+}
+
+/// A kind of operation whose items may have relative times in them.
+trait Timed {
+    type Item: Clone + Send + Sync;
+    type Said: Send;
+
+    fn id(item: &Self::Item) -> &MessageId;
+    fn is_relative(item: &Self::Item) -> bool;
+    fn ask(
+        kit: &Kit,
+        shard: &Shard,
+        role: Role,
+        items: &[Self::Item],
+    ) -> impl Future<Output = Result<Vec<AtOld<Self::Said>>, StoreError>> + Send;
+}
+
+/// Makes a call; where the clocks are too far apart for the relative times in it, makes it for the other
+/// items alone. What is left out is answered with how many milliseconds the clocks are apart.
+///
+/// Items of one id keep their order: behind one that is left out, the others of its id are left out too.
+async fn without_skewed<O: Timed>(
+    kit: &Kit,
+    shard: &Shard,
+    role: Role,
+    items: &[O::Item],
+) -> Result<Vec<AtOld<Result<O::Said, i64>>>, StoreError> {
+    let apart_ms = match O::ask(kit, shard, role, items).await {
+        Err(StoreError::Skew(apart_ms)) => apart_ms,
+        answers => return Ok(answers?.into_iter().map(served).collect()),
+    };
+    let mut left_out: HashSet<&MessageId> = HashSet::new();
+    let mut goes_on = Vec::with_capacity(items.len());
+    for item in items {
+        goes_on.push(!O::is_relative(item) && !left_out.contains(O::id(item)));
+        if goes_on.last() == Some(&false) {
+            left_out.insert(O::id(item));
+        }
+    }
+    let rest: Vec<O::Item> =
+        items.iter().zip(&goes_on).filter(|(_, goes_on)| **goes_on).map(|(item, _)| item.clone()).collect();
+    let answers = if rest.is_empty() { Vec::new() } else { O::ask(kit, shard, role, &rest).await? };
+    let mut answers = answers.into_iter().map(served);
+    let refused = || AtOld::There(Err(apart_ms));
+    let each =
+        goes_on.into_iter().map(|goes_on| if goes_on { answers.next().unwrap_or_else(refused) } else { refused() });
+    Ok(each.collect())
+}
+
+fn served<A>(answer: AtOld<A>) -> AtOld<Result<A, i64>> {
+    match answer {
+        AtOld::There(answer) => AtOld::There(Ok(answer)),
+        AtOld::Absent => AtOld::Absent,
+        AtOld::Frozen => AtOld::Frozen,
+    }
 }
 
 /// Counts what happened to a batch: once a batch, not once an item.
@@ -39,57 +109,98 @@ fn count(kit: &Kit, shard: &Shard, events: impl Iterator<Item = Event>) {
 
 pub(crate) struct EnqueueOp;
 
+impl Timed for EnqueueOp {
+    type Item = Enqueue;
+    type Said = Enqueued;
+
+    fn id(item: &Enqueue) -> &MessageId {
+        &item.id
+    }
+
+    fn is_relative(item: &Enqueue) -> bool {
+        item.is_relative()
+    }
+
+    async fn ask(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+        match role {
+            Role::Home => Ok(said(kit.tools.store.enqueue(shard, kit.clock.now(), items).await?)),
+            Role::Old => kit.tools.store.enqueue_old(shard, kit.clock.now(), items).await,
+        }
+    }
+}
+
 impl Op for EnqueueOp {
     type Item = Enqueue;
-    type Answer = Enqueued;
+    type Answer = Result<Enqueued, i64>;
 
     fn weight(item: &Enqueue) -> usize {
         let headers: usize = item.headers.iter().map(|(n, v)| n.len() + v.len()).sum();
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
-        let answers = match role {
-            Role::Home => said(kit.tools.store.enqueue(shard, kit.clock.now(), items).await?),
-            Role::Old => kit.tools.store.enqueue_old(shard, kit.clock.now(), items).await?,
-        };
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Self::Answer> {
+        let mut called = Called::new(items.len());
+        called.add(items.len(), without_skewed::<Self>(kit, shard, role, items).await);
         count(
             kit,
             shard,
-            acted(items, &answers).map(|(_, answer)| match answer.outcome {
+            done(items, &called.answers).map(|(_, answer)| match answer.outcome {
                 EnqueueOutcome::Scheduled => Event::Scheduled,
                 EnqueueOutcome::Replaced => Event::Replaced,
                 EnqueueOutcome::Duplicate => Event::Duplicate,
             }),
         );
-        Ok(answers)
+        called
     }
 }
 
 pub(crate) struct EditOp;
 
+impl Timed for EditOp {
+    type Item = Edit;
+    type Said = Edited;
+
+    fn id(item: &Edit) -> &MessageId {
+        let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
+        id
+    }
+
+    fn is_relative(item: &Edit) -> bool {
+        item.is_relative()
+    }
+
+    async fn ask(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        match role {
+            Role::Home => Ok(said(kit.tools.store.edit(shard, kit.clock.now(), items).await?)),
+            Role::Old => kit.tools.store.edit_old(shard, kit.clock.now(), items).await,
+        }
+    }
+}
+
 impl Op for EditOp {
     type Item = Edit;
-    type Answer = Edited;
+    type Answer = Result<Edited, i64>;
 
     fn weight(item: &Edit) -> usize {
         let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
-        let answers = match role {
-            Role::Home => said(kit.tools.store.edit(shard, kit.clock.now(), items).await?),
-            Role::Old => kit.tools.store.edit_old(shard, kit.clock.now(), items).await?,
-        };
-        let happened = acted(items, &answers).filter_map(|(edit, answer)| match (edit, answer) {
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Called<Self::Answer> {
+        let mut called = Called::new(items.len());
+        for step in steps(role, items, |a, b| matches!(a, Edit::Cancel(_)) == matches!(b, Edit::Cancel(_))) {
+            if !called.add(step.len(), without_skewed::<Self>(kit, shard, role, step).await) {
+                break;
+            }
+        }
+        let happened = done(items, &called.answers).filter_map(|(edit, answer)| match (edit, answer) {
             // A cancel removes a message in flight too: it will not be tried again.
             (Edit::Cancel(_), Edited::Cancelled | Edited::InFlight) => Some(Event::Cancelled),
             (Edit::Reschedule(..), Edited::Rescheduled(_)) => Some(Event::Rescheduled),
             _ => None,
         });
         count(kit, shard, happened);
-        Ok(answers)
+        called
     }
 }
 
@@ -104,24 +215,21 @@ impl Op for GetOp {
         item.as_str().len() + (64 << 10)
     }
 
-    async fn call(
-        kit: &Kit,
-        shard: &Shard,
-        role: Role,
-        items: &[MessageId],
-    ) -> Result<Vec<AtOld<Option<StoredMessage>>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(kit.tools.store.get(shard, items).await?)),
-            Role::Old => {
-                let found = kit.tools.store.get_old(shard, items).await?;
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[MessageId]) -> Called<Option<StoredMessage>> {
+        let mut called = Called::new(items.len());
+        let done = match role {
+            Role::Home => kit.tools.store.get(shard, items).await.map(said),
+            Role::Old => kit.tools.store.get_old(shard, items).await.map(|found| {
                 let each = found.into_iter().map(|found| match found {
                     AtOld::There(message) => AtOld::There(Some(message)),
                     AtOld::Absent => AtOld::Absent,
                     AtOld::Frozen => AtOld::Frozen,
                 });
-                Ok(each.collect())
-            }
-        }
+                each.collect()
+            }),
+        };
+        called.add(items.len(), done);
+        called
     }
 }
 
@@ -129,15 +237,15 @@ pub(crate) struct SettleOp;
 
 impl Op for SettleOp {
     type Item = Settle;
-    type Answer = Settled;
+    type Answer = Result<Settled, i64>;
 
     fn weight(item: &Settle) -> usize {
         item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        let answers = QuietSettleOp::call(kit, shard, role, items).await?;
-        let happened = acted(items, &answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
+        let called = QuietSettleOp::call(kit, shard, role, items).await;
+        let happened = done(items, &called.answers).filter_map(|(settle, answer)| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
             (Settlement::Ack, _) => Some(Event::Delivered),
             (Settlement::Nack(_), _) => Some(Event::Retried),
@@ -145,26 +253,49 @@ impl Op for SettleOp {
             (Settlement::Release | Settlement::Extend(..), _) => None,
         });
         count(kit, shard, happened);
-        Ok(answers)
+        called
     }
 }
 
 /// Settles for the engine, which counts by itself.
 pub(crate) struct QuietSettleOp;
 
+impl Timed for QuietSettleOp {
+    type Item = Settle;
+    type Said = Settled;
+
+    fn id(item: &Settle) -> &MessageId {
+        &item.id
+    }
+
+    fn is_relative(item: &Settle) -> bool {
+        item.is_relative()
+    }
+
+    async fn ask(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
+        match role {
+            Role::Home => Ok(said(kit.tools.store.settle(shard, kit.clock.now(), items).await?)),
+            Role::Old => kit.tools.store.settle_old(shard, kit.clock.now(), items).await,
+        }
+    }
+}
+
 impl Op for QuietSettleOp {
     type Item = Settle;
-    type Answer = Settled;
+    type Answer = Result<Settled, i64>;
 
     fn weight(item: &Settle) -> usize {
         SettleOp::weight(item)
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(kit.tools.store.settle(shard, kit.clock.now(), items).await?)),
-            Role::Old => kit.tools.store.settle_old(shard, kit.clock.now(), items).await,
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
+        let mut called = Called::new(items.len());
+        for step in steps(role, items, |_, _| true) {
+            if !called.add(step.len(), without_skewed::<Self>(kit, shard, role, step).await) {
+                break;
+            }
         }
+        called
     }
 }
 
@@ -179,19 +310,22 @@ impl Op for DeadOp {
         item.0.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Result<Vec<AtOld<bool>>, StoreError> {
-        let mut answers = Vec::with_capacity(items.len());
+    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<bool> {
+        let mut called = Called::new(items.len());
         // Requests with different actions may share a lane: runs of one action go together.
-        for run in items.chunk_by(|a, b| a.1 == b.1) {
-            let ids: Vec<MessageId> = run.iter().map(|(id, _)| id.clone()).collect();
-            let (now, action) = (kit.clock.now(), run[0].1);
-            answers.extend(match role {
-                Role::Home => said(kit.tools.store.settle_dead(shard, now, &ids, action).await?),
-                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await?,
-            });
+        for step in steps(role, items, |a, b| a.1 == b.1) {
+            let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
+            let (now, action) = (kit.clock.now(), step[0].1);
+            let done = match role {
+                Role::Home => kit.tools.store.settle_dead(shard, now, &ids, action).await.map(said),
+                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await,
+            };
+            if !called.add(step.len(), done) {
+                break;
+            }
         }
-        let redriven = acted(items, &answers).filter(|(item, done)| item.1 == DeadAction::Redrive && **done);
+        let redriven = acted(items, &called.answers).filter(|(item, done)| item.1 == DeadAction::Redrive && **done);
         count(kit, shard, redriven.map(|_| Event::Redriven));
-        Ok(answers)
+        called
     }
 }

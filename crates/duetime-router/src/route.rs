@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use duetime_core::reshard::{AtOld, Floor};
-use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use duetime_resize::{fence_all, finish};
@@ -117,33 +117,28 @@ where
         let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.stop)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
-        match lanes.submit(&worked.seat, items).await {
-            Ok(answers) => {
-                let mut kept = kept.into_iter();
-                for ((place, stop), answer) in seats.into_iter().zip(answers) {
-                    let item = kept.next();
-                    match (answer, item) {
-                        (AtOld::There(answer), _) => worked.done.push((place, stop, answer)),
-                        (AtOld::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
-                        (AtOld::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
-                        (_, None) => unreachable!("at home every answer is final"),
-                    }
-                }
-                if !worked.frozen.is_empty() {
-                    worked.frozen.extend(group.by_ref());
+        let done = lanes.submit(&worked.seat, items).await;
+        let (mut seats, mut kept) = (seats.into_iter(), kept.into_iter());
+        for (answer, (place, stop)) in done.answers.into_iter().zip(seats.by_ref()) {
+            match (answer, kept.next()) {
+                (AtOld::There(answer), _) => worked.done.push((place, stop, answer)),
+                (AtOld::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
+                (AtOld::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
+                (_, None) => unreachable!("at home every answer is final"),
+            }
+        }
+        if let Some((reason, given_back)) = done.failed {
+            let mut given_back = given_back.into_iter();
+            for (place, stop) in seats {
+                match given_back.next() {
+                    Some(item) => worked.left.push(Pending { place, stop, item }),
+                    None => worked.lost.push(place),
                 }
             }
-            Err((reason, given_back)) => {
-                let mut given_back = given_back.into_iter();
-                for (place, stop) in seats {
-                    match given_back.next() {
-                        Some(item) => worked.left.push(Pending { place, stop, item }),
-                        None => worked.lost.push(place),
-                    }
-                }
-                worked.left.extend(group.by_ref());
-                worked.error = Some(reason);
-            }
+            worked.left.extend(group.by_ref());
+            worked.error = Some(reason);
+        } else if !worked.frozen.is_empty() {
+            worked.frozen.extend(group.by_ref());
         }
     }
     worked
@@ -162,7 +157,6 @@ impl Router {
     where
         O::Item: Clone,
     {
-        let seed = topic_seed(topic);
         let mut answers: Slots<(u32, O::Answer)> = items.iter().map(|_| None).collect();
         let mut pending: Vec<Pending<O::Item>> =
             items.into_iter().enumerate().map(|(place, item)| Pending { place, stop: 0, item }).collect();
@@ -179,6 +173,7 @@ impl Router {
             if seen.replace(record.routing.clone()).is_some_and(|seen| seen != record.routing) {
                 pending.iter_mut().for_each(|next| next.stop = 0);
             }
+            let seed = record.routing.seed(topic);
             let mut groups: BTreeMap<(u32, Role), Vec<Pending<O::Item>>> = BTreeMap::new();
             for next in pending.drain(..) {
                 let (id, claimed) = of(next.place, &next.item);
@@ -190,7 +185,8 @@ impl Router {
                 .map(|((index, role), group)| work(lanes, (record.routing.shard(topic, index), role), group));
             let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
             let (mut troubles, mut frozen_in) = (Vec::new(), BTreeSet::new());
-            let mut again: Vec<Pending<O::Item>> = Vec::new();
+            // With the shards they come back from.
+            let mut again: Vec<(u32, Pending<O::Item>)> = Vec::new();
             while let Some(worked) = works.next().await {
                 let index = worked.seat.0.index;
                 for (place, _, answer) in worked.done {
@@ -199,12 +195,12 @@ impl Router {
                 pending.extend(worked.absent);
                 if !worked.frozen.is_empty() {
                     frozen_in.insert(index);
-                    again.extend(worked.frozen);
+                    again.extend(worked.frozen.into_iter().map(|next| (index, next)));
                 }
                 let Some(error) = worked.error else { continue };
                 worked.lost.iter().for_each(|place| answers[*place] = Some(Err(error.clone())));
                 if error.is_misrouted() && reroutes < REROUTES_MAX {
-                    again.extend(worked.left);
+                    again.extend(worked.left.into_iter().map(|next| (index, next)));
                     troubles.push((index, error));
                 } else {
                     worked.left.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
@@ -212,18 +208,22 @@ impl Router {
             }
             drop(works);
             if !again.is_empty() {
-                let helped = self.mend(topic, &record, troubles, &frozen_in).await;
+                let (lost, helped) = self.mend(topic, &record, troubles, &frozen_in).await;
                 reroutes += 1;
+                // A lost shard fails for its own items only, and at once.
+                for (index, next) in again.extract_if(.., |(index, _)| lost.contains(index)) {
+                    answers[next.place] = Some(Err(StoreError::Lost(format!("{topic}:{index}")).into()));
+                }
                 if let Some(error) = helped.err().filter(|error| !error.is_misrouted() || reroutes > REROUTES_MAX) {
-                    again.drain(..).for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                    again.drain(..).for_each(|(_, next)| answers[next.place] = Some(Err(error.clone())));
                 } else if reroutes > REROUTES_MAX {
                     let error = RouteError::from(StoreError::NotReady(format!("of topic {topic}")));
-                    again.drain(..).for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                    again.drain(..).for_each(|(_, next)| answers[next.place] = Some(Err(error.clone())));
                 }
                 if reroutes > 1 && !again.is_empty() {
                     tokio::time::sleep((REROUTE_WAIT * 2u32.pow(reroutes.min(8) - 2)).min(REROUTE_WAIT_MAX)).await;
                 }
-                pending.extend(again);
+                pending.extend(again.into_iter().map(|(_, next)| next));
             }
             pending.sort_unstable_by_key(|next| next.place);
         }
@@ -231,19 +231,36 @@ impl Router {
     }
 
     /// Does what makes another try worth it: learns the present record, tells a shard of it that has
-    /// not heard, finishes what is on its way.
+    /// not heard, finishes what is on its way. The first answer: shards that are lost, where none is.
     async fn mend(
         &self,
         topic: &TopicName,
         record: &TopicRecord,
         troubles: Vec<(u32, RouteError)>,
         frozen_in: &BTreeSet<u32>,
-    ) -> Result<(), RouteError> {
+    ) -> (BTreeSet<u32>, Result<(), RouteError>) {
+        let mut lost = BTreeSet::new();
         for (index, error) in troubles {
             if let RouteError::Store(error) = error {
-                self.catch_up(topic, &record.routing, index, &error).await?;
+                match self.catch_up(topic, &record.routing, index, &error).await {
+                    Err(StoreError::Lost(_)) => {
+                        lost.insert(index);
+                    }
+                    Err(error) => return (lost, Err(error.into())),
+                    Ok(()) => {}
+                }
             }
         }
+        let finished = self.finish_frozen(topic, record, frozen_in).await;
+        (lost, finished)
+    }
+
+    async fn finish_frozen(
+        &self,
+        topic: &TopicName,
+        record: &TopicRecord,
+        frozen_in: &BTreeSet<u32>,
+    ) -> Result<(), RouteError> {
         for index in frozen_in {
             let moved = finish(&self.kit.tools, topic, &record.routing, *index, None).await;
             let moved = match moved {
@@ -268,7 +285,13 @@ impl Router {
     ) -> Result<(), StoreError> {
         match error {
             StoreError::Stale(present) if self.catalog.learn(topic, present) => Ok(()),
-            StoreError::Stale(_) | StoreError::UnknownShard(_) => self.catalog.refresh().await,
+            StoreError::UnknownShard(_) => {
+                self.catalog.refresh().await?;
+                // The catalogue has the topic as before: the shard should be there.
+                let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
+                if same && !routing.may_lack(index) { Err(self.lost(topic, index)) } else { Ok(()) }
+            }
+            StoreError::Stale(_) => self.catalog.refresh().await,
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
                 let mut fenced = self.fencing.lock().await;
@@ -282,10 +305,21 @@ impl Router {
                     return Ok(());
                 }
                 let store = &*self.kit.tools.store;
-                if index < routing.shards.max(routing.previous) {
-                    fence_all(store, topic, routing).await?;
+                let told = if index < routing.shards.max(routing.previous) {
+                    fence_all(store, topic, routing).await
                 } else {
-                    store.fence(topic, index, routing, &Floor::default()).await?;
+                    store.fence(topic, index, routing, &Floor::default()).await.map(drop)
+                };
+                match told {
+                    // Another one of the topic. An old shard needs nothing of the others.
+                    Err(StoreError::Lost(shard)) if shard != format!("{topic}:{index}") => {
+                        if index < routing.previous {
+                            store.fence(topic, index, routing, &Floor::default()).await?;
+                        }
+                        return Ok(());
+                    }
+                    Err(StoreError::Lost(_)) => return Err(self.lost(topic, index)),
+                    told => told?,
                 }
                 *fenced = Some((seen, tokio::time::Instant::now()));
                 Ok(())
@@ -306,8 +340,9 @@ mod tests {
     fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
         let topic = TopicName::new("t").unwrap();
         let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, String::new(), Timestamp::ZERO);
-        record.routing = Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving };
-        let seed = topic_seed(&topic);
+        record.routing =
+            Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving, seed: None };
+        let seed = record.routing.seed(&topic);
         let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
         let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
         let stays = ids().find(|id| shard_of(id, seed, 8) == 1).unwrap();

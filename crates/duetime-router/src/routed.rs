@@ -6,10 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
-use duetime_core::{Clock, MessageId, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, MessageId, Place, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
 use tokio::sync::broadcast;
 
 use crate::error::is_misrouted;
@@ -87,12 +87,24 @@ impl Store for RoutedStore {
         self.inner.confirm(record).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.inner.put_topic(record, seen).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.inner.delete_topic(topic).await
+    }
+
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        self.inner.remains(topic).await
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        self.inner.adopt_topic(topic, ask).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.inner.unreadable()
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
@@ -139,6 +151,10 @@ impl Store for RoutedStore {
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.inner.forecast(shards, edges).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.inner.place_of(shard)
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

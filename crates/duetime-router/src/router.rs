@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::routing::{shard_of, topic_seed};
+use duetime_core::routing::shard_of;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
     Clock, LeaseClass, MessageId, Receipt, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
@@ -101,7 +101,7 @@ impl Router {
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
-        self.catalog.find(name).await?.ok_or_else(|| RouteError::UnknownTopic(name.clone()))
+        self.catalog.find(name).await?.ok_or_else(|| self.unknown(name))
     }
 
     /// Schedules messages, any number of them. Items of one id act one after the other, in order.
@@ -110,7 +110,7 @@ impl Router {
         let answers = self.run(&self.enqueues, topic, items, of).await.into_iter();
         answers
             .map(|answer| {
-                answer.map(|(shard, done)| Placed {
+                agreed(answer).map(|(shard, done)| Placed {
                     outcome: done.outcome,
                     due_at: done.due_at,
                     shard,
@@ -127,7 +127,7 @@ impl Router {
             (id.clone(), None)
         };
         let answers = self.run(&self.edits, topic, edits, of).await.into_iter();
-        answers.map(|answer| answer.map(|(_, edited)| edited)).collect()
+        answers.map(|answer| agreed(answer).map(|(_, edited)| edited)).collect()
     }
 
     /// Reads messages, each with the shard it lives in.
@@ -159,7 +159,7 @@ impl Router {
         };
         let settled = self.run(&self.settles, topic, items, of).await;
         for ((place, receipt), answer) in places.into_iter().zip(&receipts).zip(settled) {
-            answers[place] = Some(answer.map(|(shard, settled)| match settled {
+            answers[place] = Some(agreed(answer).map(|(shard, settled)| match settled {
                 Settled::Ok => SettleAnswer::Ok,
                 Settled::Expired => SettleAnswer::Expired,
                 Settled::Extended(score) => {
@@ -175,7 +175,7 @@ impl Router {
     pub(crate) async fn settle_claimed(&self, shard: &Shard, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let topic = &shard.topic;
         let record = self.topic(topic).await?;
-        let (routing, seed) = (&record.routing, topic_seed(topic));
+        let (routing, seed) = (&record.routing, record.routing.seed(topic));
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         if !routing.is_moving() && batch.iter().all(at_home) {
             let present = routing.shard(topic, shard.index);
@@ -186,8 +186,14 @@ impl Router {
         }
         let of = |_, settle: &Settle| (settle.id.clone(), Some(shard.index));
         let settled = self.run(&self.quiet_settles, topic, batch.to_vec(), of).await;
-        settled.into_iter().map(|answer| answer.map(|(_, settled)| settled).map_err(StoreError::from)).collect()
+        settled.into_iter().map(|answer| agreed(answer).map(|(_, settled)| settled).map_err(StoreError::from)).collect()
     }
+}
+
+/// An answer, or that the clocks are too far apart for the relative time in the item.
+fn agreed<A>(answer: Result<(u32, Result<A, i64>), RouteError>) -> Result<(u32, A), RouteError> {
+    let (shard, answer) = answer?;
+    Ok((shard, answer.map_err(StoreError::Skew)?))
 }
 
 fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle {
@@ -202,9 +208,8 @@ fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle
             Settlement::Nack(delay.unwrap_or_else(|| retry.backoff(attempts, rand::random::<f64>())))
         }
         SettleAsk::Extend(asked) => {
-            let own = record.config.visibility_timeout;
-            let visibility = asked.unwrap_or(own);
-            Settlement::Extend(visibility, LeaseClass::for_visibility(visibility, own))
+            let visibility = asked.unwrap_or(record.config.visibility_timeout);
+            Settlement::Extend(visibility, LeaseClass::for_visibility(visibility))
         }
     };
     Settle { id: receipt.id.clone(), score: receipt.score, how }

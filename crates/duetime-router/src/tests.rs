@@ -34,6 +34,8 @@ struct WatchedStore {
     looks: AtomicU64,
     not_ready: AtomicU64,
     bad_shard: Mutex<Option<u32>>,
+    /// Reschedules that are refused as long as there are some.
+    refused_moves: AtomicU64,
     /// Replicas are behind.
     behind: AtomicBool,
 }
@@ -48,7 +50,7 @@ impl Store for WatchedStore {
         let error = StoreError::Unavailable { doing: "wait for replicas", source: "behind".into() };
         if self.behind.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
     }
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.inner.put_topic(record, seen).await
     }
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
@@ -69,6 +71,12 @@ impl Store for WatchedStore {
         self.inner.enqueue(shard, now, batch).await
     }
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        let moves = |edit: &Edit| matches!(edit, Edit::Reschedule(..));
+        let less = |n: u64| n.checked_sub(1);
+        if batch.iter().any(moves) && self.refused_moves.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+        {
+            return Err(StoreError::NotReady(shard.to_string()));
+        }
         self.inner.edit(shard, now, batch).await
     }
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
@@ -135,6 +143,7 @@ impl House {
             looks: AtomicU64::new(0),
             not_ready: AtomicU64::new(0),
             bad_shard: Mutex::new(None),
+            refused_moves: AtomicU64::new(0),
             behind: AtomicBool::new(false),
         });
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
@@ -216,6 +225,26 @@ async fn the_same_id_twice_in_one_request_acts_as_if_one_after_the_other() {
     let edits = house.router.edit(&house.topic, vec![cancel(), cancel()]).await;
     assert_eq!(edits.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [Edited::Cancelled, Edited::Unknown]);
     assert_eq!(house.counted(Event::Cancelled), 1);
+}
+
+#[tokio::test]
+async fn a_cancel_keeps_its_answer_when_a_reschedule_of_the_same_batch_is_refused() {
+    let house = House::with_shards(1).await;
+    for (round, refused) in [1, u64::MAX].into_iter().enumerate() {
+        house.enqueue(vec![message("a"), message("b"), message("c")]).await;
+        let later = Due::At(house.clock.now().plus(Duration::from_secs(60)));
+        house.store.refused_moves.store(refused, Ordering::SeqCst);
+        let batch = vec![Edit::Cancel(id("a")), Edit::Reschedule(id("b"), later), Edit::Cancel(id("c"))];
+        let answers = house.router.edit(&house.topic, batch).await;
+        assert_eq!(*answers[0].as_ref().unwrap(), Edited::Cancelled, "it was done before the refusal");
+        if round == 0 {
+            assert!(matches!(answers[1], Ok(Edited::Rescheduled(_))) && matches!(answers[2], Ok(Edited::Cancelled)));
+        } else {
+            assert!(answers[1].is_err(), "{:?}", answers[1]);
+        }
+        house.store.refused_moves.store(0, Ordering::SeqCst);
+        house.router.edit(&house.topic, vec![Edit::Cancel(id("b")), Edit::Cancel(id("c"))]).await;
+    }
 }
 
 #[tokio::test]
@@ -307,10 +336,8 @@ async fn names_nobody_knows_cost_few_looks_at_the_store() {
     let house = House::with_shards(1).await;
     tokio::time::advance(Duration::from_secs(1)).await;
     let before = house.store.looks.load(Ordering::SeqCst);
-    for n in 0..1000 {
-        let nope = TopicName::new(&format!("nope-{n}")).unwrap();
-        assert!(house.router.topic(&nope).await.is_err());
-    }
+    let nobody = async |n: u32| house.router.topic(&TopicName::new(&format!("nope-{n}")).unwrap()).await.is_err();
+    assert!(futures::future::join_all((0..1000).map(nobody)).await.into_iter().all(|unknown| unknown));
     assert_eq!(house.store.looks.load(Ordering::SeqCst) - before, 1);
 }
 
@@ -388,8 +415,14 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
     let house = House::with_shards(2).await;
     let seen = house.catalog.get(&house.topic).unwrap().routing_record();
     let mut new = seen.clone();
-    new.routing =
-        Routing { epoch: 2, rid: "new".to_owned(), shards: 4, previous: 2, state: duetime_core::RoutingState::Moving };
+    new.routing = Routing {
+        epoch: 2,
+        rid: "new".to_owned(),
+        shards: 4,
+        previous: 2,
+        state: duetime_core::RoutingState::Moving,
+        seed: None,
+    };
     house.store.inner.swap_routing(&house.topic, &seen, &new).await.unwrap();
     house.store.behind.store(true, Ordering::SeqCst);
     house.catalog.refresh().await.unwrap();

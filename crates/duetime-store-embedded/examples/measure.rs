@@ -34,7 +34,11 @@ async fn enqueue(store: Arc<EmbeddedStore>, clients: u64, batch: u64, messages: 
                 if done.fetch_add(batch, Ordering::Relaxed) >= messages {
                     break;
                 }
-                let shard = Shard { topic: topic.clone(), index: ((client + n) % u64::from(SHARDS)) as u32, epoch: 1 };
+                let shard = Shard {
+                    topic: topic.clone(),
+                    index: ((client + n) % u64::from(SHARDS)) as u32,
+                    epoch: duetime_core::routing::LIFE + 1,
+                };
                 let items: Vec<Enqueue> = (0..batch)
                     .map(|item| Enqueue {
                         id: MessageId::new(&format!("order-{client}-{batch}-{n}-{item}")).unwrap(),
@@ -64,7 +68,8 @@ async fn drain(store: Arc<EmbeddedStore>) {
         let store = store.clone();
         running.spawn(async move {
             let topic = TopicName::new("orders").unwrap();
-            let shard = Shard { topic, index: (worker % u64::from(SHARDS)) as u32, epoch: 1 };
+            let shard =
+                Shard { topic, index: (worker % u64::from(SHARDS)) as u32, epoch: duetime_core::routing::LIFE + 1 };
             let now = NOW.plus(Duration::from_secs(3600));
             let mut drained = 0;
             for n in 0.. {

@@ -60,8 +60,10 @@ pub fn claim(
     caller: Timestamp,
     request: &ClaimRequest,
 ) -> Result<(Claim, Vec<Taken>), Fault> {
-    let now = state.moment(caller);
-    state.meta.high_water_ms = now.as_millis();
+    let now = caller;
+    if let Some(back) = state.note(now) {
+        crate::clock::was_put_back(back);
+    }
     let mut claim = Claim { now, ..Claim::default() };
     let taken = match state.meta.answered.iter().find(|a| a.request == request.request).copied() {
         Some(answered) => held(conn, state, answered)?,
@@ -100,7 +102,8 @@ fn take(
         return Ok(Vec::new());
     }
     let once = request.delivery == DeliveryMode::AtMostOnce;
-    let deadline = if once { now } else { state.unique_deadline(now.plus(request.visibility), request.class) };
+    let (deadline, class) =
+        if once { (now, request.class) } else { state.unique_deadline(now, request.visibility, request.class) };
     let mut hide = conn.prepare_cached("UPDATE message SET score = ?2 WHERE key = ?1")?;
     let mut remove = conn.prepare_cached("DELETE FROM message WHERE key = ?1")?;
     let mut taken = Vec::with_capacity(picked.len());
@@ -111,14 +114,14 @@ fn take(
             remove.execute([key])?;
             Receipt::SETTLED
         } else {
-            let score = Score::new(deadline, request.class, attempt);
+            let score = Score::new(deadline, class, attempt);
             hide.execute([key, score.raw()])?;
             state.added(score);
             score
         };
         taken.push(Taken { id, score, attempt, suspect, body: body.into() });
     }
-    let base = if once { NOTHING_HELD } else { Score::new(deadline, request.class, 0).raw() };
+    let base = if once { NOTHING_HELD } else { Score::new(deadline, class, 0).raw() };
     state.remember(Answered { request: request.request, base, suspect });
     Ok(taken)
 }

@@ -15,7 +15,6 @@ pub fn edit(
     now: Timestamp,
     batch: &[Edit],
 ) -> rusqlite::Result<Vec<Edited>> {
-    let now = state.moment(now);
     let one = |item: &Edit, state: &mut ShardState| match item {
         Edit::Cancel(id) => cancel(conn, state, id),
         Edit::Reschedule(id, due) => reschedule(conn, state, now, id, *due),

@@ -44,7 +44,6 @@ pub fn enqueue(
     now: Timestamp,
     batch: &mut [Ready],
 ) -> rusqlite::Result<Vec<Enqueued>> {
-    let now = state.moment(now);
     let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) \
                ON CONFLICT (shard, id) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;

@@ -55,6 +55,10 @@ const SCHEMA_2: &str = "
         nonce INTEGER NOT NULL, PRIMARY KEY (shard, source)) STRICT, WITHOUT ROWID;
 ";
 
+/// The number of the last life any topic had. It is no format of its own: a version that does not know it
+/// makes topics whose lives have no number.
+const LIVES: &str = "CREATE TABLE IF NOT EXISTS life (last INTEGER NOT NULL) STRICT;";
+
 /// Held for as long as the folder is used; the system lets go of it when the process ends, however.
 #[derive(Debug)]
 pub struct FolderLock {
@@ -133,6 +137,7 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     } else if format < 2 {
         conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(told)?;
     }
+    conn.execute_batch(LIVES).map_err(told)?;
     // The log has to be there before the syncer opens it.
     conn.pragma_update(None, "user_version", FORMAT).map_err(told)?;
     Ok(conn)

@@ -11,6 +11,7 @@
 
 mod body;
 mod claim;
+mod clock;
 mod edit;
 mod enqueue;
 mod fault;

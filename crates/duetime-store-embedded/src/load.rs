@@ -2,11 +2,12 @@
 //!
 //! Counts are not stored: they are counted, over the index, and so cannot be wrong.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use duetime_core::{Routing, RoutingState, TopicName, TopicRecord};
+use duetime_core::{Routing, RoutingState, TopicName, stored};
 use rusqlite::{Connection, params};
+use tracing::error;
 
 use crate::fault::Fault;
 use crate::shard::{Meta, ShardState};
@@ -49,11 +50,20 @@ pub fn load(conn: &Connection) -> Result<HashMap<TopicName, TopicState>, Fault> 
     while let Some(row) = rows.next()? {
         dead.insert(row.get(0)?, row.get(1)?);
     }
-    let mut topics = HashMap::new();
-    let mut select = conn.prepare("SELECT record FROM topic")?;
+    let (mut topics, mut unreadable) = (HashMap::new(), HashSet::new());
+    let mut select = conn.prepare("SELECT name, record FROM topic")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        let record: TopicRecord = parse(&row.get::<_, String>(0)?)?;
+        let name: String = row.get(0)?;
+        let record = match stored::read(&row.get::<_, String>(1)?) {
+            Ok(record) => record,
+            // It harms its own topic alone, whose messages stay where they are.
+            Err(error) => {
+                error!(topic = %name, %error, "record of a topic cannot be read, the topic is left out");
+                unreadable.insert(name);
+                continue;
+            }
+        };
         topics.insert(record.name.clone(), TopicState { record, shards: BTreeMap::new() });
     }
     let sql = "SELECT s.topic, s.key, s.meta, s.idx, f.routing FROM shard s LEFT JOIN fence f ON f.shard = s.key";
@@ -61,6 +71,11 @@ pub fn load(conn: &Connection) -> Result<HashMap<TopicName, TopicState>, Fault> 
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let (topic, key): (String, i64) = (row.get(0)?, row.get(1)?);
+        if unreadable.contains(&topic) {
+            counts.remove(&key);
+            dead.remove(&key);
+            continue;
+        }
         let owner = TopicName::new(&topic).ok().and_then(|name| topics.get_mut(&name));
         let topic = owner.ok_or_else(|| torn(format!("a shard of topic {topic:?} is out of place")))?;
         let routing: Option<String> = row.get(4)?;

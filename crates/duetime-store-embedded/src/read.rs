@@ -11,6 +11,7 @@ use duetime_core::message::Death;
 use duetime_core::store::DeadPage;
 use duetime_core::{
     MessageId, MessageState, Routing, Score, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    stored,
 };
 use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -178,16 +179,19 @@ pub fn forecast(conn: &Connection, keys: &[i64], edges: &[Timestamp]) -> Result<
     Ok(counts)
 }
 
-/// All topics.
-pub fn topics(conn: &Connection) -> Result<Vec<TopicRecord>, Fault> {
-    let mut select = conn.prepare_cached("SELECT record FROM topic")?;
-    let rows = select.query_map([], |row| row.get::<_, String>(0))?;
-    let mut records = Vec::new();
+/// All topics whose record can be read, and the names of the others.
+pub fn topics(conn: &Connection) -> Result<(Vec<TopicRecord>, Vec<String>), Fault> {
+    let mut select = conn.prepare_cached("SELECT name, record FROM topic")?;
+    let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let (mut records, mut unreadable) = (Vec::new(), Vec::new());
     for row in rows {
-        let record = serde_json::from_str(&row?);
-        records.push(record.map_err(|error| StoreError::Damaged(format!("record of a topic: {error}")))?);
+        let (name, record) = row?;
+        match stored::read(&record) {
+            Ok(record) => records.push(record),
+            Err(_) => unreadable.push(name),
+        }
     }
-    Ok(records)
+    Ok((records, unreadable))
 }
 
 /// Asks the database whether it answers at all.

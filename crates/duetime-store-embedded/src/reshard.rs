@@ -105,7 +105,8 @@ impl Reshard for EmbeddedStore {
             let inspected = |index| -> Result<Option<Inspected>, Fault> {
                 let Some(state) = shards.and_then(|shards| shards.get(&index)) else { return Ok(None) };
                 let outbox = moves::named(&desk.conn, state)?;
-                Ok(Some(Inspected { routing: Routing::clone(&state.routing), floor: state.floor(), outbox }))
+                let held = state.live + state.dead + outbox.map_or(0, |(_, _, frozen)| frozen);
+                Ok(Some(Inspected { routing: Routing::clone(&state.routing), floor: state.floor(), outbox, held }))
             };
             indexes.clone().map(inspected).collect()
         };

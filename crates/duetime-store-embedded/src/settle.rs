@@ -11,6 +11,9 @@ use crate::body;
 use crate::enqueue::forget_dead;
 use crate::shard::ShardState;
 
+/// What an extension of a batch asked for, and the deadline it was given.
+type Given = ((Duration, LeaseClass), (Timestamp, LeaseClass));
+
 /// Settles the batch, item by item.
 pub fn settle(
     conn: &Connection,
@@ -18,9 +21,8 @@ pub fn settle(
     now: Timestamp,
     batch: &[Settle],
 ) -> rusqlite::Result<Vec<Settled>> {
-    let now = state.moment(now);
     // Extensions of one batch share a deadline, like the messages of one claim.
-    let mut deadlines: Vec<((Duration, LeaseClass), Timestamp)> = Vec::new();
+    let mut deadlines: Vec<Given> = Vec::new();
     batch.iter().map(|item| one(conn, state, now, item, &mut deadlines)).collect()
 }
 
@@ -29,7 +31,7 @@ fn one(
     state: &mut ShardState,
     now: Timestamp,
     item: &Settle,
-    deadlines: &mut Vec<((Duration, LeaseClass), Timestamp)>,
+    deadlines: &mut Vec<Given>,
 ) -> rusqlite::Result<Settled> {
     let (claimed, attempts) = (item.score, item.score.attempts());
     if !claimed.class().is_held() {
@@ -64,12 +66,12 @@ fn one(
         Settlement::Extend(by, class) => {
             let asked = (*by, *class);
             let known = deadlines.iter().find(|(of, _)| *of == asked).map(|(_, deadline)| *deadline);
-            let deadline = known.unwrap_or_else(|| {
-                let deadline = state.unique_deadline(now.plus(*by), *class);
-                deadlines.push((asked, deadline));
-                deadline
+            let (deadline, class) = known.unwrap_or_else(|| {
+                let given = state.unique_deadline(now, *by, *class);
+                deadlines.push((asked, given));
+                given
             });
-            let score = Score::new(deadline, *class, attempts);
+            let score = Score::new(deadline, class, attempts);
             (score, Settled::Extended(score))
         }
     };
@@ -105,7 +107,7 @@ pub fn settle_dead(
     ids: &[MessageId],
     action: DeadAction,
 ) -> rusqlite::Result<Vec<bool>> {
-    let score = Score::new(state.moment(now), LeaseClass::FREE, 0);
+    let score = Score::new(now, LeaseClass::FREE, 0);
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
         let changed = match action {

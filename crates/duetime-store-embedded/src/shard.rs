@@ -6,10 +6,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
+use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::reshard::Floor;
 use duetime_core::store::Survey;
-use duetime_core::{LeaseClass, Routing, Score, Timestamp};
+use duetime_core::{LeaseClass, Routing, Score, Timestamp, deadlines};
 use parking_lot::RwLock;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
@@ -56,7 +58,7 @@ pub struct Answered {
 /// The stored part.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Meta {
-    /// No claim looks at a moment before this one.
+    /// The moment of the last claim, to notice a clock that was put back.
     pub high_water_ms: i64,
     /// Cursor of the last dead letter.
     pub last_dead: i64,
@@ -104,9 +106,13 @@ impl ShardState {
         }
     }
 
-    /// The moment relative times are counted from: never behind what a claim has seen.
-    pub fn moment(&self, now: Timestamp) -> Timestamp {
-        now.max(Timestamp::from_millis(self.meta.high_water_ms))
+    /// Notes the moment of a claim; by how much the last one was ahead of it, if that is more than
+    /// clocks may be apart. Decides nothing: only the present clock says what is due.
+    pub fn note(&mut self, now: Timestamp) -> Option<Duration> {
+        let back = Timestamp::from_millis(self.meta.high_water_ms).since(now);
+        self.meta.high_water_ms = now.as_millis();
+        self.changed |= back > CLOCK_SKEW_MAX;
+        (back > CLOCK_SKEW_MAX).then_some(back)
     }
 
     /// A message has this score.
@@ -174,12 +180,18 @@ impl ShardState {
         Ok(count.unsigned_abs())
     }
 
-    /// A deadline nobody in this shard and class had before.
-    pub fn unique_deadline(&mut self, wanted: Timestamp, class: LeaseClass) -> Timestamp {
-        let last = &mut self.meta.deadlines_ms[usize::from(class.digit())];
-        *last = wanted.as_millis().max(*last + 1);
+    /// A deadline for a claim that nobody in this shard and class had before, and the class.
+    pub fn unique_deadline(
+        &mut self,
+        now: Timestamp,
+        visibility: Duration,
+        home: LeaseClass,
+    ) -> (Timestamp, LeaseClass) {
+        let mut last = self.floor();
+        let (deadline, class) = deadlines::give(&mut last, now.plus(visibility), visibility, home);
+        self.meta.deadlines_ms[usize::from(class.digit())] = deadline.as_millis();
         self.changed = true;
-        Timestamp::from_millis(*last)
+        (deadline, class)
     }
 
     /// The last deadlines.

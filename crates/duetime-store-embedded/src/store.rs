@@ -15,6 +15,7 @@ use duetime_core::{
     DeliveryMode, MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::error;
@@ -26,7 +27,7 @@ use crate::read::{Published, Readers};
 use crate::reserve::Reserve;
 use crate::syncer::{Broken, broken_error};
 use crate::writer::{Desk, REQUESTS_MAX, Writer};
-use crate::{claim, edit, enqueue, folder, load, read, settle, syncer, topics};
+use crate::{claim, clock, edit, enqueue, folder, load, read, settle, syncer, topics};
 
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
@@ -43,6 +44,8 @@ pub struct EmbeddedStore {
     published: Published,
     wakeups: broadcast::Sender<Wakeup>,
     broken: Broken,
+    /// Names whose record could not be read at the last look.
+    unreadable: Mutex<Vec<String>>,
     meters: Arc<Meters>,
 }
 
@@ -59,7 +62,11 @@ impl EmbeddedStore {
         let lock = folder::take(folder)?;
         let conn = folder::open_writer(folder)?;
         let told = |fault: Fault| fault.told("open the store", folder);
-        let loaded = load::load(&conn).map_err(told)?;
+        let mut loaded = load::load(&conn).map_err(told)?;
+        let shards = loaded.values_mut().flat_map(|topic| topic.shards.values_mut());
+        if let Some(back) = shards.filter_map(|shard| shard.note(clock::machine())).max() {
+            clock::was_put_back(back);
+        }
         let log = folder::open_log(folder)
             .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
         let (jobs, mut inbox) = mpsc::channel(REQUESTS_MAX);
@@ -90,7 +97,16 @@ impl EmbeddedStore {
             })
             .map_err(no_thread)?;
         let readers = Arc::new(Readers::new(folder.to_owned()));
-        Ok(Arc::new(Self { jobs: Some(jobs), writer: Some(writer), readers, published, wakeups, broken, meters }))
+        Ok(Arc::new(Self {
+            jobs: Some(jobs),
+            writer: Some(writer),
+            readers,
+            published,
+            wakeups,
+            broken,
+            unreadable: Mutex::default(),
+            meters,
+        }))
     }
 
     /// Counts and times one call.
@@ -144,10 +160,15 @@ pub fn plain(items: usize) -> (usize, usize) {
 #[async_trait]
 impl Store for EmbeddedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.metered("topics", self.readers.read("read the topics", read::topics)).await
+        self.metered("topics", async {
+            let (records, unreadable) = self.readers.read("read the topics", read::topics).await?;
+            *self.unreadable.lock() = unreadable;
+            Ok(records)
+        })
+        .await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let record = record.clone();
         let act = move |desk: &mut Desk| topics::put(desk, &record, seen);
         self.metered("put_topic", self.ask("keep a topic", Kind::Alone, plain(1), act)).await
@@ -257,6 +278,10 @@ impl Store for EmbeddedStore {
         let edges = edges.to_vec();
         let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
         self.metered("forecast", self.readers.read("count what falls due", act)).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.unreadable.lock().clone()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

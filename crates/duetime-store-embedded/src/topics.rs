@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use duetime_core::reshard::{Fenced, Floor, RoutingRecord};
-use duetime_core::{Routing, StoreError, TopicName, TopicRecord};
-use rusqlite::params;
+use duetime_core::{Routing, StoreError, TopicName, TopicRecord, stored};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::fault::Fault;
 use crate::shard::{Meta, ShardState};
@@ -16,19 +16,27 @@ pub fn text<T: serde::Serialize>(value: &T) -> String {
 }
 
 /// Creates or changes a topic.
-pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<(), Fault> {
+pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, Fault> {
     let there = desk.topics.get(&record.name).map(|topic| topic.record.clone());
     if there.as_ref().map(|there| there.version) != seen || record.version != seen.unwrap_or(0) + 1 {
         return Err(StoreError::Conflict.into());
     }
     let mut record = record.clone();
     let (conn, name) = (&desk.conn, record.name.to_string());
+    let old = kept(conn, &name)?;
     conn.execute_batch("BEGIN")?;
     let mut made = BTreeMap::new();
     if let Some(there) = &there {
         record.keep_routing_of(there);
-        conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name, text(&record)])?;
+        conn.execute(
+            "UPDATE topic SET record = ?2 WHERE name = ?1",
+            params![name, stored::write(&record, old.as_deref())],
+        )?;
+    } else if old.is_some() {
+        conn.execute_batch("ROLLBACK")?;
+        return Err(StoreError::Damaged(format!("record of topic {name:?} cannot be read")).into());
     } else {
+        record = record.in_life(next_life(conn)?);
         conn.execute("INSERT INTO topic (name, record) VALUES (?1, ?2)", params![name, text(&record)])?;
         let mut insert = conn.prepare("INSERT INTO shard (topic, idx, meta) VALUES (?1, ?2, ?3)")?;
         let mut fence = conn.prepare("INSERT INTO fence (shard, routing) VALUES (?1, ?2)")?;
@@ -42,6 +50,7 @@ pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<(
         }
     }
     conn.execute_batch("COMMIT")?;
+    let stored = record.clone();
     match desk.topics.get_mut(&record.name) {
         Some(topic) => topic.record = record,
         None => {
@@ -50,7 +59,21 @@ pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<(
             desk.topics.insert(topic.record.name.clone(), topic);
         }
     }
-    Ok(())
+    Ok(stored)
+}
+
+/// The record as it is in the table.
+fn kept(conn: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    conn.query_row("SELECT record FROM topic WHERE name = ?1", [name], |row| row.get(0)).optional()
+}
+
+/// The number of a new life, above that of every life before.
+fn next_life(conn: &Connection) -> rusqlite::Result<u64> {
+    let last: Option<i64> = conn.query_row("SELECT last FROM life", [], |row| row.get(0)).optional()?;
+    let next = last.unwrap_or(0) + 1;
+    let sql = if last.is_some() { "UPDATE life SET last = ?1" } else { "INSERT INTO life (last) VALUES (?1)" };
+    conn.execute(sql, [next])?;
+    Ok(next.unsigned_abs())
 }
 
 /// Replaces a topic's routing, if it is still what was seen.
@@ -59,7 +82,9 @@ pub fn swap(desk: &mut Desk, name: &TopicName, seen: &RoutingRecord, new: &Routi
     let topic = there.ok_or(StoreError::Conflict)?;
     let mut record = topic.record.clone();
     record.set_routing(new);
-    desk.conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name.as_str(), text(&record)])?;
+    let old = kept(&desk.conn, name.as_str())?;
+    let written = stored::write(&record, old.as_deref());
+    desk.conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name.as_str(), written])?;
     topic.record = record;
     Ok(())
 }
@@ -68,6 +93,12 @@ pub fn swap(desk: &mut Desk, name: &TopicName, seen: &RoutingRecord, new: &Routi
 pub fn fence(desk: &mut Desk, name: &TopicName, index: u32, routing: &Routing, floor: &Floor) -> Result<Fenced, Fault> {
     let unknown = || StoreError::UnknownShard(routing.shard(name, index).to_string());
     let topic = desk.topics.get_mut(name).ok_or_else(unknown)?;
+    if topic.record.routing.life() != routing.life() {
+        return Err(unknown().into());
+    }
+    if !routing.may_lack(index) && !topic.shards.contains_key(&index) {
+        return Err(StoreError::Lost(routing.shard(name, index).to_string()).into());
+    }
     let before = topic.shards.get(&index).map(|state| Routing::clone(&state.routing));
     let next = match &before {
         None => routing.clone(),

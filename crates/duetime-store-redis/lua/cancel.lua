@@ -1,23 +1,30 @@
 -- Removes messages, wherever they are in their life.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes), then ids
+-- ARGV  2 request (8 bytes), then ids
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight, 2 unknown
 -- Cost  O(n log N), five calls
--- A repetition finds nothing there any more: the first answer is remembered, whole up to 25 ids,
--- beyond that only when all were cancelled. Outcomes are digits of base 4 below a leading 1.
-local repeated, request, n = ARGV[2] == '1', ARGV[3], #ARGV - 3
-local known = repeated and recall(request)
+-- The first answer is remembered: a repetition finds nothing there any more, and a late one must do nothing.
+-- 33 outcomes are digits of base 3 of one number, plus 1; 0: all are cancelled.
+local request, n, PART = ARGV[2], #ARGV - 2, 33
+local parts = math.ceil(n / PART)
+-- A long answer has several numbers, each of a request of its own.
+local function named(part) return sub(request, 1, 7) .. string.char((byte(request, 8) + part - 1) % 256) end
+local known = recall(request)
+if known == 0 then return 0 end
 if known then
-  if known == 0 then return 0 end
   local before = {}
-  for i = n, 1, -1 do
-    before[i] = known % 4
-    known = (known - before[i]) / 4
+  for part = 1, parts do
+    local number = recall(named(part))
+    number = number and number - 1
+    for i = (part - 1) * PART + 1, math.min(part * PART, n) do
+      before[i] = number and number % 3 or 2
+      number = number and math.floor(number / 3)
+    end
   end
   return before
 end
-local scores = call('ZMSCORE', Z, unpack(ARGV, 4))
+local scores = call('ZMSCORE', Z, unpack(ARGV, 3))
 local out, all, present, gone = {}, true, 0, 0
 for i = 1, n do
   local s = scores[i]
@@ -32,12 +39,12 @@ for i = 1, n do
     out[i], all = 2, false
   end
 end
-local removed = present > 0 and call('ZREM', Z, unpack(ARGV, 4)) or 0
+local removed = present > 0 and call('ZREM', Z, unpack(ARGV, 3)) or 0
 if removed < present then
   -- An id was given twice; the second time it was there no more.
   local seen = {}
   for i = 1, n do
-    local id = ARGV[i + 3]
+    local id = ARGV[i + 2]
     if seen[id] then
       if out[i] == 1 then gone = gone - 1 end
       out[i], all = 2, false
@@ -47,20 +54,27 @@ if removed < present then
 end
 if not all and call('ZCARD', D) > 1 then
   for i = 1, n do
-    local id = ARGV[i + 3]
+    local id = ARGV[i + 2]
     if out[i] == 2 and call('ZREM', D, id) == 1 then
       call('HDEL', I, id)
       out[i] = 0
     end
   end
 end
-call('HDEL', B, unpack(ARGV, 4))
-local digits = 1
-for i = 1, all and 0 or n do digits = digits * 4 + out[i] end
-if all then digits = 0 end
-if all or n <= 25 then
-  call('HSET', M, 'in_flight', int(flight - gone), remember(request, digits))
+call('HDEL', B, unpack(ARGV, 3))
+local function part_of(part)
+  local number = 0
+  for i = math.min(part * PART, n), (part - 1) * PART + 1, -1 do number = number * 3 + out[i] end
+  return number + 1
+end
+if all or parts == 1 then
+  call('HSET', M, 'in_flight', int(flight - gone), remember(request, all and 0 or part_of(1)))
 else
-  call('HSET', M, 'in_flight', int(flight - gone))
+  local fields = { 'in_flight', int(flight - gone) }
+  for part = parts, 1, -1 do
+    local at = #fields
+    fields[at + 1], fields[at + 2], fields[at + 3], fields[at + 4] = remember(named(part), part_of(part))
+  end
+  call('HSET', M, unpack(fields))
 end
 return all and 0 or out

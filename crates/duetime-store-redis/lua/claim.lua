@@ -9,11 +9,11 @@
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies};
 --          alone: 1 a suspect, plus 2 when this is the answer of an earlier request again; the new
 --          score is base + attempts; attempts is one number when all have the same
--- Cost  O(limit log N), eight calls for a run of fresh messages; without any, just the clock is kept
-local caller = tonumber(ARGV[2])
-if math.abs(own - caller) > 2000 then return redis.error_reply('SKEW ' .. int(own - caller)) end
-local now = math.max(high, math.min(own, caller))
-local class, most, request, once = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[12] == '1'
+-- Cost  O(limit log N), eight calls for a run of fresh messages; without any, nothing is written
+local refused = skewed()
+if refused then return refused end
+local now = earlier
+local most, request, once = tonumber(ARGV[6]), ARGV[7], ARGV[12] == '1'
 local top = int(now * 1000 + 999)
 local function reply(buried, expired, alone, base, attempts, ids, bodies)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
@@ -31,16 +31,12 @@ if known then
   end
   return reply(0, 0, alone + 2, base, attempts, ids, ids[1] and call('HMGET', B, unpack(ids)) or {})
 end
-local last = tonumber(call('HGET', M, 'd' .. class) or 0)
-local deadline = math.max(now + ARGV[4], last + 1)
-local base = deadline * 1000 + class * 100
 local got = call('ZRANGEBYSCORE', Z, '-inf', top, 'WITHSCORES', 'LIMIT', '0', ARGV[3])
-if not got[1] then
-  if now > high then call('HSET', M, 'hw', int(now)) end
-  return reply(0, 0, 0, 0, 1, got, got)
-end
+if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end
+local deadline, class = give(now + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
+local base = deadline * 1000 + class * 100
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
-local alone, expired, later, dead = 0, 0, {}, {}
+local alone, expired, waits, dead = 0, 0, {}, {}
 for i = 1, #got, 2 do
   local id, s = got[i], got[i + 1]
   if #s < 3 then s = '00' .. s end
@@ -56,7 +52,7 @@ for i = 1, #got, 2 do
     local wait = math.min(ARGV[9] * ARGV[10] ^ (math.max(tries, 1) - 1), tonumber(ARGV[11]))
     local back = math.floor(tonumber(s) / 1000) + math.floor(wait)
     take = back <= now
-    if not take then later[#later + 1], later[#later + 2] = int(back * 1000 + 900 + tries), id end
+    if not take then waits[#waits + 1], waits[#waits + 2] = int(back * 1000 + 900 + tries), id end
   end
   if take then
     n = n + 1

@@ -1,7 +1,7 @@
 -- The second half of claim: brings the bodies, then writes what the first half decided.
 --
 -- KEYS, ARGV, Returns, Cost: see claim.
-if n > 1 and tonumber(meta[4]) * n > tonumber(ARGV[8]) then
+if n > 1 and tonumber(meta[2]) * n > tonumber(ARGV[8]) then
   local bytes, max = 0, tonumber(ARGV[8])
   for i = 1, n do
     bytes = bytes + call('HSTRLEN', B, ids[i])
@@ -26,17 +26,17 @@ for i = n, 1, -1 do
 end
 if n == 0 then alone = 0 end
 flight = flight - expired
-if later[1] then call('ZADD', Z, unpack(later)) end
+if waits[1] then call('ZADD', Z, unpack(waits)) end
 for i = 1, #dead do bury(dead[i][1], dead[i][2], dead[i][3], dead[i][4], now) end
 if n == 0 then
-  call('HSET', M, 'hw', int(now), 'in_flight', int(flight))
+  call('HSET', M, 'in_flight', int(flight))
 elseif once then
   call('ZREM', Z, unpack(ids, 1, n))
   call('HDEL', B, unpack(ids, 1, n))
-  call('HSET', M, 'hw', int(now), 'in_flight', int(flight), remember(request, 0))
+  call('HSET', M, 'in_flight', int(flight), remember(request, 0))
 else
   call('ZADD', Z, unpack(z, 1, 2 * n))
-  call('HSET', M, 'hw', int(now), 'd' .. class, int(deadline), 'in_flight', int(flight + n),
+  call('HSET', M, 'd' .. class, int(deadline), 'in_flight', int(flight + n),
     remember(request, base + alone))
 end
 return reply(#dead, expired, alone, base, mixed and attempts or attempts[1] or 1, ids, bodies)

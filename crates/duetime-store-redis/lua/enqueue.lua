@@ -6,11 +6,14 @@
 --       7 per item a(bsolute) or d(elay); empty: all absolute  8 channel of the hints
 --       9 hint up to its time  10 how far ahead a hint is worth while, ms
 --       then n pairs (score or delay in ms, id), then n pairs (id, body or tail)
+-- Errors  SKEW ms, where a delay is in the batch
 -- Returns  the present in ms when all are new, else {present, outcomes, due times};
 --          outcome 0 scheduled, 1 replaced, 2 duplicate
 -- Cost  O(n log N), one write call for the scores and one for the bodies
 local n = tonumber(ARGV[2])
-local now = math.max(high, own)
+local refused = string.find(ARGV[7], 'd', 1, true) and skewed()
+if refused then return refused end
+local now = later
 local zs, z, bs, b = ARGV, 11, ARGV, 11 + 2 * n
 if ARGV[7] ~= '' then
   local kinds, score, head = ARGV[7], {}, {}
@@ -70,7 +73,7 @@ else
   if flight ~= tonumber(meta[3]) then call('HSET', M, 'in_flight', int(flight)) end
   answer = { now, outcome, dues }
 end
-if tonumber(ARGV[5]) > tonumber(meta[4]) then call('HSET', M, 'body_max', ARGV[5]) end
+if tonumber(ARGV[5]) > tonumber(meta[2]) then call('HSET', M, 'body_max', ARGV[5]) end
 -- A user without the right to publish must not lose the enqueue: it is a hint.
 if wake then redis.pcall('PUBLISH', ARGV[8], ARGV[9] .. int(soon)) end
 return answer

@@ -1,44 +1,42 @@
 -- Moves the oldest messages that are due to the shard's own stream: in one step, so exactly once.
 --
 -- KEYS  the shard's five, see prelude  6 the stream
--- ARGV  2 caller's present in ms  3 limit  4 request (8 bytes)  5 "1": repeated, the first answer was
---       lost  6 bytes of bodies at most  7 topic  8 about how many entries the stream keeps, or ""
+-- ARGV  2 caller's present in ms  3 limit  4 request (8 bytes)  5 bytes of bodies at most
+--       6 topic  7 about how many entries the stream keeps, or ""
 -- Errors  SKEW ms; WRONGTYPE of the stream's key, before anything is written
 -- Returns  {present, next score, due left, buried, expired, handed over, visible since}: a moment in ms
 --          and how many messages, in turn; after a redrive, which keeps due times, as near as the batch tells
--- Cost  O(limit log N), one call for each message and up to 14 for all; without any, just the clock is kept
-local caller, request = tonumber(ARGV[2]), ARGV[4]
-if math.abs(own - caller) > 2000 then return redis.error_reply('SKEW ' .. int(own - caller)) end
-local now = math.max(high, math.min(own, caller))
+-- Cost  O(limit log N), one call for each message and up to 14 for all; without any, nothing is written
+local refused = skewed()
+if refused then return refused end
+local now, request = earlier, ARGV[4]
 local top = int(now * 1000 + 999)
 local function reply(buried, expired, n, since)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
   local left = tonumber(next) <= now * 1000 + 999 and call('ZCOUNT', Z, '-inf', top) or 0
   return { now, next, left, buried, expired, n, since }
 end
-local last = ARGV[5] == '1' and call('HGET', M, 'handed')
+local kept = call('HMGET', M, 'handed', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8')
+local last = kept[1]
 if last and sub(last, 1, 8) == request then return reply(0, 0, tonumber(sub(last, 9)), {}) end
 local ids = call('ZRANGEBYSCORE', Z, '-inf', top, 'LIMIT', '0', ARGV[3])
-if not ids[1] then
-  if now > high then call('HSET', M, 'hw', int(now)) end
-  return reply(0, 0, 0, ids)
-end
-local n, max = #ids, tonumber(ARGV[6])
-if n > 1 and tonumber(meta[4]) * n > max then
+if not ids[1] then return reply(0, 0, 0, ids) end
+local n, max = #ids, tonumber(ARGV[5])
+if n > 1 and tonumber(meta[2]) * n > max then
   local bytes = call('HSTRLEN', B, ids[1])
   for i = 2, n do
     bytes = bytes + call('HSTRLEN', B, ids[i])
     if bytes > max then n = i - 1 break end
   end
 end
--- Redis prints a score slower than it removes a message. Where no claim ever was, none has a mark.
-local claims, claimed = call('HMGET', M, 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8'), false
-for k = 1, 8 do claimed = claimed or (claims[k] or '0') ~= '0' end
+-- Redis prints a score slower than it removes a message. Where no claim ever was (d1 to d8), none has a mark.
+local claimed = false
+for k = 2, 9 do claimed = claimed or (kept[k] or '0') ~= '0' end
 local scores = claimed and call('ZMSCORE', Z, unpack(ids, 1, n))
 local function seen(i) return math.floor(tonumber(scores and scores[i] or call('ZSCORE', Z, ids[i])) / 1000) end
 local first, final = seen(1), seen(n)
 local bodies, done, dead, expired = call('HMGET', B, unpack(ids, 1, n)), 0, {}, 0
-local S, T, read, since, g, before, text = KEYS[6], ARGV[7], struct.unpack, {}, 0, nil, nil
+local S, T, read, since, g, before, text = KEYS[6], ARGV[6], struct.unpack, {}, 0, nil, nil
 for i = 1, n do
   local id, body, try = ids[i], bodies[i], '1'
   local version, due, count, headers, payload, wrong
@@ -72,7 +70,7 @@ if done > 0 then
   -- The dead are out of it already: the oldest are those that were handed over.
   call('ZREMRANGEBYRANK', Z, 0, done - 1)
   call('HDEL', B, unpack(ids, 1, done))
-  if ARGV[8] ~= '' then call('XTRIM', S, 'MAXLEN', '~', ARGV[8]) end
+  if ARGV[7] ~= '' then call('XTRIM', S, 'MAXLEN', '~', ARGV[7]) end
 end
-call('HSET', M, 'hw', int(now), 'in_flight', int(flight), 'handed', request .. done)
+call('HSET', M, 'in_flight', int(flight), 'handed', request .. done)
 return reply(#dead, expired, done, since)

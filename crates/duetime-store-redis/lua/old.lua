@@ -5,15 +5,15 @@
 -- COUNT: where their number is, or nil; REMOVES: what was found is remembered for a repetition.
 -- A second section of pairs and two strings with a letter for each item: PAIRS (enqueue).
 -- KEYS  6 outbox
--- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes)  4 n
---       5 and on: what the script that follows has from its 2 on
+-- ARGV  2 request (8 bytes)  3 n
+--       4 and on: what the script that follows has from its 2 on
 -- Returns  {list: 0 it was there, 1 absent, 2 frozen, answer of the script that follows, or 0}
 -- Cost  O(n), up to four calls
-local O, asked, total, args = KEYS[6], ARGV, tonumber(ARGV[4]), { ARGV[1] }
-for i = 5, #asked do args[i - 3] = asked[i] end
+local O, asked, total, args = KEYS[6], ARGV, tonumber(ARGV[3]), { ARGV[1] }
+for i = 4, #asked do args[i - 2] = asked[i] end
 local found, ids, kept = {}, {}, 0
 for i = 1, total do ids[i] = args[FIRST + (i - 1) * STRIDE + AT] end
-local digits = REMOVES and asked[2] == '1' and recall(asked[3])
+local digits = REMOVES and recall(asked[2])
 if digits then
   for i = total, 1, -1 do
     found[i] = digits % 4
@@ -29,7 +29,7 @@ else
     digits = digits * 4 + found[i]
   end
   -- Absence counts only when replicated: WAIT waits for a write.
-  if REMOVES then call('HSET', M, remember(asked[3], digits)) else call('HSET', KEYS[7], '', '') end
+  if REMOVES then call('HSET', M, remember(asked[2], digits)) else call('HSET', KEYS[7], '', '') end
 end
 local ARGV, second = {}, {}
 for i = 1, FIRST - 1 do ARGV[i] = args[i] end

@@ -17,7 +17,7 @@ end
 local scores = n > 0 and call('ZMSCORE', Z, unpack(ARGV, 9, 8 + n)) or {}
 local graves = n > 0 and call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ARGV, 9, 8 + n)) or {}
 local z, b, dead, top, bases, soon, seen, fresh = {}, {}, {}, {}, {}, math.huge, {}, 0
-local largest = tonumber(meta[4])
+local largest = tonumber(meta[2])
 local A, zs, bs = ARGV, 0, 0
 for i = 1, n do
   local id, at = A[8 + i], 5 + n + 4 * i
@@ -47,7 +47,7 @@ for i = 1, n do
 end
 soon = math.floor(soon / 1000)
 local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
-local wake = soon * 1000 < head and soon <= math.max(high, own) + ARGV[7]
+local wake = soon * 1000 < head and soon <= own + ARGV[7]
 if z[1] then call('ZADD', Z, unpack(z)) end
 if b[1] then call('HSET', B, unpack(b)) end
 for i = 1, #dead do

@@ -3,9 +3,14 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 channel of the hints  3 hint up to its time  4 how far ahead a hint is worth while, ms
 --       5 n, then n times: id, a(bsolute) or d(elay), ms
+-- Errors  SKEW ms, where a delay is in the batch
 -- Returns  a list: the due time, or -1 in flight, -2 dead, -3 unknown
 -- Cost  O(n log N), four calls an item
-local now, n, at, out = math.max(high, own), tonumber(ARGV[5]), 6, {}
+local now, n, at, out = later, tonumber(ARGV[5]), 6, {}
+local refused = skewed()
+for i = 1, refused and n or 0 do
+  if ARGV[3 * i + 4] == 'd' then return refused end
+end
 local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
 local soon = math.huge
 for i = 1, n do

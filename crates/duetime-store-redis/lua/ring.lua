@@ -8,10 +8,10 @@
 -- Returns  recall(request): the remembered number, or nil; remember(request, number): fields to set
 -- Cost  one call, O(1)
 local ring = call('HMGET', M, RING .. 'n', RING .. '0', RING .. '1', RING .. '2', RING .. '3', RING .. '4')
-local requests = tonumber(ring[1] or 0)
+local requests, find = tonumber(ring[1] or 0), string.find
 local function recall(request)
   for k = 2, 6 do
-    local at = ring[k] and string.find(ring[k], request, 1, true)
+    local at = ring[k] and find(ring[k], request, 1, true)
     if at and at % 16 == 1 then
       return (struct.unpack('>I8', ring[k], at + 8))
     end

@@ -4,11 +4,17 @@
 -- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes)  4 caller's present in ms
 --       5 n, then n times: id, claimed score, kind, value, class:
 --       a(ck) | n(ack): delay in ms | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
+-- Errors  SKEW ms, where a delay or a visibility is in the batch
 -- Returns  a list: 0 expired, 1 ok, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item
 local repeated, request, n, at = ARGV[2] == '1', ARGV[3], tonumber(ARGV[5]), 6
-local now, out, bases, before = math.max(high, math.min(own, tonumber(ARGV[4]))), {}, {}, flight
-local known = repeated and recall(request)
+local refused = skewed()
+for i = 1, refused and n or 0 do
+  local kind = ARGV[5 * i + 3]
+  if kind == 'n' or kind == 'e' then return refused end
+end
+local now, out, bases, before = earlier, {}, {}, flight
+local known = recall(request)
 for i = 1, n do
   local id, claimed, kind, value, class = unpack(ARGV, at, at + 4)
   at = at + 5
@@ -23,7 +29,7 @@ for i = 1, n do
       call('ZREM', Z, id)
       call('HDEL', B, id)
     elseif kind == 'n' then
-      call('ZADD', Z, int((now + value) * 1000 + tries), id)
+      call('ZADD', Z, int((later + value) * 1000 + tries), id)
     elseif kind == 'r' then
       local body = call('HGET', B, id)
       local due = body and #body > 8 and struct.unpack('>I8', body, 2) or now
@@ -33,17 +39,16 @@ for i = 1, n do
     else
       local base = bases[class .. value]
       if not base then
-        local last = tonumber(call('HGET', M, 'd' .. class) or 0)
-        local deadline = math.max(now + value, last + 1)
-        base = deadline * 1000 + class * 100
+        local deadline, given = give(now + value, tonumber(value), tonumber(class))
+        base = deadline * 1000 + given * 100
         bases[class .. value] = base
-        call('HSET', M, 'd' .. class, int(deadline), remember(request, base))
+        call('HSET', M, 'd' .. given, int(deadline), remember(request, base))
       end
       call('ZADD', Z, int(base + tries), id)
       out[i] = base + tries
     end
-  -- What the lost answer would have said, where it can be told.
-  elseif repeated and kind == 'e' and is and known and is - is % 100 == known then
+  -- What the first answer said, where it can be told.
+  elseif kind == 'e' and is and known and is - is % 100 == known then
     out[i] = is
   elseif repeated and (kind == 'a' or kind == 'b') and not s then
     -- Gone: done, or a dead letter.

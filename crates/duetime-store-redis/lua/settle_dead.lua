@@ -3,9 +3,12 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 r(edrive) or p(urge)  3 channel of the hints  4 hint up to its time
 --       5 "1": repeated, the first answer was lost, then ids
+-- Errors  SKEW ms, of a redrive
 -- Returns  a list: 1 done, 0 not a dead letter
 -- Cost  O(n log N), three calls an item
-local now, out, redriven = math.max(high, own), {}, false
+local refused = ARGV[2] == 'r' and skewed()
+if refused then return refused end
+local now, out, redriven = earlier, {}, false
 for i = 6, #ARGV do
   local id = ARGV[i]
   if id ~= '' and call('ZREM', D, id) == 1 then

@@ -6,6 +6,7 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
 use duetime_core::receipt::Receipt;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
 use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
+use duetime_redis::Sending;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 use tracing::error;
@@ -16,12 +17,32 @@ use crate::store::RedisStore;
 
 /// A call that waited longer is sent with the time it is by then.
 const OLD_AFTER: Duration = Duration::from_millis(500);
-/// How often one claim may meet a stall before the clocks are doubted after all.
+/// How often one call may meet a stall before the clocks are doubted after all.
 const STALLS_MAX: u8 = 3;
 
 /// The caller's present: its clock goes on while a call waits to be sent again.
-pub(crate) fn present(now: Timestamp, began: Instant) -> Timestamp {
-    if began.elapsed() > OLD_AFTER { now.plus(began.elapsed()) } else { now }
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present {
+    now: Timestamp,
+    began: Instant,
+}
+
+impl Present {
+    /// The caller says that it is `now`.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self { now, began: Instant::now() }
+    }
+
+    /// For a call to which the caller's clock is nothing.
+    pub(crate) fn none() -> Self {
+        Self::new(Timestamp::ZERO)
+    }
+
+    /// What the caller's clock says by now, in milliseconds since the Unix epoch.
+    pub(crate) fn millis(self) -> i64 {
+        let waited = self.began.elapsed();
+        if waited > OLD_AFTER { self.now.plus(waited).as_millis() } else { self.now.as_millis() }
+    }
 }
 
 /// Whether a call that took `took` can have found the server's clock `apart_ms` ahead of clocks
@@ -30,24 +51,33 @@ fn explained(apart_ms: i64, took: Duration) -> bool {
     u64::try_from(apart_ms).is_ok_and(|apart| Duration::from_millis(apart) <= took + CLOCK_SKEW_MAX)
 }
 
+/// Makes a call, and again where the server took it up late and for that reason found the caller's
+/// clock behind its own. The call asks for the caller's present each time.
+pub(crate) async fn past_stalls<A, F>(call: impl Fn() -> F) -> Result<A, StoreError>
+where
+    F: Future<Output = Result<A, StoreError>>,
+{
+    let (began, mut stalls) = (Instant::now(), 0);
+    loop {
+        // Boxed, so that the layers of a call do not add up to one type too deep for the compiler.
+        match Box::pin(call()).await {
+            Err(StoreError::Skew(apart)) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
+            other => return other,
+        }
+    }
+}
+
 impl RedisStore {
     pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
         let once = ask.delivery == DeliveryMode::AtMostOnce;
-        let began = Instant::now();
-        let fill = |cmd: &mut Cmd, _: bool| {
-            cmd.arg(present(now, began).as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
+        let present = Present::new(now);
+        let fill = |cmd: &mut Cmd, _: &Sending| {
+            cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
             cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&ask.request.to_be_bytes()[..]);
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
             cmd.arg(u8::from(once));
         };
-        let mut stalls = 0;
-        let reply = loop {
-            match self.on_shard("claim messages", &self.scripts.claim, shard, &fill).await {
-                // The server took the call up late, not its clock is ahead.
-                Err(StoreError::Skew(apart)) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
-                other => break other?,
-            }
-        };
+        let reply = self.on_shard("claim messages", &self.scripts.claim, shard, present, fill).await?;
         let (mut claim, unreadable) = read(reply, once)?;
         if !unreadable.is_empty() {
             claim.buried += unreadable.len() as u64;

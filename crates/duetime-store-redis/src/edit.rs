@@ -4,8 +4,10 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Due;
 use duetime_core::store::{Edit, Edited, StoreError};
 use duetime_core::{Shard, Timestamp};
+use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::claim::Present;
 use crate::enqueue::{HINT_WITHIN, millis};
 use crate::keys::wake_stem;
 use crate::reply::{ints, odd};
@@ -22,15 +24,20 @@ pub(crate) fn id_of(edit: &Edit) -> &str {
 
 impl RedisStore {
     /// One script for each run of edits of one kind, in order.
-    pub(crate) async fn change(&self, shard: &Shard, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+    pub(crate) async fn change(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Vec<Edited>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
             for part in run.chunks(BATCH_ITEMS_MAX) {
                 let before = answers.len();
                 if cancels(&part[0]) {
-                    self.cancel(shard, part, &mut answers).await?;
+                    self.cancel(shard, now, part, &mut answers).await?;
                 } else {
-                    self.reschedule(shard, part, &mut answers).await?;
+                    self.reschedule(shard, now, part, &mut answers).await?;
                 }
                 if answers.len() != before + part.len() {
                     return Err(odd("another number of outcomes than of edits"));
@@ -40,21 +47,36 @@ impl RedisStore {
         Ok(answers)
     }
 
-    async fn cancel(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
+    async fn cancel(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        part: &[Edit],
+        answers: &mut Vec<Edited>,
+    ) -> Result<(), StoreError> {
         let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, unsure: bool| {
-            cmd.arg(u8::from(unsure)).arg(&request[..]);
+        let fill = |cmd: &mut Cmd, _: &Sending| {
+            cmd.arg(&request[..]);
             for edit in part {
                 cmd.arg(id_of(edit));
             }
         };
-        let (reply, _) = self.on_shard_confirmed("cancel messages", &self.scripts.cancel, shard, fill).await?;
+        let (reply, _) =
+            self.on_shard_confirmed("cancel messages", &self.scripts.cancel, shard, Present::new(now), fill).await?;
         read_cancelled(part.len(), reply, answers)
     }
 
-    async fn reschedule(&self, shard: &Shard, part: &[Edit], answers: &mut Vec<Edited>) -> Result<(), StoreError> {
-        let fill = |cmd: &mut Cmd, _: bool| self.name_moments(cmd, shard, part);
-        let (reply, _) = self.on_shard_confirmed("reschedule messages", &self.scripts.reschedule, shard, fill).await?;
+    async fn reschedule(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        part: &[Edit],
+        answers: &mut Vec<Edited>,
+    ) -> Result<(), StoreError> {
+        let fill = |cmd: &mut Cmd, _: &Sending| self.name_moments(cmd, shard, part);
+        let (reply, _) = self
+            .on_shard_confirmed("reschedule messages", &self.scripts.reschedule, shard, Present::new(now), fill)
+            .await?;
         read_rescheduled(reply, answers)
     }
 

@@ -4,10 +4,12 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, LOOK_EVERY};
 use duetime_core::message::{Due, OnConflict};
 use duetime_core::store::{Enqueue, EnqueueOutcome, Enqueued, StoreError};
 use duetime_core::{Shard, Timestamp, envelope};
+use duetime_redis::Sending;
 use redis::{Cmd, RedisWrite, Value};
 use std::io::Write as _;
 use std::time::Duration;
 
+use crate::claim::Present;
 use crate::keys::wake_stem;
 use crate::reply::{array, int, ints, odd, tuple};
 use crate::store::RedisStore;
@@ -64,13 +66,19 @@ pub(crate) fn millis(duration: Duration) -> i64 {
 }
 
 impl RedisStore {
-    pub(crate) async fn schedule(&self, shard: &Shard, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+    pub(crate) async fn schedule(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Enqueued>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
         for part in batch.chunks(BATCH_ITEMS_MAX) {
             let all = Summary::of(part);
-            let fill = |cmd: &mut Cmd, _: bool| self.name_batch(cmd, shard, part, &all);
-            let (reply, replicas) =
-                self.on_shard_confirmed("enqueue messages", &self.scripts.enqueue, shard, fill).await?;
+            let fill = |cmd: &mut Cmd, _: &Sending| self.name_batch(cmd, shard, part, &all);
+            let (reply, replicas) = self
+                .on_shard_confirmed("enqueue messages", &self.scripts.enqueue, shard, Present::new(now), fill)
+                .await?;
             read(part.iter(), reply, replicas, &mut answers)?;
         }
         Ok(answers)

@@ -4,10 +4,12 @@ use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::StoreError;
 use duetime_core::{Score, Shard, Timestamp};
+use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::claim::{Present, past_stalls};
 use crate::reply::{array, count, int, score, store_error, tuple};
-use crate::store::RedisStore;
+use crate::store::{RedisStore, head};
 
 impl RedisStore {
     pub(crate) async fn move_to_stream(
@@ -16,18 +18,22 @@ impl RedisStore {
         now: Timestamp,
         ask: &HandOver,
     ) -> Result<Streamed, StoreError> {
-        let run = self.link.script(&self.scripts.hand_over, |cmd: &mut Cmd, unsure| {
+        let (present, key) = (Present::new(now), self.keys.messages(shard));
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
             self.keys.fill_with_stream(cmd, shard);
-            cmd.arg(shard.epoch).arg(now.as_millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
-            cmd.arg(&ask.request.to_be_bytes()[..]).arg(u8::from(unsure)).arg(CLAIM_BYTES_MAX);
+            cmd.arg(head(shard.epoch, sending, present)).arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
+            cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
             cmd.arg(shard.topic.as_str());
             match ask.how.max_length {
                 Some(most) => cmd.arg(most),
                 None => cmd.arg(""),
             };
+        };
+        let reply = past_stalls(async || {
+            let run = self.link.script(&self.scripts.hand_over, &key, fill);
+            run.await.map_err(|error| store_error("hand messages over to a stream", Some(shard), error))
         });
-        let reply = run.await.map_err(|error| store_error("hand messages over to a stream", Some(shard), error))?;
-        read(reply)
+        read(reply.await?)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Every key and channel, spelled here and nowhere else.
 //!
 //! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
-//! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work: both
-//! in one slot.
+//! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work,
+//! `{NS:topics}:lives` the numbers of their lives: all three in one slot.
 
 use duetime_core::{Namespace, Shard, TopicName, slots};
 use redis::Cmd;
@@ -70,12 +70,14 @@ impl Keys {
         }
     }
 
-    /// Adds all keys of a shard.
-    pub(crate) fn all(&self, cmd: &mut Cmd, shard: &Shard) {
-        let stem = self.messages(shard);
-        for suffix in SUFFIXES.iter().chain([&STREAM]) {
-            cmd.arg(format!("{stem}{suffix}"));
-        }
+    /// Adds the number of keys and all keys of a shard, its stream too.
+    pub(crate) fn fill_whole(&self, cmd: &mut Cmd, shard: &Shard) {
+        let [a, b, c, d, e, f, g] = SUFFIXES;
+        self.fill_with(cmd, shard, &[a, b, c, d, e, f, g, STREAM]);
+    }
+
+    pub(crate) fn moved(&self, shard: &Shard) -> String {
+        self.messages(shard) + SUFFIXES[6]
     }
 
     pub(crate) fn topics(&self) -> String {
@@ -84,6 +86,11 @@ impl Keys {
 
     pub(crate) fn pending(&self) -> String {
         format!("{{{}:topics}}:pending", self.namespace)
+    }
+
+    /// The last number of a life, and the deleted life of each name.
+    pub(crate) fn lives(&self) -> String {
+        format!("{{{}:topics}}:lives", self.namespace)
     }
 
     /// The channel of the hints about new heads.

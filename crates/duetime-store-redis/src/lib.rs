@@ -3,12 +3,14 @@
 //! Upstream: `duetime-core`'s contract. Downstream: `duetime-redis`'s link. The protocol is told in
 //! `docs/PROTOCOL.md`; the scripts lie under `lua/`. Knows nothing of HTTP, sinks or ownership.
 
+mod adopt;
 mod claim;
 mod config;
 mod edit;
 mod enqueue;
 mod hand_over;
 mod keys;
+mod lives;
 mod moves;
 mod old;
 mod read;

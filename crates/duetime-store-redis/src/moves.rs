@@ -9,12 +9,35 @@ use duetime_core::reshard::{
 use duetime_core::routing::RoutingState;
 use duetime_core::store::StoreError;
 use duetime_core::{LeaseClass, MessageId, MessageState, Routing, Shard, Timestamp, TopicName};
+use duetime_redis::Sending;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::claim::Present;
 use crate::enqueue::{HINT_WITHIN, millis};
 use crate::keys::wake_stem;
 use crate::reply::{array, bytes, count, id, int, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
+
+/// Whether a fence makes a shard that it does not find; see `fence.lua`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Making {
+    /// It must be there.
+    Never = 0,
+    /// If nothing is in its place.
+    New = 1,
+    /// What another life left in its place goes.
+    Anew = 2,
+}
+
+/// What is in the place of a shard.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// As its meta tells; `None`: it has none.
+    pub(crate) inspected: Option<Inspected>,
+    /// Messages, dead letters and frozen messages.
+    pub(crate) held: u64,
+}
 
 /// Shards inspected in one pipeline.
 const INSPECTED_AT_ONCE: u32 = 512;
@@ -25,15 +48,21 @@ pub(crate) fn state_word(state: RoutingState) -> &'static str {
     if state == RoutingState::Moving { "moving" } else { "stable" }
 }
 
-/// A record from the fields of meta, in the order epoch, rid, shards, previous, state.
-fn routing(fields: [Value; 5]) -> Option<Routing> {
-    let [epoch, rid, shards, previous, state] = fields.map(text);
+/// The seed as scripts keep it: empty, if it is that of the topic's name.
+pub(crate) fn seed_word(routing: &Routing) -> String {
+    routing.seed.map_or_else(String::new, |seed| seed.to_string())
+}
+
+/// A record from the fields of meta, in the order epoch, rid, shards, previous, state, seed.
+fn routing(fields: [Value; 6]) -> Option<Routing> {
+    let [epoch, rid, shards, previous, state, seed] = fields.map(text);
     Some(Routing {
         epoch: epoch?.parse().ok()?,
         rid: rid?,
         shards: shards?.parse().ok()?,
         previous: previous?.parse().ok()?,
         state: if state? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
+        seed: seed.and_then(|seed| seed.parse().ok()),
     })
 }
 
@@ -116,33 +145,54 @@ impl RedisStore {
         record: &Routing,
         above: &Floor,
     ) -> Result<Fenced, StoreError> {
+        let making = if record.may_lack(index) { Making::New } else { Making::Never };
         let shard = record.shard(topic, index);
-        let Some(born) = self.born(topic).await? else { return Err(StoreError::UnknownShard(shard.to_string())) };
-        let fill = |cmd: &mut Cmd, _: bool| {
-            self.keys.fill_all(cmd, &shard);
+        if self.life(topic).await? != Some(record.life()) {
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
+        let fenced = match self.fence_making(&shard, record, above, making, 0).await {
+            // What a failover brought back of a topic that was deleted may go.
+            Err(StoreError::Occupied { .. }) => {
+                let deleted = self.deleted_life(topic).await?;
+                self.fence_making(&shard, record, above, making, deleted).await
+            }
+            fenced => fenced,
+        };
+        let fenced = fenced.inspect_err(|error| self.refused(error))?;
+        // The topic may have been deleted between the look above and the script.
+        if fenced.before.is_none() && self.life(topic).await? != Some(record.life()) {
+            self.unmake_shard(&shard, record.life()).await?;
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
+        Ok(fenced)
+    }
+
+    pub(crate) async fn fence_making(
+        &self,
+        shard: &Shard,
+        record: &Routing,
+        above: &Floor,
+        making: Making,
+        deleted: u64,
+    ) -> Result<Fenced, StoreError> {
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
+            self.keys.fill_all(cmd, shard);
             cmd.arg(record.epoch).arg(&record.rid).arg(record.shards).arg(record.previous);
-            cmd.arg(state_word(record.state)).arg(born);
+            cmd.arg(state_word(record.state)).arg(seed_word(record)).arg(deleted).arg(making as u8);
             for (_, deadline) in above.iter() {
                 cmd.arg(deadline.as_millis());
             }
+            cmd.arg(sending.not_after_ms);
         };
-        let run = self.link.replicated(&self.scripts.fence, self.durability.replicas(), fill).await;
-        let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(&shard), error))?;
+        let (script, key) = (&self.scripts.fence, self.keys.messages(shard));
+        let run = self.link.replicated(script, &key, self.durability.replicas(), fill).await;
+        let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(shard), error))?;
         let mut fields = array(reply)?;
-        if fields.len() != 13 {
+        if fields.len() != 14 {
             return Err(odd("a fence of another length"));
         }
-        let floor = floor(&fields.split_off(5))?;
-        let before = <[Value; 5]>::try_from(fields).ok().and_then(routing);
-        // The topic may have been deleted between the look above and the script.
-        if before.is_none() && self.born(topic).await? != Some(born) {
-            let unmake = self.link.script(&self.scripts.unmake, |cmd, _| {
-                self.keys.fill_all(cmd, &shard);
-                cmd.arg(&record.rid).arg(born);
-            });
-            unmake.await.map_err(|error| store_error("remove a shard of a deleted topic", Some(&shard), error))?;
-            return Err(StoreError::UnknownShard(shard.to_string()));
-        }
+        let floor = floor(&fields.split_off(6))?;
+        let before = <[Value; 6]>::try_from(fields).ok().and_then(routing);
         Ok(Fenced { before, floor })
     }
 
@@ -151,37 +201,55 @@ impl RedisStore {
         topic: &TopicName,
         indexes: Range<u32>,
     ) -> Result<Vec<Option<Inspected>>, StoreError> {
+        Ok(self.look_at_shards(topic, indexes).await?.into_iter().map(|found| found.inspected).collect())
+    }
+
+    /// What is known of shards, and what is there where no meta is.
+    pub(crate) async fn look_at_shards(
+        &self,
+        topic: &TopicName,
+        indexes: Range<u32>,
+    ) -> Result<Vec<Found>, StoreError> {
         let mut found = Vec::with_capacity(indexes.len());
         for start in indexes.clone().step_by(INSPECTED_AT_ONCE as usize) {
             let end = start.saturating_add(INSPECTED_AT_ONCE).min(indexes.end);
-            found.extend(self.inspect_some(topic, start..end).await?);
+            found.extend(self.look_at_some(topic, start..end).await?);
         }
         Ok(found)
     }
 
-    async fn inspect_some(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
+    async fn look_at_some(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Found>, StoreError> {
         let mut found = Vec::with_capacity(indexes.len());
-        let mut pipeline = Pipeline::with_capacity(indexes.len() * 3);
+        let mut pipeline = Pipeline::with_capacity(indexes.len() * 5);
         for index in indexes {
             let shard = Shard { topic: topic.clone(), index, epoch: 0 };
             pipeline.cmd("HMGET").arg(self.keys.meta(&shard));
-            for field in ["epoch", "rid", "shards", "previous", "state", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"]
+            for field in
+                ["epoch", "rid", "shards", "previous", "state", "seed", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"]
             {
                 pipeline.arg(field);
             }
             pipeline.cmd("HGET").arg(self.keys.outbox(&shard)).arg("");
             pipeline.cmd("HLEN").arg(self.keys.outbox(&shard));
+            pipeline.cmd("ZCARD").arg(self.keys.messages(&shard));
+            pipeline.cmd("ZCARD").arg(self.keys.dead(&shard));
         }
         let values = self.link.pipeline("inspect", &pipeline).await;
         let mut values = values.map_err(|error| store_error("inspect shards", None, error))?.into_iter();
-        while let (Some(meta), Some(outbox), Some(len)) = (values.next(), values.next(), values.next()) {
+        while let (Some(meta), Some(outbox), Some(frozen), Some(live), Some(dead)) =
+            (values.next(), values.next(), values.next(), values.next(), values.next())
+        {
             let mut fields = array(meta)?;
-            let floor = floor(&fields.split_off(5))?;
-            let record = <[Value; 5]>::try_from(fields).ok().and_then(routing);
+            let floor = floor(&fields.split_off(6))?;
+            let record = <[Value; 6]>::try_from(fields).ok().and_then(routing);
             let named = text(outbox).and_then(|text| name(&text));
-            let held = count(&len)?.saturating_sub(1);
-            let outbox = named.and_then(|(name, to)| Some((name, to?, held)));
-            found.push(record.map(|routing| Inspected { routing, floor, outbox }));
+            // Each key has an entry that is never claimed.
+            let beside = |value: &Value| Ok::<_, StoreError>(count(value)?.saturating_sub(1));
+            let frozen = beside(&frozen)?;
+            let held = frozen + beside(&live)? + beside(&dead)?;
+            let outbox = named.and_then(|(name, to)| Some((name, to?, frozen)));
+            let inspected = record.map(|routing| Inspected { routing, floor, outbox, held });
+            found.push(Found { inspected, held });
         }
         Ok(found)
     }
@@ -200,11 +268,12 @@ impl RedisStore {
         let mut first = asked.is_none();
         let (of, mut part, mut at) = asked.unwrap_or(start);
         loop {
-            let fill = |cmd: &mut Cmd, _: bool| {
+            let fill = |cmd: &mut Cmd, _: &Sending| {
                 cmd.arg(&part).arg(&at).arg(limit.clamp(1, BATCH_ITEMS_MAX));
             };
             let doing = "scan a shard";
-            let (reply, backing) = self.on_shard_replicated(doing, &self.scripts.scan, shard, fill).await?;
+            let (reply, backing) =
+                self.on_shard_replicated(doing, &self.scripts.scan, shard, Present::none(), fill).await?;
             if !first && backing.server != of {
                 // The cursor is another server's: this page means nothing.
                 (first, part, at) = (true, "l".to_owned(), "0".to_owned());
@@ -243,18 +312,19 @@ impl RedisStore {
         if ids.is_empty() {
             return self.read_outbox(shard).await;
         }
-        let fill = |cmd: &mut Cmd, _: bool| {
+        let fill = |cmd: &mut Cmd, _: &Sending| {
             cmd.arg(to).arg(nonce_text(nonce)).arg(CLAIM_BYTES_MAX);
             for id in ids {
                 cmd.arg(id.as_str());
             }
         };
-        let (reply, _) = self.on_shard_replicated("take messages", &self.scripts.take, shard, fill).await?;
+        let (reply, _) =
+            self.on_shard_replicated("take messages", &self.scripts.take, shard, Present::none(), fill).await?;
         outbox(shard.index, reply)
     }
 
     pub(crate) async fn read_outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
-        let run = self.on_shard_replicated("read an outbox", &self.scripts.outbox, shard, |_, _| {});
+        let run = self.on_shard_replicated("read an outbox", &self.scripts.outbox, shard, Present::none(), |_, _| {});
         outbox(shard.index, run.await?.0)
     }
 
@@ -262,7 +332,7 @@ impl RedisStore {
         if batch.messages.len() > BATCH_ITEMS_MAX {
             return Err(StoreError::Setup(format!("a batch has at most {BATCH_ITEMS_MAX} messages")));
         }
-        let fill = |cmd: &mut Cmd, _: bool| {
+        let fill = |cmd: &mut Cmd, _: &Sending| {
             cmd.arg(batch.from).arg(batch.name.number).arg(nonce_text(batch.name.nonce));
             cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(millis(HINT_WITHIN));
             cmd.arg(batch.messages.len());
@@ -280,7 +350,8 @@ impl RedisStore {
                 cmd.arg(message.body.as_deref().unwrap_or_default());
             }
         };
-        let (reply, backing) = self.on_shard_replicated("put a batch", &self.scripts.put, shard, fill).await?;
+        let (reply, backing) =
+            self.on_shard_replicated("put a batch", &self.scripts.put, shard, Present::none(), fill).await?;
         let kept = if backing.replicas > 0 { Kept::Safe } else { Kept::Alone };
         match reply {
             Value::Int(fresh) => Ok(Put::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
@@ -292,11 +363,11 @@ impl RedisStore {
     }
 
     pub(crate) async fn remembered(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
-        let fill = |cmd: &mut Cmd, _: bool| {
+        let fill = |cmd: &mut Cmd, _: &Sending| {
             cmd.arg(from);
         };
         let doing = "look up a batch";
-        match self.on_shard_replicated(doing, &self.scripts.memory, shard, fill).await?.0 {
+        match self.on_shard_replicated(doing, &self.scripts.memory, shard, Present::none(), fill).await?.0 {
             Value::Nil => Ok(None),
             value => {
                 let named = text(value).and_then(|text| name(&text)).ok_or_else(|| odd("the name of a batch"))?;
@@ -312,7 +383,7 @@ impl RedisStore {
         seen: u64,
         new: Option<BatchName>,
     ) -> Result<bool, StoreError> {
-        let fill = |cmd: &mut Cmd, _: bool| {
+        let fill = |cmd: &mut Cmd, _: &Sending| {
             cmd.arg(nonce_text(seen));
             match new {
                 Some(new) => cmd.arg(new.number).arg(nonce_text(new.nonce)),
@@ -320,7 +391,7 @@ impl RedisStore {
             };
         };
         let doing = if new.is_some() { "renumber a batch" } else { "drop a batch" };
-        let (reply, _) = self.on_shard_replicated(doing, &self.scripts.renumber, shard, fill).await?;
+        let (reply, _) = self.on_shard_replicated(doing, &self.scripts.renumber, shard, Present::none(), fill).await?;
         Ok(int(&reply)? == 1)
     }
 }

@@ -1,24 +1,19 @@
 //! The calls on ids at their old home. One script looks where each id is and acts on those that are
 //! there; its answer is replicated.
 
-use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::limits::{BATCH_ITEMS_MAX, OLD_ITEMS_MAX};
 use duetime_core::reshard::AtOld;
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
 use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
-use duetime_redis::Script;
+use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
-use tokio::time::Instant;
 
-use crate::claim::present;
+use crate::claim::Present;
 use crate::edit::{cancels, id_of, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
 use crate::reply::{ints, odd, proves, tuple};
 use crate::store::RedisStore;
 use crate::{enqueue, read, settle};
-
-/// Most ids of one script that removes: their places are remembered for a repetition, two bits each,
-/// in a number that Lua keeps exactly.
-const REMOVED_MAX: usize = 25;
 
 /// A score that no message has.
 const NOBODYS: Score = Score::from_raw(-1);
@@ -41,18 +36,19 @@ impl RedisStore {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
+        now: Present,
         count: usize,
         fill: F,
     ) -> Result<(Vec<i64>, Value), StoreError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, unsure: bool| {
-            cmd.arg(u8::from(unsure)).arg(&request[..]).arg(count);
-            fill(cmd, unsure);
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
+            cmd.arg(&request[..]).arg(count);
+            fill(cmd, sending);
         };
-        let (reply, _) = self.on_shard_replicated(doing, script, shard, fill).await?;
+        let (reply, _) = self.on_shard_replicated(doing, script, shard, now, fill).await?;
         let [found, answer] = tuple(reply)?;
         let found = ints(found)?;
         if found.len() != count {
@@ -64,14 +60,16 @@ impl RedisStore {
     pub(crate) async fn schedule_old(
         &self,
         shard: &Shard,
+        now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for part in batch.chunks(BATCH_ITEMS_MAX) {
             let summary = Summary::of(part);
-            let fill = |cmd: &mut Cmd, _: bool| self.name_batch(cmd, shard, part, &summary);
+            let fill = |cmd: &mut Cmd, _: &Sending| self.name_batch(cmd, shard, part, &summary);
             let script = &self.scripts.old.enqueue;
-            let (found, reply) = self.at_old("enqueue at the old home", script, shard, part.len(), fill).await?;
+            let (found, reply) =
+                self.at_old("enqueue at the old home", script, shard, Present::new(now), part.len(), fill).await?;
             let there: Vec<&Enqueue> =
                 part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(item, _)| item).collect();
             let mut answers = Vec::with_capacity(there.len());
@@ -84,18 +82,23 @@ impl RedisStore {
         Ok(all)
     }
 
-    pub(crate) async fn change_old(&self, shard: &Shard, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    pub(crate) async fn change_old(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Vec<AtOld<Edited>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
-            for part in run.chunks(REMOVED_MAX) {
+            for part in run.chunks(OLD_ITEMS_MAX) {
                 let mut answers = Vec::new();
                 let found = if cancels(&part[0]) {
-                    self.cancel_old(shard, part, &mut answers).await?
+                    self.cancel_old(shard, now, part, &mut answers).await?
                 } else {
-                    let fill = |cmd: &mut Cmd, _: bool| self.name_moments(cmd, shard, part);
+                    let fill = |cmd: &mut Cmd, _: &Sending| self.name_moments(cmd, shard, part);
                     let script = &self.scripts.old.reschedule;
                     let doing = "reschedule at the old home";
-                    let (found, reply) = self.at_old(doing, script, shard, part.len(), fill).await?;
+                    let (found, reply) = self.at_old(doing, script, shard, Present::new(now), part.len(), fill).await?;
                     if found.contains(&0) {
                         read_rescheduled(reply, &mut answers)?;
                     }
@@ -112,18 +115,20 @@ impl RedisStore {
     async fn cancel_old(
         &self,
         shard: &Shard,
+        now: Timestamp,
         part: &[Edit],
         answers: &mut Vec<Edited>,
     ) -> Result<Vec<i64>, StoreError> {
         let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, unsure: bool| {
-            cmd.arg(u8::from(unsure)).arg(&request[..]);
+        let fill = |cmd: &mut Cmd, _: &Sending| {
+            cmd.arg(&request[..]);
             for edit in part {
                 cmd.arg(id_of(edit));
             }
         };
         let script = &self.scripts.old.cancel;
-        let (found, reply) = self.at_old("cancel at the old home", script, shard, part.len(), fill).await?;
+        let (found, reply) =
+            self.at_old("cancel at the old home", script, shard, Present::new(now), part.len(), fill).await?;
         let there = found.iter().filter(|place| **place == 0).count();
         if there > 0 {
             read_cancelled(there, reply, answers)?;
@@ -138,13 +143,14 @@ impl RedisStore {
     ) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, _: bool| {
+            let fill = |cmd: &mut Cmd, _: &Sending| {
                 for id in part {
                     cmd.arg(id.as_str());
                 }
             };
             let script = &self.scripts.old.get;
-            let (found, reply) = self.at_old("read at the old home", script, shard, part.len(), fill).await?;
+            let (found, reply) =
+                self.at_old("read at the old home", script, shard, Present::none(), part.len(), fill).await?;
             let there = part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(id, _)| id);
             let messages = if found.contains(&0) { read::messages(there, reply)? } else { Vec::new() };
             let read = place(&found, messages)?;
@@ -164,10 +170,10 @@ impl RedisStore {
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
-        for part in batch.chunks(REMOVED_MAX) {
-            let (request, began) = (rand::random::<[u8; 8]>(), Instant::now());
-            let fill = |cmd: &mut Cmd, unsure: bool| {
-                cmd.arg(u8::from(unsure)).arg(&request[..]).arg(present(now, began).as_millis()).arg(part.len());
+        for part in batch.chunks(OLD_ITEMS_MAX) {
+            let (request, present) = (rand::random::<[u8; 8]>(), Present::new(now));
+            let fill = |cmd: &mut Cmd, sending: &Sending| {
+                cmd.arg(u8::from(sending.repeated)).arg(&request[..]).arg(present.millis()).arg(part.len());
                 for item in part {
                     // A score that no claim can have proves nothing, whatever message happens to have it.
                     let score = if proves(item.score) { item.score } else { NOBODYS };
@@ -175,7 +181,8 @@ impl RedisStore {
                 }
             };
             let script = &self.scripts.old.settle;
-            let (found, reply) = self.at_old("settle at the old home", script, shard, part.len(), fill).await?;
+            let (found, reply) =
+                self.at_old("settle at the old home", script, shard, present, part.len(), fill).await?;
             let outcomes = if found.contains(&0) { ints(reply)? } else { Vec::new() };
             all.extend(place(&found, outcomes.into_iter().map(settle::read).collect())?);
         }
@@ -185,15 +192,16 @@ impl RedisStore {
     pub(crate) async fn settle_dead_letters_old(
         &self,
         shard: &Shard,
+        now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
-        for part in ids.chunks(REMOVED_MAX) {
-            let fill = |cmd: &mut Cmd, unsure: bool| self.name_dead(cmd, shard, part, action, unsure);
+        for part in ids.chunks(OLD_ITEMS_MAX) {
+            let fill = |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, sending);
             let script = &self.scripts.old.settle_dead;
             let doing = "settle dead letters at the old home";
-            let (found, reply) = self.at_old(doing, script, shard, part.len(), fill).await?;
+            let (found, reply) = self.at_old(doing, script, shard, Present::new(now), part.len(), fill).await?;
             let done = if found.contains(&0) { ints(reply)? } else { Vec::new() };
             all.extend(place(&found, done.into_iter().map(|done| done == 1).collect())?);
         }

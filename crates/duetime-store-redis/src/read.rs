@@ -6,10 +6,11 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
 use duetime_core::store::{DeadPage, StoreError, Survey};
 use duetime_core::{MessageId, Nonce, Score, Shard, Timestamp};
-use duetime_redis::LinkError;
+use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::claim::Present;
 use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
 
@@ -86,12 +87,12 @@ impl RedisStore {
     ) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         let mut found = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, _: bool| {
+            let fill = |cmd: &mut Cmd, _: &Sending| {
                 for id in part {
                     cmd.arg(id.as_str());
                 }
             };
-            let reply = self.on_shard("read messages", &self.scripts.get, shard, fill).await?;
+            let reply = self.on_shard("read messages", &self.scripts.get, shard, Present::none(), fill).await?;
             found.extend(messages(part.iter(), reply)?);
         }
         Ok(found)
@@ -105,14 +106,14 @@ impl RedisStore {
     ) -> Result<DeadPage, StoreError> {
         let limit = limit.clamp(1, BATCH_ITEMS_MAX);
         // One more than asked: its score is where the next page starts.
-        let fill = |cmd: &mut Cmd, _: bool| {
+        let fill = |cmd: &mut Cmd, _: &Sending| {
             match from {
                 Some(from) => cmd.arg(from),
                 None => cmd.arg("-inf"),
             };
             cmd.arg(limit + 1);
         };
-        let reply = self.on_shard("read dead letters", &self.scripts.dead_page, shard, fill).await?;
+        let reply = self.on_shard("read dead letters", &self.scripts.dead_page, shard, Present::none(), fill).await?;
         let [pairs, bodies, infos] = tuple(reply)?;
         let pairs = array(pairs)?;
         let mut page = DeadPage::default();
@@ -131,36 +132,21 @@ impl RedisStore {
         self.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
     }
 
-    /// Shards whose master is silent count as due while others answer.
     pub(crate) async fn read_heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        let mut heads = Vec::with_capacity(shards.len());
-        let (mut answered, mut failed) = (false, None);
-        for part in shards.chunks(PIPELINE_MAX) {
-            let mut pipeline = Pipeline::with_capacity(part.len());
-            for shard in part {
-                pipeline.cmd("ZRANGE").arg(self.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
-            }
-            let mut silent = None;
-            for first in self.link.look("look at the heads", &pipeline).await {
-                match first {
-                    Ok(first) => {
-                        answered = true;
-                        heads.push(head(first)?);
-                    }
-                    // Its claim finds out what is wrong, and delays nobody else.
-                    Err(LinkError::Unavailable(text)) => {
-                        silent = Some(text);
-                        heads.push(Some(Timestamp::ZERO));
-                    }
-                    Err(error) => return Err(store_error("look at the heads", None, error)),
+        let doing = "look at the heads";
+        let asked: Vec<Pipeline> = shards
+            .chunks(PIPELINE_MAX)
+            .map(|part| {
+                let mut pipeline = Pipeline::with_capacity(part.len());
+                for shard in part {
+                    pipeline.cmd("ZRANGE").arg(self.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
                 }
-            }
-            failed = silent.or(failed);
-        }
-        match failed {
-            Some(text) if !answered => Err(store_error("look at the heads", None, LinkError::Unavailable(text))),
-            _ => Ok(heads),
-        }
+                pipeline
+            })
+            .collect();
+        let looks = join_all(asked.iter().map(|pipeline| self.link.look(doing, pipeline))).await;
+        let answers = looks.into_iter().flatten();
+        answers.map(|first| head(first.map_err(|error| store_error(doing, None, error))?)).collect()
     }
 
     pub(crate) async fn count_shards(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {

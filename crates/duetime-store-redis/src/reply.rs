@@ -97,7 +97,17 @@ fn routing(detail: &str) -> Option<Routing> {
         shards: words.next()?.parse().ok()?,
         previous: words.next()?.parse().ok()?,
         state: if words.next()? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
+        seed: words.next().and_then(|seed| seed.parse().ok()),
     })
+}
+
+/// What a shard that refuses holds: messages, and the life they are of where its meta tells.
+fn occupied(detail: &str) -> String {
+    match detail.split_once(' ') {
+        Some((held, "-")) => format!("{held} messages without the shard's meta"),
+        Some((held, life)) => format!("{held} messages of life {life}"),
+        None => detail.to_owned(),
+    }
 }
 
 /// What a failed call means to the caller of the store.
@@ -108,6 +118,9 @@ pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: Lin
         LinkError::Setup(text) => StoreError::Setup(text),
         LinkError::Refused { code, detail } => match code.as_str() {
             "UNKNOWN_SHARD" => StoreError::UnknownShard(named()),
+            "LOST" => StoreError::Lost(named()),
+            "OCCUPIED" => StoreError::Occupied { shard: named(), detail: occupied(&detail) },
+            "OVERTAKEN" => StoreError::Conflict,
             "RIVAL" => StoreError::Damaged(format!(
                 "two changes of the number of shards were begun at once: shard {} has epoch and name {detail}",
                 named()
@@ -143,8 +156,9 @@ mod tests {
         let refused = |code: &str, detail: &str| {
             store_error("x", None, LinkError::Refused { code: code.into(), detail: detail.into() })
         };
-        let StoreError::Stale(record) = refused("STALE", "3 abc 8 4 moving") else { panic!() };
+        let StoreError::Stale(record) = refused("STALE", "3 abc 8 4 moving 77") else { panic!() };
         assert_eq!((record.epoch, record.shards, record.previous, record.state), (3, 8, 4, RoutingState::Moving));
+        assert_eq!(record.seed, Some(77));
         assert!(matches!(refused("SKEW", "-2500"), StoreError::Skew(-2500)));
         assert!(matches!(refused("UNKNOWN_SHARD", ""), StoreError::UnknownShard(_)));
         assert!(matches!(refused("WRONGTYPE", "x"), StoreError::Damaged(_)));

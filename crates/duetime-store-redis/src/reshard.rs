@@ -46,14 +46,14 @@ impl Reshard for RedisStore {
     async fn enqueue_old(
         &self,
         shard: &Shard,
-        _now: Timestamp,
+        now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
-        self.metered("enqueue_old", self.schedule_old(shard, batch)).await
+        self.metered("enqueue_old", self.schedule_old(shard, now, batch)).await
     }
 
-    async fn edit_old(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
-        self.metered("edit_old", self.change_old(shard, batch)).await
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+        self.metered("edit_old", self.change_old(shard, now, batch)).await
     }
 
     async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
@@ -72,11 +72,11 @@ impl Reshard for RedisStore {
     async fn settle_dead_old(
         &self,
         shard: &Shard,
-        _now: Timestamp,
+        now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
-        self.metered("settle_dead_old", self.settle_dead_letters_old(shard, ids, action)).await
+        self.metered("settle_dead_old", self.settle_dead_letters_old(shard, now, ids, action)).await
     }
 
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {

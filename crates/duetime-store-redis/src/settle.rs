@@ -3,10 +3,10 @@
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
 use duetime_core::store::{DeadAction, Settle, Settled, Settlement, StoreError};
 use duetime_core::{MessageId, Score, Shard, Timestamp};
+use duetime_redis::Sending;
 use redis::{Cmd, Value};
-use tokio::time::Instant;
 
-use crate::claim::present;
+use crate::claim::Present;
 use crate::enqueue::millis;
 use crate::keys::wake_stem;
 use crate::reply::{int, ints, odd, proves};
@@ -54,7 +54,7 @@ impl RedisStore {
         let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
         for part in proofs.chunks(BATCH_ITEMS_MAX) {
             if part.iter().all(|at| batch[*at].how == Settlement::Ack) {
-                self.ack(shard, batch, part, &mut answers).await?;
+                self.ack(shard, now, batch, part, &mut answers).await?;
             } else {
                 self.settle_mixed(shard, now, batch, part, &mut answers).await?;
             }
@@ -65,6 +65,7 @@ impl RedisStore {
     async fn ack(
         &self,
         shard: &Shard,
+        now: Timestamp,
         batch: &[Settle],
         part: &[usize],
         answers: &mut [Settled],
@@ -72,8 +73,8 @@ impl RedisStore {
         let mut order = part.to_vec();
         order.sort_by_key(|at| (batch[*at].score, batch[*at].id.as_str().as_bytes()));
         let claims: Vec<&[usize]> = order.chunk_by(|a, b| batch[*a].score == batch[*b].score).collect();
-        let fill = |cmd: &mut Cmd, unsure: bool| {
-            cmd.arg(u8::from(unsure)).arg(claims.len());
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
+            cmd.arg(u8::from(sending.repeated)).arg(claims.len());
             for claim in &claims {
                 cmd.arg(batch[claim[0]].score.raw()).arg(claim.len());
                 for at in *claim {
@@ -81,7 +82,7 @@ impl RedisStore {
                 }
             }
         };
-        match self.on_shard("ack messages", &self.scripts.ack, shard, fill).await? {
+        match self.on_shard("ack messages", &self.scripts.ack, shard, Present::new(now), fill).await? {
             Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
             list => {
                 let done = ints(list)?;
@@ -104,12 +105,12 @@ impl RedisStore {
         part: &[usize],
         answers: &mut [Settled],
     ) -> Result<(), StoreError> {
-        let (request, began) = (rand::random::<[u8; 8]>(), Instant::now());
-        let fill = |cmd: &mut Cmd, unsure: bool| {
-            cmd.arg(u8::from(unsure)).arg(&request[..]).arg(present(now, began).as_millis()).arg(part.len());
+        let (request, present) = (rand::random::<[u8; 8]>(), Present::new(now));
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
+            cmd.arg(u8::from(sending.repeated)).arg(&request[..]).arg(present.millis()).arg(part.len());
             part.iter().for_each(|at| name(cmd, &batch[*at]));
         };
-        let outcomes = ints(self.on_shard("settle claims", &self.scripts.settle, shard, fill).await?)?;
+        let outcomes = ints(self.on_shard("settle claims", &self.scripts.settle, shard, present, fill).await?)?;
         if outcomes.len() != part.len() {
             return Err(odd("another number of outcomes than of receipts"));
         }
@@ -122,13 +123,15 @@ impl RedisStore {
     pub(crate) async fn settle_dead_letters(
         &self,
         shard: &Shard,
+        now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
         let mut answers = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, unsure: bool| self.name_dead(cmd, shard, part, action, unsure);
-            let done = self.on_shard("settle dead letters", &self.scripts.settle_dead, shard, fill).await?;
+            let fill = |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, sending);
+            let done =
+                self.on_shard("settle dead letters", &self.scripts.settle_dead, shard, Present::new(now), fill).await?;
             for outcome in crate::reply::array(done)? {
                 answers.push(int(&outcome)? == 1);
             }
@@ -137,9 +140,16 @@ impl RedisStore {
     }
 
     /// Adds the arguments of the settle_dead script behind the epoch.
-    pub(crate) fn name_dead(&self, cmd: &mut Cmd, shard: &Shard, part: &[MessageId], action: DeadAction, unsure: bool) {
+    pub(crate) fn name_dead(
+        &self,
+        cmd: &mut Cmd,
+        shard: &Shard,
+        part: &[MessageId],
+        action: DeadAction,
+        sending: &Sending,
+    ) {
         cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
-        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(u8::from(unsure));
+        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(u8::from(sending.repeated));
         for id in part {
             cmd.arg(id.as_str());
         }

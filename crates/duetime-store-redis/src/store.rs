@@ -8,17 +8,19 @@ use duetime_core::hand_over::{HandOver, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError,
-    Survey, Wakeup,
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
+    StoreError, Survey, Wakeup,
 };
-use duetime_core::{Clock, MessageId, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, MessageId, Place, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Meters;
-use duetime_redis::{Backing, Checks, Link, LinkError, Script};
+use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
+use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::claim::{Present, past_stalls};
 use crate::config::{Durability, RedisStoreConfig};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
@@ -42,7 +44,9 @@ pub struct RedisStore {
     pub(crate) keys: Keys,
     pub(crate) scripts: Scripts,
     pub(crate) durability: Durability,
-    meters: Arc<Meters>,
+    /// Names whose record could not be read at the last look.
+    pub(crate) unreadable: Mutex<Vec<String>>,
+    pub(crate) meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
 }
@@ -91,6 +95,7 @@ impl RedisStore {
             keys,
             scripts: Scripts::new(),
             durability: config.durability,
+            unreadable: Mutex::default(),
             meters,
             wakeups,
             listener,
@@ -103,23 +108,28 @@ impl RedisStore {
         self.link.clone()
     }
 
-    /// Runs a script on the five keys of `shard`, its epoch as the first argument.
+    /// Runs a script on the five keys of `shard`; [`head`] is its first argument.
     pub(crate) async fn on_shard<F>(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
+        now: Present,
         fill: F,
     ) -> Result<Value, StoreError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.script(script, |cmd, unsure| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(shard.epoch);
-            fill(cmd, unsure);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        let key = self.keys.messages(shard);
+        past_stalls(async || {
+            let run = self.link.script(script, &key, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     /// The same, and waits for as many replicas as configured; answers how many have it.
@@ -128,23 +138,28 @@ impl RedisStore {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
+        now: Present,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let replicas = self.durability.replicas();
         if replicas == 0 {
-            return Ok((self.on_shard(doing, script, shard, fill).await?, None));
+            return Ok((self.on_shard(doing, script, shard, now, fill).await?, None));
         }
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
-        let run = self.link.confirmed(script, replicas, &mark, |cmd, unsure| {
-            self.keys.fill(cmd, shard);
-            cmd.arg(shard.epoch);
-            fill(cmd, unsure);
-        });
-        let (value, reached) = run.await.map_err(|error| store_error(doing, Some(shard), error))?;
+        let key = self.keys.messages(shard);
+        let (value, reached) = past_stalls(async || {
+            let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await?;
         Ok((value, Some(reached)))
     }
 
@@ -154,17 +169,22 @@ impl RedisStore {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
+        now: Present,
         fill: F,
     ) -> Result<(Value, Backing), StoreError>
     where
-        F: Fn(&mut Cmd, bool) + Send + Sync,
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let run = self.link.replicated(script, self.durability.replicas(), |cmd, unsure| {
-            self.keys.fill_all(cmd, shard);
-            cmd.arg(shard.epoch);
-            fill(cmd, unsure);
-        });
-        run.await.map_err(|error| store_error(doing, Some(shard), error))
+        let key = self.keys.messages(shard);
+        past_stalls(async || {
+            let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
+                self.keys.fill_all(cmd, shard);
+                cmd.arg(head(shard.epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await.map_err(|error| store_error(doing, Some(shard), error))
+        })
+        .await
     }
 
     pub(crate) async fn metered<T>(
@@ -182,6 +202,14 @@ impl RedisStore {
     }
 }
 
+/// The longest time that the first argument of a script has room for: in the year 2286.
+const TIME_MAX_MS: i64 = 9_999_999_999_999;
+
+/// The first argument of every script on a shard; see `prelude.lua`.
+pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
+    format!("{epoch} {:013} {:013}", sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS))
+}
+
 #[async_trait]
 impl Store for RedisStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
@@ -193,7 +221,7 @@ impl Store for RedisStore {
         self.metered("confirm", self.replace_routing(&record.name, &routing, &routing)).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.metered("put_topic", self.store_topic(record, seen)).await
     }
 
@@ -201,12 +229,24 @@ impl Store for RedisStore {
         self.metered("delete_topic", self.remove_topic(topic)).await
     }
 
-    async fn enqueue(&self, shard: &Shard, _now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        self.metered("enqueue", self.schedule(shard, batch)).await
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        self.metered("remains", self.left_of(topic)).await
     }
 
-    async fn edit(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        self.metered("edit", self.change(shard, batch)).await
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        self.metered("adopt_topic", self.adopt(topic, ask)).await
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        self.unreadable_topics()
+    }
+
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        self.metered("enqueue", self.schedule(shard, now, batch)).await
+    }
+
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        self.metered("edit", self.change(shard, now, batch)).await
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
@@ -236,11 +276,11 @@ impl Store for RedisStore {
     async fn settle_dead(
         &self,
         shard: &Shard,
-        _now: Timestamp,
+        now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
-        self.metered("settle_dead", self.settle_dead_letters(shard, ids, action)).await
+        self.metered("settle_dead", self.settle_dead_letters(shard, now, ids, action)).await
     }
 
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
@@ -249,6 +289,10 @@ impl Store for RedisStore {
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.metered("heads", self.read_heads(shards)).await
+    }
+
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.link.place_of(self.keys.messages(shard).as_bytes())
     }
 
     async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {

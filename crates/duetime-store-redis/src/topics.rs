@@ -1,50 +1,53 @@
-//! Topics: one hash of records; creation and deletion touch many shards and can be taken up again.
+//! The catalogue: one hash of the topics' records, and the swaps that change it.
 //!
-//! A creation first writes down what it is about to do, then makes the shards, then publishes the
-//! record. A deletion moves the record out of sight, then removes the shards, then forgets it.
+//! Upstream: the contract, `lives` (creation and deletion), `adopt`. A record that cannot be read is left
+//! out and told; the others are not touched by it.
 
 use duetime_core::reshard::RoutingRecord;
 use duetime_core::store::StoreError;
-use duetime_core::{Shard, TopicName, TopicRecord};
-use duetime_redis::{LinkError, Script};
-use futures::{StreamExt, TryStreamExt, stream};
+use duetime_core::{TopicName, TopicRecord, stored};
+use duetime_redis::{LinkError, Script, Sending};
 use redis::Value;
-use serde::{Deserialize, Serialize};
+use tracing::error;
 
-use crate::moves::state_word;
-use crate::reply::{array, int, odd, store_error, text};
+use crate::reply::{int, odd, store_error, text};
 use crate::store::RedisStore;
 
-/// A creation that is neither finished nor taken back after this belongs to a dead node.
-const CREATING_FOR_MS: i64 = 10_000;
 /// How often a change is tried again because others change the topic meanwhile.
-const SWAPS_MAX: usize = 16;
-/// Shards made or removed at the same time.
-const SHARDS_AT_ONCE: usize = 32;
+pub(crate) const SWAPS_MAX: usize = 16;
 
-/// Work on a topic that is under way.
-#[derive(Serialize, Deserialize)]
-struct Pending {
-    deleting: bool,
-    since_ms: i64,
-    record: TopicRecord,
+/// A change of one topic's record; see `topic_swap.lua`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Swap<'a> {
+    /// The record seen, empty: none.
+    pub(crate) seen: &'a str,
+    /// The new one, empty: remove it.
+    pub(crate) new: &'a str,
+    /// The note of unfinished work seen, empty: none.
+    pub(crate) noted: &'a str,
+    /// The new note, empty: remove it.
+    pub(crate) note: &'a str,
+    /// The life of the new record.
+    pub(crate) life: u64,
+    /// The life that this deletes.
+    pub(crate) deletes: Option<u64>,
 }
 
-fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("records have string keys only")
+pub(crate) fn damaged(error: &serde_json::Error) -> StoreError {
+    StoreError::Damaged(format!("record of a topic: {error}"))
 }
 
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|error| StoreError::Damaged(format!("record of a topic: {error}")))
-}
-
-/// Every shard the topic has or ever had.
-fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
-    (0..record.widest()).map(|index| record.routing.shard(&record.name, index))
+pub(crate) fn parse(text: &str) -> Result<TopicRecord, StoreError> {
+    stored::read(text).map_err(|error| damaged(&error))
 }
 
 impl RedisStore {
-    async fn field(&self, doing: &'static str, key: String, topic: &TopicName) -> Result<Option<String>, StoreError> {
+    pub(crate) async fn field(
+        &self,
+        doing: &'static str,
+        key: String,
+        topic: &TopicName,
+    ) -> Result<Option<String>, StoreError> {
         let mut cmd = redis::cmd("HGET");
         cmd.arg(key).arg(topic.as_str());
         let value = self.link.command("topics", &cmd).await.map_err(|error| store_error(doing, None, error))?;
@@ -52,69 +55,91 @@ impl RedisStore {
     }
 
     /// Replaces the record if it is still what was seen; the unfinished work with it.
-    async fn swap(&self, topic: &TopicName, seen: &str, new: &str, pending: &str) -> Result<bool, StoreError> {
-        let fill = |cmd: &mut redis::Cmd, unsure: bool| {
-            self.name_swap(cmd, topic, seen, new, pending);
-            cmd.arg(u8::from(unsure));
-        };
-        let swapped = self.kept(&self.scripts.topic_swap, fill).await;
+    pub(crate) async fn swap(&self, topic: &TopicName, swap: Swap<'_>) -> Result<bool, StoreError> {
+        let fill = |cmd: &mut redis::Cmd, sending: &Sending| self.name_swap(cmd, topic, swap, sending);
+        let swapped = self.kept(&self.scripts.topic_swap, &self.keys.topics(), fill).await;
         Ok(int(&swapped.map_err(|error| store_error("write a topic", None, error))?)? == 1)
     }
 
     /// Runs a script that writes. Where enqueues wait for replicas, topics do: a message that a replica
     /// has is lost all the same if nobody has its topic.
-    async fn kept<F>(&self, script: &Script, fill: F) -> Result<Value, LinkError>
+    pub(crate) async fn kept<F>(&self, script: &Script, key: &str, fill: F) -> Result<Value, LinkError>
     where
-        F: Fn(&mut redis::Cmd, bool) + Send + Sync,
+        F: Fn(&mut redis::Cmd, &Sending) + Send + Sync,
     {
         match self.durability.replicas() {
-            0 => self.link.script(script, fill).await,
-            replicas => self.link.replicated(script, replicas, fill).await.map(|(value, _)| value),
+            0 => self.link.script(script, key, fill).await,
+            replicas => self.link.replicated(script, key, replicas, fill).await.map(|(value, _)| value),
         }
     }
 
-    fn name_swap(&self, cmd: &mut redis::Cmd, topic: &TopicName, seen: &str, new: &str, pending: &str) {
-        cmd.arg(2).arg(self.keys.topics()).arg(self.keys.pending());
-        cmd.arg(topic.as_str()).arg(seen).arg(new).arg(pending);
+    pub(crate) fn name_catalogue(&self, cmd: &mut redis::Cmd, topic: &TopicName) {
+        cmd.arg(3).arg(self.keys.topics()).arg(self.keys.pending()).arg(self.keys.lives()).arg(topic.as_str());
     }
 
+    pub(crate) fn name_swap(&self, cmd: &mut redis::Cmd, topic: &TopicName, swap: Swap<'_>, sending: &Sending) {
+        self.name_catalogue(cmd, topic);
+        cmd.arg(swap.seen).arg(swap.new).arg(swap.noted).arg(swap.note).arg(swap.life);
+        cmd.arg(swap.deletes.map_or_else(String::new, |life| life.to_string())).arg(u8::from(sending.repeated));
+        cmd.arg(sending.not_after_ms);
+    }
+
+    /// All records that can be read; the names of the others are kept for [`RedisStore::unreadable_topics`].
     pub(crate) async fn all_topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        let mut cmd = redis::cmd("HVALS");
+        let mut cmd = redis::cmd("HGETALL");
         cmd.arg(self.keys.topics());
         let all = self.link.command("topics", &cmd).await.map_err(|error| store_error("read topics", None, error))?;
-        array(all)?
-            .into_iter()
-            .map(|value| parse(&text(value).ok_or_else(|| odd("the record of a topic is not text"))?))
-            .collect()
+        let fields: Vec<(String, Vec<u8>)> =
+            redis::from_redis_value(all).map_err(|_| odd("the hash of topics is something else"))?;
+        let (mut records, mut unreadable) = (Vec::with_capacity(fields.len()), Vec::new());
+        for (name, text) in fields {
+            match String::from_utf8(text).map_err(|_| odd("it is not text")).and_then(|text| parse(&text)) {
+                Ok(record) => records.push(record),
+                Err(error) => {
+                    if !self.unreadable.lock().contains(&name) {
+                        error!(topic = %name, %error, "record of a topic cannot be read, the topic is left out");
+                    }
+                    unreadable.push(name);
+                }
+            }
+        }
+        *self.unreadable.lock() = unreadable;
+        Ok(records)
     }
 
-    pub(crate) async fn store_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    pub(crate) fn unreadable_topics(&self) -> Vec<String> {
+        self.unreadable.lock().clone()
+    }
+
+    pub(crate) async fn store_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let topic = &record.name;
         let there = self.field("read a topic", self.keys.topics(), topic).await?;
         let Some(seen) = seen else {
-            return match there {
+            return match there.as_deref().map(parse).transpose()? {
                 // The answer to the first sending of this very creation was lost.
-                Some(text) if parse::<TopicRecord>(&text)? == *record => Ok(()),
+                Some(there) if record.clone().in_life(there.routing.life()) == there => Ok(there),
                 Some(_) => Err(StoreError::Conflict),
                 None => self.create(record).await,
             };
         };
         let Some(text) = there else { return Err(StoreError::Conflict) };
-        let old: TopicRecord = parse(&text)?;
+        let old = parse(&text)?;
         let mut new = record.clone();
         new.keep_routing_of(&old);
         if old == new {
-            return Ok(());
+            return Ok(new);
         }
-        if old.version != seen || !self.swap(topic, &text, &json(&new), "").await? {
+        let swap = Swap { seen: &text, new: &stored::write(&new, Some(&text)), ..Swap::default() };
+        if old.version != seen || !self.swap(topic, swap).await? {
             return Err(StoreError::Conflict);
         }
-        Ok(())
+        self.copy_settings(&new).await;
+        Ok(new)
     }
 
     pub(crate) async fn read_routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
         let there = self.field("read the routing of a topic", self.keys.topics(), topic).await?;
-        there.map(|text| Ok(parse::<TopicRecord>(&text)?.routing_record())).transpose()
+        there.map(|text| Ok(parse(&text)?.routing_record())).transpose()
     }
 
     pub(crate) async fn replace_routing(
@@ -127,16 +152,15 @@ impl RedisStore {
             let Some(text) = self.field("change the routing of a topic", self.keys.topics(), topic).await? else {
                 return Err(StoreError::Conflict);
             };
-            let mut record: TopicRecord = parse(&text)?;
+            let mut record = parse(&text)?;
             if record.routing_record() != *seen {
                 return Err(StoreError::Conflict);
             }
             record.set_routing(new);
-            let (seen, new) = (text.as_str(), json(&record));
-            let run = self.link.replicated(&self.scripts.topic_swap, self.durability.replicas(), |cmd, unsure| {
-                self.name_swap(cmd, topic, seen, &new, "");
-                cmd.arg(u8::from(unsure));
-            });
+            let swap = Swap { seen: &text, new: &stored::write(&record, Some(&text)), ..Swap::default() };
+            let fill = |cmd: &mut redis::Cmd, sending: &Sending| self.name_swap(cmd, topic, swap, sending);
+            let (script, key) = (&self.scripts.topic_swap, self.keys.topics());
+            let run = self.link.replicated(script, &key, self.durability.replicas(), fill);
             let (swapped, _) = run.await.map_err(|error| store_error("change the routing of a topic", None, error))?;
             // Refused: a user changed the topic in between, which has nothing to do with its routing.
             if int(&swapped)? == 1 {
@@ -146,97 +170,15 @@ impl RedisStore {
         Err(StoreError::Conflict)
     }
 
-    /// When the topic was created, which tells its shards from those of one that had its name before.
-    pub(crate) async fn born(&self, topic: &TopicName) -> Result<Option<i64>, StoreError> {
+    /// The present life of the topic; `None`: it is not in the catalogue.
+    pub(crate) async fn life(&self, topic: &TopicName) -> Result<Option<u64>, StoreError> {
         let there = self.field("look up a topic", self.keys.topics(), topic).await?;
-        there.map(|text| Ok(parse::<TopicRecord>(&text)?.created_at_ms)).transpose()
+        there.map(|text| Ok(parse(&text)?.routing.life())).transpose()
     }
 
-    async fn create(&self, record: &TopicRecord) -> Result<(), StoreError> {
-        let topic = &record.name;
-        let doing = "create a topic";
-        let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
-        if let Some(text) = self.field(doing, self.keys.pending(), topic).await? {
-            let pending: Pending = parse(&text)?;
-            if pending.deleting {
-                self.drop_shards(&pending.record).await?;
-            } else if pending.record.routing.rid != record.routing.rid && now - pending.since_ms < CREATING_FOR_MS {
-                return Err(StoreError::Conflict);
-            }
-        }
-        let pending = Pending { deleting: false, since_ms: now, record: record.clone() };
-        if !self.swap(topic, "", "", &json(&pending)).await? {
-            return Err(StoreError::Conflict);
-        }
-        stream::iter(shards(record).map(|shard| self.create_shard(record, shard)))
-            .buffer_unordered(SHARDS_AT_ONCE)
-            .try_collect::<()>()
-            .await?;
-        // Another creator that took over in between owns the shards now.
-        match self.field(doing, self.keys.pending(), topic).await? {
-            Some(text) if parse::<Pending>(&text)?.record.routing.rid == record.routing.rid => {}
-            _ => return Err(StoreError::Conflict),
-        }
-        if self.swap(topic, "", &json(record), "").await? { Ok(()) } else { Err(StoreError::Conflict) }
-    }
-
-    async fn create_shard(&self, record: &TopicRecord, shard: Shard) -> Result<(), StoreError> {
-        let routing = &record.routing;
-        let fill = |cmd: &mut redis::Cmd, _: bool| {
-            self.keys.fill_all(cmd, &shard);
-            cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
-            cmd.arg(state_word(routing.state)).arg(record.created_at_ms);
-        };
-        let made = self.kept(&self.scripts.create, fill).await;
-        made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
-    }
-
-    pub(crate) async fn remove_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        let doing = "delete a topic";
-        let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
-        let mut tries = 0;
-        let record = loop {
-            match self.field(doing, self.keys.topics(), topic).await? {
-                Some(text) => {
-                    let record: TopicRecord = parse(&text)?;
-                    let pending = Pending { deleting: true, since_ms: now, record: record.clone() };
-                    if self.swap(topic, &text, "", &json(&pending)).await? {
-                        break record;
-                    }
-                    // Changed in between, or the answer to the first sending was lost.
-                    tries += 1;
-                    if tries == SWAPS_MAX {
-                        return Err(StoreError::Conflict);
-                    }
-                }
-                // A deletion that was interrupted is finished.
-                None => match self.field(doing, self.keys.pending(), topic).await? {
-                    Some(text) => match parse::<Pending>(&text)? {
-                        Pending { deleting: true, record, .. } => break record,
-                        Pending { .. } => return Ok(false),
-                    },
-                    None => return Ok(false),
-                },
-            }
-        };
-        self.drop_shards(&record).await?;
-        self.swap(topic, "", "", "").await?;
-        Ok(true)
-    }
-
-    /// One UNLINK a shard: everything of it goes at once, and memory is freed in the background.
-    async fn drop_shards(&self, record: &TopicRecord) -> Result<(), StoreError> {
-        let all: Vec<Shard> = shards(record).collect();
-        for part in all.chunks(SHARDS_AT_ONCE) {
-            let mut pipeline = redis::pipe();
-            for shard in part {
-                let mut unlink = redis::cmd("UNLINK");
-                self.keys.all(&mut unlink, shard);
-                pipeline.add_command(unlink);
-            }
-            let dropped: Result<Vec<Value>, _> = self.link.pipeline("drop", &pipeline).await;
-            dropped.map_err(|error| store_error("drop shards", None, error))?;
-        }
-        Ok(())
+    /// The last life of this name that was deleted; 0: none is known.
+    pub(crate) async fn deleted_life(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        let there = self.field("look up a deleted topic", self.keys.lives(), topic).await?;
+        Ok(there.and_then(|life| life.parse().ok()).unwrap_or(0))
     }
 }

@@ -1,6 +1,10 @@
 //! The system's clock: the one place that asks it.
 
+use std::time::Duration;
+
+use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::{Clock, Timestamp};
+use tokio::time::Instant;
 
 /// Wall time of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -11,5 +15,72 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// A step of the machine's clock that has held for so long is taken for right.
+const STEP_TOLD_FOR: Duration = Duration::from_secs(600);
+
+/// Compares the machine's clock with one that only goes on, and notices when somebody sets it.
+#[derive(Debug)]
+pub struct StepWatch {
+    wall: Timestamp,
+    steady: Instant,
+    off_ms: i64,
+    stepped: Instant,
+}
+
+impl StepWatch {
+    /// From this moment on.
+    #[must_use]
+    pub fn new(wall: Timestamp) -> Self {
+        Self { wall, steady: Instant::now(), off_ms: 0, stepped: Instant::now() }
+    }
+
+    /// Looks at the clock; a new step of more than clocks may be apart, in ms, negative: back.
+    pub fn look(&mut self, wall: Timestamp) -> Option<i64> {
+        let passed_ms = i64::try_from(self.steady.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let step_ms = wall.as_millis() - self.wall.as_millis() - passed_ms;
+        (self.wall, self.steady) = (wall, Instant::now());
+        if Duration::from_millis(step_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
+            (self.off_ms, self.stepped) = (self.off_ms + step_ms, Instant::now());
+            return Some(step_ms);
+        }
+        if self.stepped.elapsed() > STEP_TOLD_FOR {
+            self.off_ms = 0;
+        }
+        None
+    }
+
+    /// By how much the clock is ahead of what it showed before its steps, in ms.
+    #[must_use]
+    pub fn off_ms(&self) -> i64 {
+        self.off_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_of_the_clock_is_noticed_once_and_its_correction_too() {
+        let at = |ms: i64| Timestamp::from_millis(1_000_000 + ms);
+        let mut watch = StepWatch::new(at(0));
+        let mut steps = Vec::new();
+        for (second, wall_ms) in [(1, 1_000), (2, 3_500), (3, 3_603_000), (4, 3_604_000), (5, 5_001)] {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            steps.extend(watch.look(at(wall_ms)).map(|step| (second, step, watch.off_ms())));
+        }
+        assert_eq!(steps, [(3, 3_598_500, 3_598_500), (5, -3_599_999, -1_499)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_that_holds_is_taken_for_right() {
+        let mut watch = StepWatch::new(Timestamp::ZERO);
+        assert_eq!(watch.look(Timestamp::from_millis(90_000)), Some(90_000));
+        tokio::time::sleep(STEP_TOLD_FOR * 2).await;
+        let now = Timestamp::from_millis(90_000).plus(STEP_TOLD_FOR * 2);
+        assert_eq!((watch.look(now), watch.off_ms()), (None, 0));
     }
 }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::{Clock as _, Fleet, Member, Reshard, TopicName};
+use duetime_core::{Clock as _, Fleet, Member, Reshard, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, HttpOptions, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
-use duetime_router::{Catalog, MeteredStore, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, MeteredStore, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -150,6 +150,7 @@ async fn start(
         since_ms: clock.now().as_millis(),
         ..Member::default()
     };
+    let has_own_clock = opened.link.is_some();
     let parts = Parts { me, store: store.clone(), link: opened.link, clock: clock.clone(), meters: meters.clone() };
     let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
@@ -175,8 +176,18 @@ async fn start(
     });
     follow_topics(config, &catalog, [engine.stale_topics(), resizer.changed()], &shutdown);
     tokio::spawn(resizer.clone().run(shutdown.clone()));
+    if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
+        tokio::spawn(router.clone().review(shutdown.clone()));
+    }
     tokio::spawn(count_nodes(ownership.fleet(), catalog.clone()));
-    tokio::spawn(sharing::watch_clock(store.clone(), clock.clone(), ownership.clone(), shutdown.clone()));
+    tokio::spawn(sharing::watch_clock(
+        store.clone(),
+        clock.clone(),
+        ownership.clone(),
+        meters.clone(),
+        has_own_clock,
+        shutdown.clone(),
+    ));
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
     info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
     let parts = HttpParts {
@@ -216,10 +227,14 @@ async fn count_nodes(mut fleet: watch::Receiver<Arc<Fleet>>, catalog: Arc<Catalo
 async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()> {
     for (name, topic) in &config.topics {
         let topic_name = TopicName::new(name)?;
-        let created = catalog
-            .create_if_absent(&topic_name, topic)
-            .await
-            .with_context(|| format!("creating the topic of [topics.{name}]"))?;
+        let created = match catalog.create_if_absent(&topic_name, topic).await {
+            // The node is not ready and says why; other topics are served.
+            Err(CatalogError::Store(error @ (StoreError::Vanished { .. } | StoreError::Damaged(_)))) => {
+                tracing::error!(topic = %topic_name, %error, "topic of the configuration is not created");
+                continue;
+            }
+            created => created.with_context(|| format!("creating the topic of [topics.{name}]"))?,
+        };
         if created {
             info!(topic = %topic_name, "topic is created as configured");
         }

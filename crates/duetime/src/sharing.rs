@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::clock::StepWatch;
 use crate::config::{Config, OwnershipMode};
 
 /// How often the clocks are compared.
@@ -66,21 +67,29 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
     })
 }
 
-/// Compares this node's clock with the store's until `shutdown`. While they are too far apart, or the
+/// Compares this node's clock with the store's (where it has one of its own), and with one that only goes
+/// on, until `shutdown`. While they are too far apart, or the
 /// store does not answer this node, the node takes nothing anyway; here it says so and lets others have
 /// its shards.
 pub async fn watch_clock(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     ownership: Arc<dyn Ownership>,
+    meters: Arc<Meters>,
+    has_own_clock: bool,
     shutdown: CancellationToken,
 ) {
+    let mut steps = StepWatch::new(clock.now());
     let (mut is_apart, mut is_silent, mut heard) = (false, false, Instant::now());
     loop {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(if is_silent { AGAIN_EVERY } else { CLOCKS_EVERY }) => {}
+        }
+        if let Some(step_ms) = steps.look(clock.now()) {
+            let off_ms = steps.off_ms();
+            warn!(step_ms, off_ms, "this machine's clock was set; messages fall due by it, set it by NTP");
         }
         let Ok(apart_ms) = store.apart(&*clock).await else {
             if !is_silent && heard.elapsed() > SILENT_MAX {
@@ -91,6 +100,8 @@ pub async fn watch_clock(
             continue;
         };
         heard = Instant::now();
+        // A store without a clock of its own has the machine's.
+        meters.store_clock_skew(if has_own_clock { apart_ms } else { -steps.off_ms() });
         let apart = Duration::from_millis(apart_ms.unsigned_abs());
         if std::mem::take(&mut is_silent) {
             info!("the store answers this node again, it takes its share");

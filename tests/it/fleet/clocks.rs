@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, Store, StoreError};
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, ShardCount, TopicConfig,
-    TopicName, TopicRecord,
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount,
+    TopicConfig, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -117,34 +117,44 @@ async fn rediss_clock_may_jump_back_and_forward_and_nothing_is_early_or_lost() {
     rediss_clock_jumps_by(&[-HOUR_S, HOUR_S], Sharing::RoundRobin).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_retry_that_is_asked_for_while_rediss_clock_is_ahead_comes_in_time() {
-    let clock = SkewedClock::new();
-    let server = skewed_redis(&clock).await;
-    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
-    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let topic =
-        TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, "0123456789abcdef".into(), WallClock.now());
-    store.put_topic(&topic, None).await.unwrap();
-    let shard = topic.routing.shard(&topic.name, 0);
-    let message = |name: &str| Enqueue {
+fn message(name: &str) -> Enqueue {
+    Enqueue {
         id: MessageId::new(name).unwrap(),
         due: Due::At(WallClock.now()),
         headers: Headers::default(),
         payload: "x".into(),
         on_conflict: OnConflict::Reject,
         nonce: Nonce(rand::random()),
-    };
-    store.enqueue(&shard, WallClock.now(), &[message("retried"), message("extended")]).await.unwrap();
-    let ask = || ClaimRequest {
+    }
+}
+
+fn ask() -> ClaimRequest {
+    ClaimRequest {
         request: rand::random(),
         limit: 10,
         visibility: Duration::from_secs(20),
         class: LeaseClass::TOPIC,
         retry: RetryPolicy::default(),
         delivery: DeliveryMode::AtLeastOnce,
-    };
+    }
+}
+
+async fn one_shard(store: &RedisStore) -> Shard {
+    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
+    let topic =
+        TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, "0123456789abcdef".into(), WallClock.now());
+    let topic = store.put_topic(&topic, None).await.unwrap();
+    topic.routing.shard(&topic.name, 0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterwards() {
+    let clock = SkewedClock::new();
+    let server = skewed_redis(&clock).await;
+    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let shard = one_shard(&store).await;
+    store.enqueue(&shard, WallClock.now(), &[message("retried"), message("extended")]).await.unwrap();
     let claimed = async || store.claim(&shard, WallClock.now(), &ask()).await;
     let end = Instant::now() + SEEN_WITHIN;
     let mut held = Vec::new();
@@ -161,12 +171,58 @@ async fn a_retry_that_is_asked_for_while_rediss_clock_is_ahead_comes_in_time() {
         _ => Settlement::Extend(Duration::from_secs(1), LeaseClass::TOPIC),
     };
     let settled = held.iter().map(|one| Settle { id: one.id.clone(), score: one.score, how: how(one.id.as_str()) });
-    store.settle(&shard, WallClock.now(), &settled.collect::<Vec<_>>()).await.unwrap();
+    let settled = settled.collect::<Vec<_>>();
+    let refused = store.settle(&shard, WallClock.now(), &settled).await;
+    assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+    let delayed = [Enqueue { due: Due::In(Duration::from_secs(60)), ..message("delayed") }];
+    let refused = store.enqueue(&shard, WallClock.now(), &delayed).await;
+    assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+    let absolute = [Enqueue { due: Due::At(WallClock.now().plus(Duration::from_secs(600))), ..message("absolute") }];
+    store.enqueue(&shard, WallClock.now(), &absolute).await.unwrap();
     clock.set(0);
+    while store.settle(&shard, WallClock.now(), &settled).await.is_err() {
+        assert!(Instant::now() < end, "the clock is not seen to be right");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let mut back = Vec::new();
     while back.len() < 2 {
         assert!(Instant::now() < end, "only {back:?} came again");
         back.extend(claimed().await.map(|claim| claim.messages).unwrap_or_default().into_iter().map(|one| one.id));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_clocks_an_hour_ahead_and_put_right_leave_nothing_early_and_nothing_put_off() {
+    let clock = SkewedClock::new();
+    let server = skewed_redis(&clock).await;
+    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let shard = one_shard(&store).await;
+    let hour = Duration::from_secs(HOUR_S.unsigned_abs());
+    let (right, ahead) = (|| WallClock.now(), || WallClock.now().plus(hour));
+    let due_in = |name: &str, wait: Duration| Enqueue { due: Due::At(right().plus(wait)), ..message(name) };
+    let far = [due_in("in a minute", hour / 60), due_in("in ten minutes", hour / 6)];
+    store.enqueue(&shard, right(), &far).await.unwrap();
+    clock.set(HOUR_S);
+    let end = Instant::now() + SEEN_WITHIN;
+    while !matches!(store.claim(&shard, right(), &ask()).await, Err(StoreError::Skew(_))) {
+        assert!(Instant::now() < end, "the jump is not seen");
+    }
+    let one = ClaimRequest { limit: 1, ..ask() };
+    let claimed = store.claim(&shard, ahead(), &one).await.unwrap();
+    clock.set(0);
+    while store.claim(&shard, right(), &ask()).await.is_err() {
+        assert!(Instant::now() < end, "the clock is not seen to be right");
+    }
+    assert_eq!(claimed.messages.len(), 1);
+    let early = store.claim(&shard, right(), &ask()).await.unwrap();
+    assert!(early.messages.is_empty(), "{early:?}");
+    let soon = Enqueue { due: Due::In(Duration::from_millis(50)), ..message("soon") };
+    let due_at = store.enqueue(&shard, right(), &[soon]).await.unwrap()[0].due_at;
+    assert!(due_at <= right().plus(Duration::from_secs(1)), "{due_at} is put off");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let claimed = store.claim(&shard, right(), &ask()).await.unwrap();
+    assert_eq!(claimed.messages.len(), 1, "{claimed:?}");
+    assert!(claimed.messages[0].score.visible_at() <= right().plus(Duration::from_secs(25)), "{claimed:?}");
 }

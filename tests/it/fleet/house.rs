@@ -38,13 +38,15 @@ pub enum Servers {
     One(Box<RedisServer>),
     /// What was acknowledged is on a replica.
     Cluster(RedisCluster),
+    /// Masters without replicas.
+    Unsafe(RedisCluster),
 }
 
 impl Servers {
     fn url(&self) -> String {
         match self {
             Self::One(server) => server.url(),
-            Self::Cluster(cluster) => cluster.url(),
+            Self::Cluster(cluster) | Self::Unsafe(cluster) => cluster.url(),
         }
     }
 
@@ -164,14 +166,18 @@ impl House {
         let store = spot.store.unwrap_or_else(|| self.servers.url());
         let token = spot.options.space.is_some().then(|| TOKEN.to_owned());
         let node = Node::start_as(PROGRAM, &store, &config, spot.options).await;
-        self.clients.push(Client::new(&node.url(), token).unwrap());
+        let client = Client::new(&node.url(), token).unwrap();
+        if self.clients.is_empty() {
+            super::load::learn_seed(&client).await;
+        }
+        self.clients.push(client);
         self.nodes.push(node);
         self.up.lock().push(true);
     }
 
     pub fn cluster(&mut self) -> &mut RedisCluster {
         match &mut self.servers {
-            Servers::Cluster(cluster) => cluster,
+            Servers::Cluster(cluster) | Servers::Unsafe(cluster) => cluster,
             Servers::One(_) => panic!("no cluster"),
         }
     }

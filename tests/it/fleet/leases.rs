@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use duetime_testkit::history::FaultKind;
+use tokio::time::Instant;
+
 use super::house::{House, LEASE, SHARDS, Sharing, now_ms};
 use super::secs;
 
@@ -40,6 +43,50 @@ async fn a_node_that_dies_while_etcd_is_stalled_leaves_its_shards_to_whoever_see
     let house = house.finish_without_a_duplicate(1).await;
     let late = house.latest_ms(0, i64::MAX);
     assert!(late < 24_000, "{late} ms late");
+}
+
+/// Shards that nodes 1 and 2 scan, as they say; one that both scan counts twice.
+async fn scanned_by_the_others(house: &House) -> u32 {
+    let mut sum = 0;
+    for n in [1, 2] {
+        let metrics = house.client(n).metrics().await.unwrap();
+        let line = metrics.lines().find(|line| line.starts_with("duetime_shards_owned{")).unwrap();
+        sum += line.rsplit(' ').next().unwrap().parse::<u32>().unwrap();
+    }
+    sum
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shards_of_a_node_that_died_while_etcd_was_away_are_not_given_up_again_when_it_is_back() {
+    let mut house = House::new(Sharing::Etcd, 3).await;
+    house.produce();
+    secs(1).await;
+    house.recorder.fault_begins(FaultKind::NodeKilled);
+    house.etcd.as_mut().unwrap().stop_hard();
+    house.is_up(0, false);
+    house.nodes[0].kill();
+    let end = Instant::now() + LEASE * 10;
+    while scanned_by_the_others(&house).await < SHARDS {
+        assert!(Instant::now() < end, "nobody takes the dead node's shards");
+        secs(1).await;
+    }
+    house.recorder.fault_ends(FaultKind::NodeKilled);
+    house.etcd.as_mut().unwrap().start_again().await;
+    // Until its lease has ended etcd says that the dead node has them.
+    let until = Instant::now() + LEASE * 4;
+    let mut short_since = None;
+    while Instant::now() < until {
+        // A shard on its way from the one to the other may be missed, between the two questions.
+        let scanned = scanned_by_the_others(&house).await;
+        let since = *short_since.get_or_insert_with(Instant::now);
+        if scanned >= SHARDS {
+            short_since = None;
+        }
+        assert!(since.elapsed() < LEASE / 2, "only {scanned} shards are scanned\n{}", house.nodes[1].output());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    house.shared_by(1, &[1, 2], Duration::from_secs(15)).await;
+    house.finish(1).await.0.assert_good();
 }
 
 #[tokio::test(flavor = "multi_thread")]

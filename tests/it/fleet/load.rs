@@ -1,11 +1,11 @@
 //! Messages that come in while something happens to the nodes, and what was answered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use duetime_client::{Client, NewMessage};
-use duetime_core::{Clock, Due, MessageId, Timestamp, TopicName, routing};
+use duetime_core::{Clock, Due, MessageId, Timestamp, routing};
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, Recorder, What, digest};
 use parking_lot::Mutex;
@@ -32,10 +32,22 @@ pub struct Load {
     producers: JoinSet<usize>,
 }
 
+/// The seed of the topic's hash, which is drawn when it is created. One test is one process.
+static SEED: AtomicU32 = AtomicU32::new(0);
+
+/// Learns the seed from a node.
+pub async fn learn_seed(client: &Client) {
+    SEED.store(client.shards(TOPIC).await.unwrap().seed, Ordering::Relaxed);
+}
+
 /// The shard of a message of these tests.
 pub fn shard_of(id: &str) -> u32 {
-    let topic = TopicName::new(TOPIC).unwrap();
-    routing::shard_of(&MessageId::new(id).unwrap(), routing::topic_seed(&topic), SHARDS)
+    shard_in(SEED.load(Ordering::Relaxed), id)
+}
+
+/// The shard of a message of a topic whose hash has this seed, if it has as many.
+pub fn shard_in(seed: u32, id: &str) -> u32 {
+    routing::shard_of(&MessageId::new(id).unwrap(), seed, SHARDS)
 }
 
 impl Load {

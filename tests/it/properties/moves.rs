@@ -139,6 +139,7 @@ impl Side {
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,
+            seed: seen.routing.seed,
         };
         let new = RoutingRecord { routing: routing.clone(), desired: Some(number as u32) };
         self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");
@@ -147,10 +148,10 @@ impl Side {
         // Retired shards too: here they go on taking part.
         for index in 0..self.record.widest() {
             let fenced = self.store.fence(&self.record.name, index, &routing, &Floor::default()).await;
-            let _ = write!(shown, "{:?} ", fenced.expect("answered").before);
+            let _ = write!(shown, "{:?} ", fenced.expect("answered").before.map(|before| before.in_life(0)));
         }
         let inspected = self.store.inspect(&self.record.name, 0..self.record.widest()).await.expect("answered");
-        let each = inspected.into_iter().flatten().map(|one| (one.routing.epoch, one.outbox));
+        let each = inspected.into_iter().flatten().map(|one| (one.routing.change(), one.outbox));
         shown + &format!("{:?}", each.collect::<Vec<_>>())
     }
 }

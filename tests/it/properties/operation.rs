@@ -47,7 +47,7 @@ pub(super) struct Take {
 
 impl Take {
     pub fn class(&self) -> LeaseClass {
-        LeaseClass::for_visibility(self.visibility, HOUR)
+        LeaseClass::for_visibility(self.visibility)
     }
 }
 
@@ -137,12 +137,12 @@ fn settlements() -> impl Strategy<Value = Vec<(usize, Settlement)>> {
         2 => Just(Settlement::Nack(HOUR)),
         2 => Just(Settlement::Release),
         1 => Just(Settlement::Extend(HOUR, LeaseClass::TOPIC)),
-        1 => Just(Settlement::Extend(HOUR / 2, LeaseClass::for_visibility(HOUR / 2, HOUR))),
+        1 => Just(Settlement::Extend(HOUR / 2, LeaseClass::for_visibility(HOUR / 2))),
         1 => Just(Settlement::Bury(BURIED.to_owned())),
     ];
     let now = prop_oneof![
         Just(Settlement::Nack(Duration::ZERO)),
-        Just(Settlement::Extend(INSTANT, LeaseClass::for_visibility(INSTANT, HOUR))),
+        Just(Settlement::Extend(INSTANT, LeaseClass::for_visibility(INSTANT))),
     ];
     let receipt = 0usize..8;
     let many = proptest::collection::vec((receipt.clone(), later), 0..5);

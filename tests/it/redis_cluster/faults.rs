@@ -84,7 +84,7 @@ async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_m
     });
     pause(1000).await;
     cluster.end_move(empty, to);
-    making.await.unwrap().expect("a topic is made once its slot stands still");
+    let topic = making.await.unwrap().expect("a topic is made once its slot stands still");
     let shard = topic.routing.shard(&topic.name, 0);
     let answers = store.enqueue(&shard, now(), &[message("a", Duration::ZERO)]).await.unwrap();
     assert_eq!(answers[0].outcome, EnqueueOutcome::Scheduled);
@@ -139,7 +139,7 @@ async fn an_enqueue_says_how_many_replicas_have_it() {
     let mut servers = Sentinel::start(1).await;
     let store = connect(servers.url(), Durability::Replicas(2)).await;
     let record = record(TOPIC, 1);
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let shard = record.routing.shard(&record.name, 0);
     let given = message("a", Duration::from_secs(60));
     // Two are asked for and one is there: what is reached is said, and the message is scheduled.

@@ -27,7 +27,7 @@ async fn use_all_of(store: &RedisStore, name: &str) {
     let topic = TopicName::new(name).unwrap();
     let config = TopicConfig { shards: ShardCount::Fixed(16), ..TopicConfig::default() };
     let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), WallClock.now());
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let shards: Vec<_> = (0..16).map(|index| record.routing.shard(&topic, index)).collect();
     assert_eq!(store.survey(&shards, WallClock.now()).await.unwrap().len(), 16);
 }

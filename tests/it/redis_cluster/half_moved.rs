@@ -50,7 +50,7 @@ async fn a_call_whose_keys_are_on_two_masters_waits_until_they_are_together() {
     let cluster = RedisCluster::start(3, 0).await;
     let store = connect(&cluster).await;
     let topic = record(TOPIC, 1);
-    store.put_topic(&topic, None).await.unwrap();
+    let topic = store.put_topic(&topic, None).await.unwrap();
     let shard = topic.routing.shard(&topic.name, 0);
     store.enqueue(&shard, now(), &[message("a", Duration::ZERO)]).await.unwrap();
     let slot = slot(0);

@@ -77,7 +77,7 @@ pub fn message(name: &str, delay: Duration) -> Enqueue {
 impl Load {
     pub async fn start(store: Arc<RedisStore>) -> Self {
         let record = record(TOPIC, SHARDS);
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let mut load = Self {
             store,
             shards: record.routing.all(&record.name).collect(),

@@ -38,7 +38,7 @@ impl World {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let world = Self { way, store, shard: record.routing.shard(&topic, 0), _server: server };
         // The subscription's answers are not the ones to lose.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -163,6 +163,23 @@ async fn a_cancel_whose_answer_is_lost_says_what_it_did() {
     assert_eq!(mixed, [Edited::Cancelled, Edited::Unknown, Edited::InFlight, Edited::Cancelled]);
     assert_eq!(world.cancel(&["b"]).await, [Edited::Unknown], "said again by the caller");
     assert_eq!(world.survey().await, Survey::default());
+}
+
+#[tokio::test]
+async fn a_long_cancel_whose_answer_is_lost_says_of_each_id_what_it_did() {
+    let world = World::new().await;
+    let names: Vec<String> = (0..256).map(|n| format!("k{n}")).collect();
+    let there: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.ends_with('7')).collect();
+    world.put(&there).await;
+    assert_eq!(world.cancel(&["nobody"]).await, [Edited::Unknown]);
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let answers = world.losing(world.cancel(&all)).await;
+    for (name, answer) in all.iter().zip(&answers) {
+        let due = if name.ends_with('7') { Edited::Unknown } else { Edited::Cancelled };
+        assert_eq!(*answer, due, "{name}");
+    }
+    let again = world.losing(world.cancel(&all)).await;
+    assert!(again.iter().all(|answer| *answer == Edited::Unknown), "another cancel of the same ids");
 }
 
 #[tokio::test]

@@ -43,9 +43,15 @@ impl House {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
-        store.put_topic(&record, None).await.unwrap();
-        let routing =
-            Routing { epoch: 2, rid: "fedcba9876543210".into(), shards: 5, previous: 3, state: RoutingState::Moving };
+        let record = store.put_topic(&record, None).await.unwrap();
+        let routing = Routing {
+            epoch: record.routing.epoch + 1,
+            rid: "fedcba9876543210".into(),
+            shards: 5,
+            previous: 3,
+            state: RoutingState::Moving,
+            seed: None,
+        };
         let new = RoutingRecord { routing: routing.clone(), desired: None };
         store.swap_routing(&topic, &record.routing_record(), &new).await.unwrap();
         for index in 0..5 {

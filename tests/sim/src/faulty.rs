@@ -150,7 +150,7 @@ impl Store for FaultyStore {
         self.swap_routing(&record.name, &routing, &routing).await
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.decide(self.inner.put_topic(record, seen)).await
     }
 

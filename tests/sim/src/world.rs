@@ -279,5 +279,10 @@ async fn live(seed: u64) -> Story {
     assert!(lives.values().all(|lives| *lives == 1), "an id lives twice");
     let mut print = DefaultHasher::new();
     world.history.lines().hash(&mut print);
-    Story { events: events.len(), print: print.finish(), accepted: verdict.accepted, changes: record.routing.epoch - 1 }
+    Story {
+        events: events.len(),
+        print: print.finish(),
+        accepted: verdict.accepted,
+        changes: record.routing.change() - 1,
+    }
 }

@@ -29,7 +29,11 @@ fn say(kind: char, items: impl IntoIterator<Item = String>) {
 }
 
 fn shard(index: u64) -> Shard {
-    Shard { topic: TopicName::new(TOPIC).expect("a good name"), index: (index % SHARDS) as u32, epoch: 1 }
+    Shard {
+        topic: TopicName::new(TOPIC).expect("a good name"),
+        index: (index % SHARDS) as u32,
+        epoch: duetime_core::routing::LIFE + 1,
+    }
 }
 
 async fn produce(store: Arc<EmbeddedStore>, mut draw: Draw, worker: u64, now: Timestamp) {

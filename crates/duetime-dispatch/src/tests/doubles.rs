@@ -1,6 +1,6 @@
 //! Doubles named after their fault.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    Delivery, Fleet, MessageId, OwnedShards, Ownership, Shard, Sink, SinkBinder, SinkRef, Store, StoreError,
+    Delivery, Fleet, MessageId, OwnedShards, Ownership, Place, Shard, Sink, SinkBinder, SinkRef, Store, StoreError,
     StoredMessage, Timestamp, TopicName, TopicRecord, Verdict,
 };
 use duetime_testkit::MemStore;
@@ -143,6 +143,10 @@ impl SinkBinder for TestBinder {
     }
 }
 
+/// So long a call on a shard of a silent server takes to fail, and a look.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
+const LOOK_GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+
 /// The reference store behind a wire that can be cut, slowed and counted.
 #[derive(Debug)]
 pub struct WiredStore {
@@ -160,6 +164,10 @@ pub struct WiredStore {
     pub claim_answer_delay: Mutex<Duration>,
     /// Gives no hints.
     pub deaf: AtomicBool,
+    /// Shards are on so many servers in turn.
+    pub servers: AtomicUsize,
+    /// Servers that answer nothing at present.
+    pub silent: Mutex<HashSet<Place>>,
 }
 
 impl WiredStore {
@@ -173,12 +181,36 @@ impl WiredStore {
             delay: Mutex::default(),
             claim_answer_delay: Mutex::default(),
             deaf: AtomicBool::new(false),
+            servers: AtomicUsize::new(1),
+            silent: Mutex::default(),
         })
     }
 
     /// Calls since the last time this was asked.
     pub fn take_calls(&self) -> HashMap<&'static str, usize> {
         std::mem::take(&mut *self.calls.lock())
+    }
+
+    /// The server of shard `index`.
+    pub fn server_of(&self, index: u32) -> Place {
+        Place(u64::from(index) % self.servers.load(Ordering::SeqCst) as u64)
+    }
+
+    fn is_silent(&self, shard: &Shard) -> bool {
+        self.silent.lock().contains(&self.place_of(shard))
+    }
+
+    /// Nothing is answered by a silent server before the call is given up.
+    async fn reach(&self, doing: &'static str, shards: &[Shard], given_up_after: Duration) -> Result<(), StoreError> {
+        if !shards.iter().any(|shard| self.is_silent(shard)) {
+            return Ok(());
+        }
+        let answers = async {
+            while shards.iter().any(|shard| self.is_silent(shard)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(given_up_after, answers).await.map_err(|_| lost(doing))
     }
 
     async fn wire(&self, doing: &'static str) -> Result<(), StoreError> {
@@ -204,7 +236,7 @@ impl Store for WiredStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.mem.topics().await
     }
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.mem.put_topic(record, seen).await
     }
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
@@ -221,6 +253,7 @@ impl Store for WiredStore {
     }
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.wire("claim").await?;
+        self.reach("claim", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let claim = self.mem.claim(shard, now, request).await?;
         let delay = *self.claim_answer_delay.lock();
         tokio::time::sleep(delay).await;
@@ -228,6 +261,7 @@ impl Store for WiredStore {
     }
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         self.wire("settle").await?;
+        self.reach("settle", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let settled = self.mem.settle(shard, now, batch).await?;
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
     }
@@ -245,10 +279,23 @@ impl Store for WiredStore {
     }
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         self.wire("survey").await?;
+        self.reach("survey", shards, GIVEN_UP_AFTER).await?;
         self.mem.survey(shards, now).await
+    }
+    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
+        self.wire("survey").await?;
+        let silent = self.reach("survey", shards, LOOK_GIVEN_UP_AFTER).await;
+        let known = self.mem.survey(shards, now).await?.into_iter().map(Some);
+        let known: Vec<_> =
+            shards.iter().zip(known).map(|(shard, known)| if self.is_silent(shard) { None } else { known }).collect();
+        if known.iter().all(Option::is_none) { silent.map(|()| known) } else { Ok(known) }
+    }
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.server_of(shard.index)
     }
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.wire("heads").await?;
+        self.reach("heads", shards, LOOK_GIVEN_UP_AFTER).await?;
         self.mem.heads(shards).await
     }
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {

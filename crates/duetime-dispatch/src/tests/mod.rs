@@ -7,5 +7,6 @@ mod drain;
 mod house;
 mod idle;
 mod outage;
+mod silent_server;
 mod store_outage;
 mod topics;

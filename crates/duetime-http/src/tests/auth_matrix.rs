@@ -16,6 +16,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_topic", &["view", "produce", "consume"]),
     ("put_topic", &[]),
     ("delete_topic", &[]),
+    ("adopt_topic", &[]),
     ("enqueue", &["produce"]),
     ("get_message", &["view", "produce"]),
     ("cancel_message", &["produce"]),

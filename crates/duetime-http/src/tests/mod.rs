@@ -52,8 +52,7 @@ struct EagerConsumers {
 impl Consumers for EagerConsumers {
     async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<HandedOver>, StoreError> {
         let record = self.catalog.get(topic).ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
-        let own = record.config.visibility_timeout;
-        let visibility = ask.visibility.unwrap_or(own);
+        let visibility = ask.visibility.unwrap_or(record.config.visibility_timeout);
         let mut handed = Vec::new();
         let mut left = ask.max;
         for shard in record.routing.all(topic) {
@@ -61,7 +60,7 @@ impl Consumers for EagerConsumers {
                 request: rand::random(),
                 limit: left,
                 visibility,
-                class: LeaseClass::for_visibility(visibility, own),
+                class: LeaseClass::for_visibility(visibility),
                 retry: record.config.retry,
                 delivery: record.config.delivery,
             };

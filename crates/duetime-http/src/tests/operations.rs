@@ -45,7 +45,7 @@ impl Store for FailingStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.inner.topics().await
     }
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         self.inner.put_topic(record, seen).await
     }
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {

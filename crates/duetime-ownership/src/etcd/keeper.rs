@@ -1,6 +1,8 @@
 //! Keeps the lease alive, follows the watch, and carries out what the view decides.
 //!
-//! While etcd is away: what is held is scanned on, and shards that nobody serves are taken in turn.
+//! While etcd is away: what is held is scanned on, and shards that nobody serves are taken in turn. When
+//! it is back those are scanned on too, until the node that has their keys shows that it lives, or
+//! another has taken them: a node that died meanwhile is missed by etcd only when its lease ends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,12 +22,16 @@ use super::link::{Change, EtcdError, EtcdLink};
 use super::view::View;
 use crate::ShardName;
 use crate::late::Late;
+use crate::silent::Silent;
 use crate::turns::Turns;
 
 /// Pause between two attempts to come back to etcd, and between two looks for late shards.
 const BACK_EVERY: Duration = Duration::from_millis(500);
 /// Plans are at least this far apart: events come in crowds.
 const PLAN_GAP: Duration = Duration::from_millis(20);
+/// Shards of others that were taken while etcd was away are scanned on for a lease and this. By then the
+/// keys of a node that is dead are gone.
+const ADOPTED_SLACK: Duration = Duration::from_secs(3);
 /// Late shards taken at a time while etcd is away.
 const LATE_MAX: usize = 16;
 
@@ -54,6 +60,9 @@ pub(super) struct Keeper {
     pub owned: watch::Sender<Arc<OwnedShards>>,
     pub fleet: watch::Sender<Arc<Fleet>>,
     pub lease: Option<Lease>,
+    pub silent: Silent,
+    /// Shards of others that were late while etcd was away, and that this node scans since.
+    pub adopted: BTreeSet<ShardName>,
 }
 
 /// What one connection to etcd has.
@@ -141,6 +150,7 @@ impl Keeper {
         for change in changes {
             apply(&mut view, change);
         }
+        view.adopt(self.adopted.clone(), Instant::now() + lease.ttl + ADOPTED_SLACK);
         let (renew, renewed) = link.keeper().keep_alive(lease.id).await?;
         Ok(Session { link, view, watch, renew, renewed })
     }
@@ -195,6 +205,10 @@ impl Keeper {
                     self.take_in_fitness();
                     session.link.register(&self.name, &self.me, lease.id).await?;
                 }
+                silent = self.silent.changed() => {
+                    self.me.silent = silent;
+                    session.link.register(&self.name, &self.me, lease.id).await?;
+                }
                 () = tokio::time::sleep_until(wake) => {
                     plan_at = Instant::now() + FAR;
                     self.carry_out(session, lease.id).await?;
@@ -210,7 +224,10 @@ impl Keeper {
         let scanned = self.owned.borrow().0.clone();
         let serving = self.me.state == MemberState::Serving;
         let view = &mut session.view;
-        let mut plan = view.plan(&all, serving, &scanned, Instant::now());
+        let late = self.late.clone();
+        let place_of = |shard: &ShardName| late.place_of(shard);
+        let mut plan = view.plan(&all, serving, &scanned, &place_of, Instant::now());
+        self.adopted = view.adopted();
         crate::publish(&self.owned, &self.meters, plan.owned.clone());
         if !plan.drop.is_empty() {
             for (shard, revision) in session.link.drop_keys(&plan.drop, &self.name).await? {
@@ -254,6 +271,7 @@ impl Keeper {
                 self.turn(&mut late).await;
                 late.truncate(LATE_MAX);
                 self.meters.lease_changes("late", late.len() as u64);
+                self.adopted.extend(late.iter().cloned());
                 kept.extend(late);
             }
         }

@@ -14,6 +14,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,6 +124,8 @@ impl Etcd {
             namespace,
             name: crate::unique(&me.id).into(),
             me,
+            silent: late.silent(etcd.demand.subscribe()),
+            adopted: BTreeSet::new(),
             late,
             turns,
             meters,

@@ -4,15 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Member, MemberState, TopicName};
+use duetime_core::{Member, MemberState, Place, TopicName};
 use tokio::time::Instant;
 
-use super::view::{CALM, Plan, SETTLE_MAX, View};
+use super::view::{CALM, Plan, SETTLE_MAX, STANDS, View};
 use crate::ShardName;
 
 fn all(count: u32) -> Vec<ShardName> {
     let topic = TopicName::new("orders").unwrap();
     (0..count).map(|index| (topic.clone(), index)).collect()
+}
+
+/// Shards are on two servers in turn.
+fn place_of(shard: &ShardName) -> Place {
+    Place(u64::from(shard.1 % 2))
 }
 
 fn member() -> Member {
@@ -56,7 +61,7 @@ impl World {
     }
 
     fn plan(&mut self) -> Plan {
-        let plan = self.view.plan(&self.all, true, &self.owned, self.now);
+        let plan = self.view.plan(&self.all, true, &self.owned, &place_of, self.now);
         self.owned = plan.owned.clone();
         plan
     }
@@ -163,7 +168,7 @@ async fn after_a_lost_lease_what_is_free_is_scanned_on_and_what_others_took_is_n
 async fn an_unfit_node_gives_everything_up_and_gets_nothing() {
     let mut world = World::new(6).with(&["a", "b"]);
     world.act();
-    let plan = world.view.plan(&world.all, false, &world.owned, world.now);
+    let plan = world.view.plan(&world.all, false, &world.owned, &place_of, world.now);
     assert!(plan.owned.is_empty() && plan.take.is_empty());
     let unfit = Member { state: MemberState::Unfit, ..member() };
     world.view.member(name("b"), Some(unfit), world.now);
@@ -179,7 +184,7 @@ async fn where_nobody_is_fit_everybody_keeps_a_share() {
     world.view.member(name("b"), Some(unfit.clone()), world.now);
     world.view.member(name("a"), Some(unfit), world.now);
     world.later(CALM);
-    let plan = world.view.plan(&world.all, false, &world.owned, world.now);
+    let plan = world.view.plan(&world.all, false, &world.owned, &place_of, world.now);
     assert_eq!((plan.owned.len(), plan.drop.len()), (3, 0), "as soon as one can claim again, all is scanned");
 }
 
@@ -218,5 +223,99 @@ async fn what_is_to_be_shared_is_not_forgotten_when_other_work_comes_first() {
     assert_eq!(world.view.wakes_at(), Some(due));
     world.act();
     assert_eq!(world.owned.len(), 4);
+    assert_eq!(world.view.wakes_at(), None);
+}
+
+fn cut_off(from: u64) -> Member {
+    Member { silent: [Place(from)].into(), ..member() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_whose_server_is_silent_to_their_owner_go_to_nodes_that_it_answers() {
+    let mut world = World::new(12).with(&["a", "b", "c"]);
+    world.act();
+    let before = world.owned.clone();
+    world.view.member(name("a"), Some(cut_off(1)), world.now);
+    world.later(STANDS);
+    let plan = world.act();
+    assert!(plan.owned.iter().all(|shard| place_of(shard) == Place(0)), "{plan:?}");
+    assert!(plan.take.is_empty() && plan.owned.is_subset(&before), "nothing else moves: {plan:?}");
+    world.view.member(name("a"), Some(member()), world.now);
+    world.later(STANDS);
+    assert_eq!(world.plan().owned, before, "and they come back before they were dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_that_another_does_not_reach_are_shared_by_those_that_do() {
+    let mut world = World::new(12).with(&["a", "b"]);
+    world.act();
+    let before = world.owned.clone();
+    world.view.member(name("b"), Some(cut_off(1)), world.now);
+    world.later(STANDS);
+    let taken = world.act().take;
+    let theirs = world.all.iter().filter(|shard| !before.contains(*shard) && place_of(shard) == Place(1));
+    assert_eq!(taken, theirs.cloned().collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_to_all_moves_nothing() {
+    let mut world = World::new(12).with(&["a", "b"]);
+    world.act();
+    let before = world.owned.clone();
+    world.view.member(name("b"), Some(cut_off(1)), world.now);
+    world.later(STANDS / 2);
+    assert!(world.plan().take.is_empty(), "another may be about to say the same");
+    world.view.member(name("a"), Some(cut_off(1)), world.now);
+    world.later(STANDS);
+    let plan = world.plan();
+    assert!(plan.take.is_empty() && plan.owned == before, "{plan:?}");
+}
+
+/// etcd is back; `a` has taken the shards of `b` in between, which still has their keys.
+fn back_with_the_shards_of_b() -> (World, BTreeSet<ShardName>) {
+    let mut world = World::new(8).with(&["a", "b"]);
+    world.act();
+    let adopted: BTreeSet<_> = world.all.iter().filter(|shard| !world.owned.contains(*shard)).cloned().collect();
+    for shard in &adopted {
+        world.key(shard.clone(), Some("b"));
+    }
+    world.owned.extend(adopted.iter().cloned());
+    world.view.adopt(adopted.clone(), world.now + SETTLE_MAX * 5);
+    (world, adopted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_while_etcd_was_away_is_scanned_on_until_the_dead_nodes_keys_are_gone() {
+    let (mut world, adopted) = back_with_the_shards_of_b();
+    world.later(SETTLE_MAX);
+    assert_eq!(world.act().owned.len(), 8, "no second gap");
+    for shard in &adopted {
+        world.key(shard.clone(), None);
+    }
+    world.view.member(name("b"), None, world.now);
+    assert_eq!(world.act().owned.len(), 8, "while it is calm");
+    world.later(CALM);
+    let plan = world.act();
+    assert_eq!((plan.owned.len(), plan.take.len()), (8, adopted.len()));
+    assert!(world.view.adopted().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_while_etcd_was_away_is_given_up_when_its_owner_lives_or_another_has_taken_it() {
+    let (mut world, adopted) = back_with_the_shards_of_b();
+    let one = adopted.first().unwrap().clone();
+    world.key(one.clone(), Some("c"));
+    assert!(!world.plan().owned.contains(&one));
+    world.view.member(name("b"), Some(member()), world.now);
+    let plan = world.plan();
+    assert!(adopted.iter().all(|shard| !plan.owned.contains(shard)), "it registered anew: {plan:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_while_etcd_was_away_is_not_scanned_on_for_ever() {
+    let (mut world, _) = back_with_the_shards_of_b();
+    assert_eq!(world.view.wakes_at(), Some(world.now + SETTLE_MAX * 5));
+    world.later(SETTLE_MAX * 5);
+    assert_eq!(world.plan().owned.len(), 4);
     assert_eq!(world.view.wakes_at(), None);
 }

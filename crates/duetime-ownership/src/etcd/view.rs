@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Fleet, Member, MemberState, assign};
+use duetime_core::{Fleet, Member, MemberState, Place, assign};
 use tokio::time::Instant;
 
 use crate::ShardName;
@@ -14,6 +14,9 @@ use crate::ShardName;
 /// After a change of the members nothing is shared anew for so long: several come and go together
 /// (a deployment, all leases lost at once), and each should move its shards once.
 pub(super) const CALM: Duration = Duration::from_millis(300);
+/// After a change of who does not reach which server of the store, for so long: where all lose it at once,
+/// nobody is better off, and nothing needs to move.
+pub(super) const STANDS: Duration = Duration::from_secs(2);
 /// What is in flight of a shard that goes to another node is waited for no longer than this. Its
 /// claims stay this node's until their deadlines, so nothing is delivered twice.
 pub(super) const SETTLE_MAX: Duration = Duration::from_secs(2);
@@ -24,6 +27,9 @@ struct Key {
     owner: Arc<str>,
     revision: i64,
 }
+
+/// A member among which shards are shared, and the servers that are silent to it.
+type Sharer = (Arc<str>, BTreeSet<Place>);
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,7 +54,11 @@ pub(super) struct View {
     giving: BTreeMap<ShardName, Instant>,
     /// This node's share, and of which shards and members it was made.
     share: BTreeSet<ShardName>,
-    shared: Option<(Vec<ShardName>, Vec<Arc<str>>)>,
+    shared: Option<(Vec<ShardName>, Vec<Sharer>)>,
+    /// Shards of others that were late while etcd was away: scanned on until they are known to be served,
+    /// but no longer than until then.
+    adopted: BTreeSet<ShardName>,
+    adopted_until: Instant,
     /// When shards are to be shared anew; it stays until that was done, however late.
     calm_until: Option<Instant>,
 }
@@ -63,14 +73,23 @@ impl View {
             giving: BTreeMap::new(),
             share: BTreeSet::new(),
             shared: None,
+            adopted: BTreeSet::new(),
+            adopted_until: now,
             calm_until: Some(now + CALM),
         }
     }
 
     pub fn member(&mut self, name: Arc<str>, member: Option<Member>, now: Instant) {
-        let before = self.members.get(&name).map(|member| member.state);
-        if before != member.as_ref().map(|member| member.state) {
+        let before = self.members.get(&name);
+        if before.map(|member| member.state) != member.as_ref().map(|member| member.state) {
             self.calm_until = Some(now + CALM);
+        } else if before.map(|member| &member.silent) != member.as_ref().map(|member| &member.silent) {
+            self.calm_until = Some(now + STANDS);
+        }
+        if member.is_some() {
+            // It lives, and scans what it has keys for.
+            let keys = &self.keys;
+            self.adopted.retain(|shard| keys.get(shard).is_none_or(|key| key.owner != name));
         }
         match member {
             Some(member) => drop(self.members.insert(name, member)),
@@ -87,6 +106,7 @@ impl View {
         match owner {
             Some(owner) => {
                 self.orphans.remove(&shard);
+                self.adopted.remove(&shard);
                 self.keys.insert(shard, Key { owner, revision });
             }
             None => {
@@ -109,12 +129,33 @@ impl View {
         self.orphans.get(shard).is_some_and(|owner| !self.members.contains_key(owner))
     }
 
+    /// Scans these shards of others on, but no longer than until then.
+    pub fn adopt(&mut self, shards: BTreeSet<ShardName>, until: Instant) {
+        self.adopted = shards;
+        self.adopted_until = until;
+    }
+
+    /// Those that are still scanned on.
+    pub fn adopted(&self) -> BTreeSet<ShardName> {
+        self.adopted.clone()
+    }
+
     /// What follows. `scanned`: what this node scans at present, perhaps without a key since its
-    /// lease was lost.
-    pub fn plan(&mut self, all: &[ShardName], serving: bool, scanned: &BTreeSet<ShardName>, now: Instant) -> Plan {
+    /// lease was lost. `place_of`: the server that holds a shard.
+    pub fn plan(
+        &mut self,
+        all: &[ShardName],
+        serving: bool,
+        scanned: &BTreeSet<ShardName>,
+        place_of: &dyn Fn(&ShardName) -> Place,
+        now: Instant,
+    ) -> Plan {
         if self.calm_until.is_none_or(|until| until <= now) {
             self.calm_until = None;
-            self.share_out(all);
+            self.share_out(all, place_of);
+        }
+        if self.adopted_until <= now {
+            self.adopted.clear();
         }
         if self.shared.is_none() {
             return Plan { owned: scanned.clone(), ..Plan::default() };
@@ -141,12 +182,16 @@ impl View {
                 plan.owned.insert(shard.clone());
             }
         }
+        if serving {
+            plan.owned.extend(self.adopted.intersection(scanned).cloned());
+        }
         plan
     }
 
     /// When a plan is due without any event; in the past when other work came first.
     pub fn wakes_at(&self) -> Option<Instant> {
-        self.giving.values().copied().chain(self.calm_until).min()
+        let adopted_until = (!self.adopted.is_empty()).then_some(self.adopted_until);
+        self.giving.values().copied().chain(self.calm_until).chain(adopted_until).min()
     }
 
     /// Nobody is better off than another (the store is away, its clock is wrong): giving shards away
@@ -155,17 +200,18 @@ impl View {
         !self.members.values().any(|member| member.state == MemberState::Serving)
     }
 
-    fn share_out(&mut self, all: &[ShardName]) {
+    fn share_out(&mut self, all: &[ShardName], place_of: &dyn Fn(&ShardName) -> Place) {
         let wanted = if self.none_serves() { MemberState::Unfit } else { MemberState::Serving };
         let members = self.members.iter().filter(|(_, member)| member.state == wanted);
-        let members: Vec<Arc<str>> = members.map(|(name, _)| name.clone()).collect();
+        let members: Vec<_> = members.map(|(name, member)| (name.clone(), member.silent.clone())).collect();
         if self.shared.as_ref().is_some_and(|(shards, of)| shards == all && *of == members) {
             return;
         }
-        let names: Vec<&str> = members.iter().map(|name| &**name).collect();
+        let names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
         let keys: Vec<u64> = all.iter().map(|(topic, index)| assign::shard_key(topic.as_str(), *index)).collect();
-        let owners = assign::assign(&names, &keys);
-        let mine = members.iter().position(|name| *name == self.me).and_then(|place| u32::try_from(place).ok());
+        let mut owners = assign::assign(&names, &keys);
+        reassign(&members, all, &keys, place_of, &mut owners);
+        let mine = names.iter().position(|name| *name == &*self.me).and_then(|place| u32::try_from(place).ok());
         let own = all.iter().zip(owners).filter(|(_, owner)| Some(*owner) == mine);
         self.share = own.map(|(shard, _)| shard.clone()).collect();
         self.shared = Some((all.to_vec(), members));
@@ -174,5 +220,33 @@ impl View {
     pub fn fleet(&self) -> Fleet {
         let owners = self.keys.iter().map(|(shard, key)| (shard.clone(), key.owner.clone())).collect();
         Fleet { members: self.members.clone(), owners }
+    }
+}
+
+/// Gives shards whose server is silent to their owner to members that it answers, if there are any.
+fn reassign(
+    members: &[Sharer],
+    all: &[ShardName],
+    keys: &[u64],
+    place_of: &dyn Fn(&ShardName) -> Place,
+    owners: &mut [u32],
+) {
+    if members.iter().all(|(_, silent)| silent.is_empty()) {
+        return;
+    }
+    let mut cut_off = BTreeMap::<Place, Vec<usize>>::new();
+    for (at, shard) in all.iter().enumerate().take(owners.len()) {
+        let place = place_of(shard);
+        if members[owners[at] as usize].1.contains(&place) {
+            cut_off.entry(place).or_default().push(at);
+        }
+    }
+    for (place, shards) in cut_off {
+        let able: Vec<u32> = (0..).zip(members).filter(|(_, (_, s))| !s.contains(&place)).map(|(n, _)| n).collect();
+        let names: Vec<&str> = able.iter().map(|n| &*members[*n as usize].0).collect();
+        let of_these: Vec<u64> = shards.iter().map(|at| keys[*at]).collect();
+        for (at, owner) in shards.iter().zip(assign::assign(&names, &of_these)) {
+            owners[*at] = able[owner as usize];
+        }
     }
 }

@@ -15,7 +15,7 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 }
 
 fn shard() -> Shard {
-    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: 1 }
+    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: duetime_core::routing::LIFE + 1 }
 }
 
 async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
@@ -177,7 +177,7 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     assert_eq!((record.widest(), record.routing.epoch), (2, 1));
     let (seen, mut new) = (record.routing_record(), record.routing_record());
     let state = duetime_core::RoutingState::Moving;
-    new.routing = Routing { epoch: 2, rid: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state };
+    new.routing = Routing { epoch: 2, rid: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state, seed: None };
     store.swap_routing(&record.name, &seen, &new).await.unwrap();
     for index in 0..3 {
         store.fence(&record.name, index, &new.routing, &Floor::default()).await.unwrap();

@@ -6,6 +6,13 @@ use duetime_core::{DeliveryMode, LeaseClass, MessageId, Receipt, Score, StoreErr
 
 use super::shard::{Answered, REQUESTS_KEPT, ShardState};
 
+/// Refuses clocks that are too far apart for a claim or a relative time.
+pub(super) fn agree(own: Timestamp, caller: Timestamp) -> Result<(), StoreError> {
+    let apart_ms = own.as_millis() - caller.as_millis();
+    let is_far = i128::from(apart_ms).unsigned_abs() > CLOCK_SKEW_MAX.as_millis();
+    if is_far { Err(StoreError::Skew(apart_ms)) } else { Ok(()) }
+}
+
 impl ShardState {
     pub(super) fn claim(
         &mut self,
@@ -13,12 +20,8 @@ impl ShardState {
         caller: Timestamp,
         request: &ClaimRequest,
     ) -> Result<Claim, StoreError> {
-        let apart_ms = own.as_millis() - caller.as_millis();
-        if i128::from(apart_ms).unsigned_abs() > CLOCK_SKEW_MAX.as_millis() {
-            return Err(StoreError::Skew(apart_ms));
-        }
-        let now = own.min(caller).max(self.high_water);
-        self.high_water = now;
+        agree(own, caller)?;
+        let now = own.min(caller);
         let mut claim = Claim { now, ..Claim::default() };
 
         if let Some(answered) = self.answered.iter().find(|a| a.request == request.request).cloned() {
@@ -94,9 +97,9 @@ impl ShardState {
         }
         let suspect = picked[0].2;
         let mut held = Vec::new();
-        let deadline = match request.delivery {
-            DeliveryMode::AtLeastOnce => self.unique_deadline(now.plus(request.visibility), request.class),
-            DeliveryMode::AtMostOnce => Timestamp::ZERO,
+        let (deadline, class) = match request.delivery {
+            DeliveryMode::AtLeastOnce => self.unique_deadline(now, request.visibility, request.class),
+            DeliveryMode::AtMostOnce => (Timestamp::ZERO, request.class),
         };
         for (id, score, _) in picked {
             let attempt = score.attempts() + 1;
@@ -105,7 +108,7 @@ impl ShardState {
                 self.forget(&id);
                 continue;
             }
-            let score = Score::new(deadline, request.class, attempt);
+            let score = Score::new(deadline, class, attempt);
             self.live.insert(id.clone(), score);
             claim.messages.push(self.claimed(&id, score, attempt, suspect));
             held.push((id, score));

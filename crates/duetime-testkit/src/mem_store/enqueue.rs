@@ -13,8 +13,7 @@ fn moment_of(due: Due, now: Timestamp) -> Timestamp {
 }
 
 impl ShardState {
-    pub(super) fn enqueue(&mut self, own: Timestamp, item: &Enqueue) -> Enqueued {
-        let now = self.moment(own);
+    pub(super) fn enqueue(&mut self, now: Timestamp, item: &Enqueue) -> Enqueued {
         let lives = self.live.contains_key(&item.id) || self.dead.contains_key(&item.id);
         if lives {
             let there = self.bodies.get(&item.id).map(|body| (body.nonce, body.due_at));
@@ -36,8 +35,7 @@ impl ShardState {
         Enqueued { outcome, due_at, replicas: None }
     }
 
-    pub(super) fn edit(&mut self, own: Timestamp, edit: &Edit) -> Edited {
-        let now = self.moment(own);
+    pub(super) fn edit(&mut self, now: Timestamp, edit: &Edit) -> Edited {
         match edit {
             Edit::Cancel(id) => {
                 let held = self.live.get(id).map(|score| score.class().is_held());

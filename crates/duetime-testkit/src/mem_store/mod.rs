@@ -37,6 +37,8 @@ pub struct MemStore {
 struct Inside {
     topics: BTreeMap<TopicName, TopicRecord>,
     shards: BTreeMap<(TopicName, u32), ShardState>,
+    /// The last number of a life.
+    lives: u64,
     /// What the replica of a shard has, where there is one.
     replicas: BTreeMap<(TopicName, u32), ShardState>,
     /// What the replica of the topics' records has.
@@ -97,6 +99,17 @@ impl MemStore {
         self.own_clock.lock().as_ref().map_or(caller, |clock| clock.now())
     }
 
+    /// The earlier and the later of the store's clock and the caller's.
+    fn both(&self, caller: Timestamp) -> (Timestamp, Timestamp) {
+        let own = self.own(caller);
+        (own.min(caller), own.max(caller))
+    }
+
+    /// Refuses clocks that are too far apart for a call with a relative time in it.
+    fn agree_on(&self, caller: Timestamp, relative: bool) -> Result<(), StoreError> {
+        if relative { claim::agree(self.own(caller), caller) } else { Ok(()) }
+    }
+
     /// Runs one operation on one shard, as one atomic step, and tells of a sooner head.
     fn on_shard<A>(
         &self,
@@ -135,7 +148,7 @@ mod tests {
     async fn with_one_due() -> (Arc<MemStore>, Shard, MessageId, ClaimRequest) {
         let store = MemStore::new();
         let record = TopicRecord::new("t".parse().unwrap(), TopicConfig::default(), 1, "rid".to_owned(), START);
-        store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&record, None).await.unwrap();
         let shard = record.routing.shard(&record.name, 0);
         let message = message_due("a", duetime_core::Due::At(START));
         store.enqueue(&shard, START, std::slice::from_ref(&message)).await.unwrap();

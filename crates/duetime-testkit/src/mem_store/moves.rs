@@ -22,16 +22,11 @@ impl Body {
 
 impl ShardState {
     pub(super) fn floor(&self) -> Floor {
-        let mut floor = Floor::default();
-        self.last_deadline.iter().for_each(|(class, deadline)| floor.raise(*class, *deadline));
-        floor
+        self.last_deadlines
     }
 
     pub(super) fn raise(&mut self, floor: &Floor) {
-        for (class, deadline) in floor.iter().filter(|(_, deadline)| *deadline > Timestamp::ZERO) {
-            let last = self.last_deadline.entry(class).or_default();
-            *last = deadline.max(*last);
-        }
+        self.last_deadlines.raise_all(floor);
     }
 
     /// Where an id is, to a caller who knows this as its old home. What is frozen comes first: after

@@ -59,8 +59,12 @@ impl Reshard for MemStore {
         floor: &Floor,
     ) -> Result<Fenced, StoreError> {
         let mut inside = self.inside.lock();
-        if !inside.topics.contains_key(topic) {
-            return Err(StoreError::UnknownShard(routing.shard(topic, index).to_string()));
+        let shard = routing.shard(topic, index);
+        if inside.topics.get(topic).is_none_or(|record| record.routing.life() != routing.life()) {
+            return Err(StoreError::UnknownShard(shard.to_string()));
+        }
+        if !routing.may_lack(index) && !inside.shards.contains_key(&(topic.clone(), index)) {
+            return Err(StoreError::Lost(shard.to_string()));
         }
         let place = inside.shards.entry((topic.clone(), index));
         let mut before = None;
@@ -87,6 +91,8 @@ impl Reshard for MemStore {
             routing: state.routing.clone(),
             floor: state.floor(),
             outbox: state.outbox.as_ref().map(|batch| (batch.name, batch.to, batch.messages.len() as u64)),
+            held: (state.live.len() + state.dead.len() + state.outbox.as_ref().map_or(0, |batch| batch.messages.len()))
+                as u64,
         };
         Ok(indexes.map(|index| inside.shards.get(&(topic.clone(), index)).map(inspected)).collect())
     }
@@ -97,22 +103,24 @@ impl Reshard for MemStore {
         now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
-        let own = self.own(now);
+        self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
+        let (_, later) = self.both(now);
         let act = |state: &mut ShardState| {
-            Ok(act_there(state, batch, |item| &item.id, |state, item| state.enqueue(own, item)))
+            Ok(act_there(state, batch, |item| &item.id, |state, item| state.enqueue(later, item)))
         };
         self.on_shard(shard, act)
     }
 
     async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
-        let own = self.own(now);
+        self.agree_on(now, batch.iter().any(Edit::is_relative))?;
+        let (_, later) = self.both(now);
         let id = |edit: &Edit| match edit {
             Edit::Cancel(id) | Edit::Reschedule(id, _) => id.clone(),
         };
         let ids: Vec<MessageId> = batch.iter().map(id).collect();
         let items: Vec<(&Edit, &MessageId)> = batch.iter().zip(&ids).collect();
         let act = |state: &mut ShardState| {
-            Ok(act_there(state, &items, |(_, id)| id, |state, (edit, _)| state.edit(own, edit)))
+            Ok(act_there(state, &items, |(_, id)| id, |state, (edit, _)| state.edit(later, edit)))
         };
         let mut answers = self.on_shard(shard, act)?;
         // Cancelled earlier in this very batch.
@@ -131,12 +139,13 @@ impl Reshard for MemStore {
         now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        let own = self.own(now);
+        self.agree_on(now, batch.iter().any(Settle::is_relative))?;
+        let both = self.both(now);
         self.on_shard(shard, |state| {
             let homes: Vec<AtOld<()>> = batch.iter().map(|item| state.at_old(&item.id)).collect();
             let there = homes.iter().zip(batch).filter(|(home, _)| **home == AtOld::There(()));
             let there: Vec<Settle> = there.map(|(_, item)| item.clone()).collect();
-            let mut settled = state.settle(own, &there).into_iter();
+            let mut settled = state.settle(both, &there).into_iter();
             let each = homes.into_iter().map(|home| match home {
                 AtOld::There(()) => AtOld::There(settled.next().expect("one for each")),
                 AtOld::Absent => AtOld::Absent,
@@ -153,8 +162,9 @@ impl Reshard for MemStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
-        let own = self.own(now);
-        let act = |state: &mut ShardState, id: &MessageId| state.settle_dead(own, id, action);
+        self.agree_on(now, action == DeadAction::Redrive)?;
+        let (earlier, _) = self.both(now);
+        let act = |state: &mut ShardState, id: &MessageId| state.settle_dead(earlier, id, action);
         self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, act)))
     }
 

@@ -9,16 +9,15 @@ use duetime_core::{LeaseClass, MessageId, Score, Timestamp};
 use super::shard::ShardState;
 
 /// Deadlines given in one batch of settlements: equal extensions share one, as a claim's messages do.
-type Given = BTreeMap<(LeaseClass, Duration), Timestamp>;
+type Given = BTreeMap<(LeaseClass, Duration), (Timestamp, LeaseClass)>;
 
 impl ShardState {
-    pub(super) fn settle(&mut self, own: Timestamp, batch: &[Settle]) -> Vec<Settled> {
+    pub(super) fn settle(&mut self, (earlier, later): (Timestamp, Timestamp), batch: &[Settle]) -> Vec<Settled> {
         let mut given = Given::new();
-        batch.iter().map(|item| self.settle_one(own, item, &mut given)).collect()
+        batch.iter().map(|item| self.settle_one(earlier, later, item, &mut given)).collect()
     }
 
-    fn settle_one(&mut self, own: Timestamp, item: &Settle, given: &mut Given) -> Settled {
-        let now = self.moment(own);
+    fn settle_one(&mut self, now: Timestamp, later: Timestamp, item: &Settle, given: &mut Given) -> Settled {
         let id = &item.id;
         if self.live.get(id) != Some(&item.score) || !item.score.class().is_held() {
             return Settled::Expired;
@@ -27,16 +26,16 @@ impl ShardState {
         match &item.how {
             Settlement::Ack => self.forget(id),
             Settlement::Nack(delay) => {
-                self.live.insert(id.clone(), Score::new(now.plus(*delay), LeaseClass::FREE, attempts));
+                self.live.insert(id.clone(), Score::new(later.plus(*delay), LeaseClass::FREE, attempts));
             }
             Settlement::Release => {
                 let due_at = self.bodies.get(id).map_or(now, |body| body.due_at);
                 self.live.insert(id.clone(), Score::new(due_at, LeaseClass::FREE, attempts - 1));
             }
             Settlement::Extend(by, class) => {
-                let deadline =
-                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now.plus(*by), *class));
-                let score = Score::new(deadline, *class, attempts);
+                let (deadline, class) =
+                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now, *by, *class));
+                let score = Score::new(deadline, class, attempts);
                 self.live.insert(id.clone(), score);
                 return Settled::Extended(score);
             }
@@ -51,14 +50,13 @@ impl ShardState {
         DeadPage { messages, next: rest.get(limit).map(|(at, _)| *at) }
     }
 
-    pub(super) fn settle_dead(&mut self, own: Timestamp, id: &MessageId, action: DeadAction) -> bool {
+    pub(super) fn settle_dead(&mut self, now: Timestamp, id: &MessageId, action: DeadAction) -> bool {
         if !self.dead.contains_key(id) {
             return false;
         }
         match action {
             DeadAction::Purge => self.forget(id),
             DeadAction::Redrive => {
-                let now = self.moment(own);
                 self.dead.remove(id);
                 self.live.insert(id.clone(), Score::new(now, LeaseClass::FREE, 0));
             }

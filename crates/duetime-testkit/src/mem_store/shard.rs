@@ -3,14 +3,15 @@
 //! Everything here is the obvious way to keep it; whole maps are walked wherever that is clearer.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::message::Death;
-use duetime_core::reshard::{Batch, BatchName};
+use duetime_core::reshard::{Batch, BatchName, Floor};
 use duetime_core::{
     Headers, LeaseClass, MessageId, MessageState, Nonce, Routing, Score, Shard, StoreError, StoredMessage, Timestamp,
-    envelope,
+    deadlines, envelope,
 };
 
 /// Claims whose request is remembered.
@@ -52,11 +53,10 @@ pub(super) struct Answered {
 #[derive(Clone, Debug)]
 pub(super) struct ShardState {
     pub routing: Routing,
-    pub high_water: Timestamp,
     pub live: BTreeMap<MessageId, Score>,
     pub bodies: BTreeMap<MessageId, Body>,
     pub dead: BTreeMap<MessageId, DeadInfo>,
-    pub last_deadline: BTreeMap<LeaseClass, Timestamp>,
+    pub last_deadlines: Floor,
     pub answered: VecDeque<Answered>,
     /// Frozen for a move.
     pub outbox: Option<Batch>,
@@ -71,11 +71,10 @@ impl ShardState {
     pub fn new(routing: Routing) -> Self {
         Self {
             routing,
-            high_water: Timestamp::ZERO,
             live: BTreeMap::new(),
             bodies: BTreeMap::new(),
             dead: BTreeMap::new(),
-            last_deadline: BTreeMap::new(),
+            last_deadlines: Floor::default(),
             answered: VecDeque::new(),
             outbox: None,
             last_number: 0,
@@ -91,11 +90,6 @@ impl ShardState {
             std::cmp::Ordering::Greater => Err(StoreError::NotReady(shard.to_string())),
             std::cmp::Ordering::Equal => Ok(()),
         }
-    }
-
-    /// The moment relative times are counted from: never behind what a claim has seen.
-    pub fn moment(&self, own: Timestamp) -> Timestamp {
-        own.max(self.high_water)
     }
 
     /// Live messages by visible time; equal scores by id, as in a ZSET.
@@ -116,12 +110,14 @@ impl ShardState {
         self.live.values().filter(|score| **score <= last).count() as u64
     }
 
-    /// A deadline nobody in this shard and class had before.
-    pub fn unique_deadline(&mut self, wanted: Timestamp, class: LeaseClass) -> Timestamp {
-        let last = self.last_deadline.get(&class).copied().unwrap_or_default();
-        let deadline = wanted.max(Timestamp::from_millis(last.as_millis() + 1));
-        self.last_deadline.insert(class, deadline);
-        deadline
+    /// A deadline for a claim that nobody in this shard and class had before, and the class.
+    pub fn unique_deadline(
+        &mut self,
+        now: Timestamp,
+        visibility: Duration,
+        home: LeaseClass,
+    ) -> (Timestamp, LeaseClass) {
+        deadlines::give(&mut self.last_deadlines, now.plus(visibility), visibility, home)
     }
 
     /// Takes a message away, dead or alive.

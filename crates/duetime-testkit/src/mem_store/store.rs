@@ -23,7 +23,7 @@ impl Store for MemStore {
         Ok(self.inside.lock().topics.values().cloned().collect())
     }
 
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<(), StoreError> {
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let mut inside = self.inside.lock();
         let there = inside.topics.get(&record.name).cloned();
         if there.as_ref().map(|there| there.version) != seen || record.version != seen.unwrap_or(0) + 1 {
@@ -33,12 +33,14 @@ impl Store for MemStore {
         if let Some(there) = there {
             record.keep_routing_of(&there);
         } else {
+            inside.lives += 1;
+            record = record.in_life(inside.lives);
             for index in 0..record.routing.shards {
                 inside.shards.insert((record.name.clone(), index), ShardState::new(record.routing.clone()));
             }
         }
-        inside.topics.insert(record.name.clone(), record);
-        Ok(())
+        inside.topics.insert(record.name.clone(), record.clone());
+        Ok(record)
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
@@ -48,13 +50,19 @@ impl Store for MemStore {
     }
 
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.enqueue(own, item)).collect()))
+        let (_, later) = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
+            Ok(batch.iter().map(|item| state.enqueue(later, item)).collect())
+        })
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(batch.iter().map(|item| state.edit(own, item)).collect()))
+        let (_, later) = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Edit::is_relative))?;
+            Ok(batch.iter().map(|item| state.edit(later, item)).collect())
+        })
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
@@ -67,8 +75,11 @@ impl Store for MemStore {
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(state.settle(own, batch)))
+        let both = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Settle::is_relative))?;
+            Ok(state.settle(both, batch))
+        })
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -82,8 +93,11 @@ impl Store for MemStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.settle_dead(own, id, action)).collect()))
+        let (earlier, _) = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, action == DeadAction::Redrive)?;
+            Ok(ids.iter().map(|id| state.settle_dead(earlier, id, action)).collect())
+        })
     }
 
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {

@@ -1,5 +1,6 @@
 //! A real Redis Cluster: masters and replicas, to be failed over, killed and resharded.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -56,7 +57,17 @@ impl RedisCluster {
     pub async fn start_tls(masters: usize, replicas: usize) -> Self {
         let certificates = tempfile::tempdir().expect("a private folder");
         write_certificates(certificates.path());
-        Self::make(None, Some(certificates), masters, replicas).await
+        Self::make(None, Some(certificates), None, masters, replicas).await
+    }
+
+    /// The same, reached at this address of the machine too and named by it, so that a node in a
+    /// [`NetworkSpace`](super::NetworkSpace) finds every master.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisCluster::start`].
+    pub async fn start_at(address: Ipv4Addr, masters: usize, replicas: usize) -> Self {
+        Self::make(None, None, Some(address), masters, replicas).await
     }
 
     /// The same with another program than `redis-server`.
@@ -65,11 +76,24 @@ impl RedisCluster {
     ///
     /// As [`RedisCluster::start`].
     pub async fn start_on(program: Option<PathBuf>, masters: usize, replicas: usize) -> Self {
-        Self::make(program, None, masters, replicas).await
+        Self::make(program, None, None, masters, replicas).await
     }
 
-    async fn make(program: Option<PathBuf>, certificates: Option<TempDir>, masters: usize, replicas: usize) -> Self {
+    async fn make(
+        program: Option<PathBuf>,
+        certificates: Option<TempDir>,
+        address: Option<Ipv4Addr>,
+        masters: usize,
+        replicas: usize,
+    ) -> Self {
         let count = masters * (1 + replicas);
+        let announced = |address| {
+            [
+                format!("bind 127.0.0.1 {address}"),
+                format!("cluster-announce-ip {address}"),
+                "protected-mode no".to_owned(),
+            ]
+        };
         let options = || RedisOptions {
             append_only: true,
             tls: certificates.is_some(),
@@ -82,7 +106,10 @@ impl RedisCluster {
                 format!("cluster-node-timeout {NODE_TIMEOUT_MS}"),
                 "cluster-replica-validity-factor 0".to_owned(),
                 "repl-diskless-sync-delay 0".to_owned(),
-            ],
+            ]
+            .into_iter()
+            .chain(address.map(announced).into_iter().flatten())
+            .collect(),
             program: program.clone(),
             ..RedisOptions::default()
         };

@@ -1,8 +1,8 @@
 //! A network that fails: a TCP proxy that delays, cuts, loses or holds the answers, and heals.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,6 +27,31 @@ enum Weather {
     AnswersHeld,
 }
 
+/// Which request is kept back, and whether its caller is cut off.
+#[derive(Debug)]
+struct Wanted {
+    pattern: Vec<u8>,
+    cut: bool,
+}
+
+/// What is kept back: requests from the first on that contains this, of one connection.
+#[derive(Clone, Debug, Default)]
+struct Keep {
+    /// Taken by the connection that it befalls.
+    wanted: Arc<Mutex<Option<Wanted>>>,
+    kept: Arc<AtomicUsize>,
+    delivering: watch::Sender<bool>,
+}
+
+impl Keep {
+    /// Whether this connection is the one, and whether its caller is cut off.
+    fn takes(&self, chunk: &[u8]) -> Option<bool> {
+        let mut wanted = self.wanted.lock().expect("nobody panics with it");
+        let pattern = &wanted.as_ref()?.pattern;
+        chunk.windows(pattern.len()).any(|part| part == pattern).then(|| wanted.take())?.map(|taken| taken.cut)
+    }
+}
+
 /// See the module. Ends when dropped.
 #[derive(Debug)]
 pub struct Proxy {
@@ -34,6 +59,7 @@ pub struct Proxy {
     weather: watch::Sender<Weather>,
     accepting: JoinHandle<()>,
     asked: Arc<AtomicUsize>,
+    keep: Keep,
 }
 
 impl Proxy {
@@ -58,6 +84,8 @@ impl Proxy {
         let target = SocketAddr::from(([127, 0, 0, 1], port));
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
+        let keep = Keep::default();
+        let keeping = keep.clone();
         let accepting = tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else { continue };
@@ -69,11 +97,13 @@ impl Proxy {
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                tokio::spawn(carry(from_client, to_server, seen.clone(), false));
-                tokio::spawn(carry(from_server, to_client, seen.clone(), true));
+                let (lost, is_lost) = watch::channel(false);
+                tokio::spawn(carry(from_client, to_server, seen.clone(), Some((keeping.clone(), lost))));
+                let answers = carry(from_server, to_client, seen.clone(), None);
+                tokio::spawn(until_lost(answers, is_lost));
             }
         });
-        Self { port: own, weather, accepting, asked }
+        Self { port: own, weather, accepting, asked, keep }
     }
 
     /// How many connections were asked for so far, also those that were closed at once.
@@ -108,6 +138,29 @@ impl Proxy {
         self.weather.send_replace(Weather::AnswersHeld);
     }
 
+    /// From the next request on that contains `pattern`, what comes on its connection is kept back until
+    /// [`Proxy::deliver`], as a network that sends again what was lost does: also when the caller has gone. `cut`:
+    /// the caller is told at once that the connection is closed.
+    ///
+    /// # Panics
+    ///
+    /// When another test thread panicked in it.
+    pub fn keep_back(&self, pattern: &[u8], cut: bool) {
+        self.keep.delivering.send_replace(false);
+        *self.keep.wanted.lock().expect("nobody panics with it") = Some(Wanted { pattern: pattern.to_vec(), cut });
+    }
+
+    /// How many requests were kept back so far.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.keep.kept.load(Ordering::SeqCst)
+    }
+
+    /// What was kept back reaches the server now.
+    pub fn deliver(&self) {
+        self.keep.delivering.send_replace(true);
+    }
+
     /// All is well again. A connection that lost an answer is closed: TCP loses no part of a stream.
     pub fn heal(&self) {
         self.weather.send_replace(Weather::Passing(Duration::ZERO));
@@ -121,7 +174,22 @@ impl Drop for Proxy {
     }
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut weather: watch::Receiver<Weather>, answers: bool) {
+/// Carries answers until the caller is cut off.
+async fn until_lost(answers: impl Future<Output = ()>, mut lost: watch::Receiver<bool>) {
+    tokio::select! {
+        () = answers => {}
+        Ok(_) = lost.wait_for(|lost| *lost) => {}
+    }
+}
+
+/// Carries one direction; `keep`: it is that of requests.
+async fn carry(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut weather: watch::Receiver<Weather>,
+    keep: Option<(Keep, watch::Sender<bool>)>,
+) {
+    let answers = keep.is_none();
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut lost = false;
     loop {
@@ -155,6 +223,22 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut weather: wat
                     tokio::time::sleep(by).await;
                 }
             }
+        }
+        if let Some((keep, lost)) = &keep
+            && let Some(cut) = keep.takes(&chunk[..length])
+        {
+            let mut delivering = keep.delivering.subscribe();
+            keep.kept.fetch_add(1, Ordering::SeqCst);
+            if cut {
+                lost.send_replace(true);
+                // The caller's socket is closed when both halves of it are gone; ours goes on without it.
+                drop(from);
+                let _ = delivering.wait_for(|now| *now).await;
+                let _ = to.write_all(&chunk[..length]).await;
+                let _ = to.shutdown().await;
+                return;
+            }
+            let _ = delivering.wait_for(|now| *now).await;
         }
         if to.write_all(&chunk[..length]).await.is_err() {
             return;

@@ -132,6 +132,10 @@ async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
             shard.dead.to_string(),
             if shard.silent {
                 "does not answer".to_owned()
+            } else if shard.lost {
+                "LOST".to_owned()
+            } else if shard.occupied_by > 0 {
+                format!("holds {} messages of another life", shard.occupied_by)
             } else {
                 shard.oldest_due_at.map_or_else(String::new, output::away)
             },

@@ -22,6 +22,21 @@ pub enum TopicCommand {
     List(Connection),
     /// Deletes a topic with everything in it.
     Delete(DeleteArgs),
+    /// Puts back a topic that vanished from the catalogue while its shards hold messages.
+    ///
+    /// It has the number of shards they know of, and the settings it had; where no copy of these is left, name
+    /// them here.
+    Adopt(AdoptArgs),
+}
+
+/// A topic to be put right.
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    /// Make lost shards anew, empty: what they held is given up.
+    #[arg(long)]
+    accept_loss: bool,
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
 
 /// One topic.
@@ -155,7 +170,32 @@ pub async fn run(command: TopicCommand) -> anyhow::Result<bool> {
         }
         TopicCommand::List(connection) => list(&connection).await,
         TopicCommand::Delete(args) => delete(args).await,
+        TopicCommand::Adopt(args) => adopt(args).await,
     }
+}
+
+async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result<bool> {
+    let (change, client) = (settings.change()?, client(&settings.connection)?);
+    let given = (!change.is_empty()).then_some(&change);
+    let adopted = client.adopt_topic(&settings.topic, accept_loss, given).await?;
+    if settings.connection.json {
+        output::json(&adopted)?;
+        return Ok(adopted.lost.is_empty());
+    }
+    let name = &adopted.name;
+    let done = if adopted.restored { "is put back" } else { "is in the catalogue" };
+    output::line(&format!("topic {name} {done}, with {} shards", adopted.shard_count))?;
+    if !adopted.remade.is_empty() {
+        output::line(&format!("made anew, empty: shards {:?}", adopted.remade))?;
+    }
+    if !adopted.lost.is_empty() {
+        output::line(&format!(
+            "lost: shards {:?}; bring their server's data back, or give them up with \
+             `duetime topic adopt {name} --accept-loss`",
+            adopted.lost
+        ))?;
+    }
+    Ok(adopted.lost.is_empty())
 }
 
 async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
@@ -175,14 +215,23 @@ async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
 
 async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::Result<bool> {
     let client = client(&connection)?;
-    let there = client.topic(&topic).await?;
-    let messages = there.scheduled + there.in_flight + there.dead;
-    ensure!(messages == 0 || force, "topic {topic:?} holds {messages} messages; to delete them with it, add --force");
-    let silent = there.silent_shards;
-    ensure!(
-        silent == 0 || force,
-        "{silent} shards of topic {topic:?} do not answer; to delete it as it is, add --force"
-    );
+    match client.topic(&topic).await {
+        Ok(there) => {
+            let messages = there.scheduled + there.in_flight + there.dead;
+            ensure!(
+                messages == 0 || force,
+                "topic {topic:?} holds {messages} messages; to delete them with it, add --force"
+            );
+            let silent = there.silent_shards;
+            ensure!(
+                silent == 0 || force,
+                "{silent} shards of topic {topic:?} do not answer; to delete it as it is, add --force"
+            );
+        }
+        // Its record is gone, and what its shards hold goes with this.
+        Err(error) if force && error.problem().is_some_and(|problem| problem.code == "topic_vanished") => {}
+        Err(error) => return Err(error.into()),
+    }
     let outcome = client.delete_topic(&topic).await?;
     if connection.json {
         output::json(&outcome)?;

@@ -165,6 +165,28 @@ pub async fn shards_are_inspected_in_order_whatever_their_epochs(factory: &dyn R
     world.store.fence(&world.record.name, 4, &next, &Floor::default()).await.unwrap();
     let seen = world.store.inspect(&world.record.name, 0..MORE + 1).await.unwrap();
     let epochs: Vec<_> = seen.iter().map(|one| one.as_ref().map(|one| one.routing.epoch)).collect();
-    assert_eq!(epochs, [Some(1), Some(2), Some(1), None, Some(2), None]);
+    let (old, new) = (Some(next.epoch - 1), Some(next.epoch));
+    assert_eq!(epochs, [old, new, old, None, new, None]);
     assert!(seen.iter().flatten().all(|one| one.outbox.is_none()));
+}
+
+pub async fn a_fence_of_another_life_touches_nothing(factory: &dyn ReshardFactory) {
+    let world = World::new(factory).await;
+    world.put(0, "a", world.ago(1000)).await;
+    let life = world.record.routing.life();
+    for other in [life - 1, life + 1] {
+        let routing = world.record.routing.clone().in_life(other);
+        let refused = world.store.fence(&world.record.name, 0, &routing, &Floor::default()).await.unwrap_err();
+        assert!(matches!(refused, StoreError::UnknownShard(_)), "{refused:?}");
+    }
+    assert_eq!(world.claim_one(0).await.id, id("a"));
+}
+
+pub async fn a_shard_that_should_be_there_is_not_made_by_a_fence(factory: &dyn ReshardFactory) {
+    let world = World::new(factory).await;
+    // As if it were one of a change that has ended: nobody says that it is new.
+    let ended = Routing { state: RoutingState::Stable, shards: MORE, ..world.next(MORE) };
+    let refused = world.store.fence(&world.record.name, 4, &ended, &Floor::default()).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Lost(_)), "{refused:?}");
+    assert_eq!(world.store.inspect(&world.record.name, 4..5).await.unwrap(), [None]);
 }

@@ -65,6 +65,8 @@ macro_rules! reshard_conformance {
             fence::deadlines_go_on_above_the_floor,
             fence::a_retired_shard_keeps_its_record,
             fence::a_shard_of_no_topic_is_not_fenced,
+            fence::a_fence_of_another_life_touches_nothing,
+            fence::a_shard_that_should_be_there_is_not_made_by_a_fence,
             fence::shards_are_inspected_in_order_whatever_their_epochs,
             moves::a_scan_meets_every_message_in_whatever_state,
             moves::a_scan_in_pages_misses_nothing_that_stays,

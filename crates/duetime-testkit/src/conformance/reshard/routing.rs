@@ -82,7 +82,7 @@ pub async fn a_topic_deleted_while_it_moves_leaves_nothing(factory: &dyn Reshard
     // Created again, it grows into empty shards of its own.
     world.pass(std::time::Duration::from_millis(2)).await;
     world.record = TopicRecord { name: name.clone(), ..fresh_record(world.now()) };
-    world.store.put_topic(&world.record, None).await.unwrap();
+    world.record = world.store.put_topic(&world.record, None).await.unwrap();
     world.begin(MORE).await;
     for index in 0..MORE {
         assert_eq!(world.claim(index, 10).await.messages, [], "shard {index}");

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::store::{ClaimRequest, Enqueue, Settled, Settlement};
+use duetime_core::store::{ClaimRequest, DeadAction, Edit, Enqueue, Settled, Settlement};
 use duetime_core::{DeliveryMode, Due, LeaseClass, MessageState, Receipt, StoreError, Timestamp};
 
 use super::StoreFactory;
-use super::world::{ATTEMPTS, LONG, World, ids, message};
+use super::world::{ATTEMPTS, LONG, World, id, ids, message, settle};
 
 pub async fn only_what_is_due_is_claimed(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
@@ -152,7 +152,7 @@ pub async fn a_long_claim_does_not_push_the_deadline_of_a_short_one(factory: &dy
     world.put("a", world.ago(1000)).await;
     world.put("b", world.ago(900)).await;
     let hour = Duration::from_secs(3600);
-    let class = LeaseClass::for_visibility(hour, LONG);
+    let class = LeaseClass::for_visibility(hour);
     let long = world.claim_as(&ClaimRequest { visibility: hour, class, ..world.request(1) }).await;
     assert_eq!(long.messages[0].score.class(), class);
     assert!(long.messages[0].score.visible_at() >= long.now.plus(hour));
@@ -219,14 +219,36 @@ pub async fn nothing_is_early_by_the_stores_clock(factory: &dyn StoreFactory) {
     assert!(claim.now <= world.now());
 }
 
-pub async fn the_shards_time_never_runs_back(factory: &dyn StoreFactory) {
+pub async fn a_clock_that_was_ahead_lets_nothing_out_early_and_puts_nothing_off(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
-    let first = world.claim(10).await;
-    world.put("a", world.ago(500)).await;
-    let behind = world.moment(-1500);
-    let claim = world.store.claim(&world.shard(), behind, &world.request(10)).await.unwrap();
-    assert_eq!(ids(&claim), ["a"]);
-    assert!(claim.now >= first.now);
+    // A store with a clock of its own serves nobody who is further away.
+    let ahead_ms = if world.moves_time() { 3_600_000 } else { 1_500 };
+    world.put("during", world.ago(1000)).await;
+    let ahead = world.store.claim(&world.shard(), world.moment(ahead_ms), &world.request(1)).await.unwrap();
+    assert_eq!(ids(&ahead), ["during"]);
+    let due_at = world.moment(ahead_ms / 2);
+    world.put("later", Due::At(due_at)).await;
+    let put_right = world.claim(10).await;
+    assert!(put_right.messages.is_empty() || put_right.now >= due_at, "{put_right:?}");
+    let delayed = world.enqueue(&[message("soon", Due::In(Duration::from_millis(10)))]).await[0].due_at;
+    assert!(delayed <= world.moment(10), "{delayed}");
+    world.pass(Duration::from_millis(20)).await;
+    let claim = world.claim(1).await;
+    assert!(claim.messages[0].score.visible_at() <= claim.now.plus(LONG + LONG / 8), "{claim:?}");
+}
+
+pub async fn a_shorter_visibility_holds_from_the_next_claim_on(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let day = 86_400;
+    for (n, seconds) in [day, 1860, 60, 45, 1].into_iter().enumerate() {
+        world.put(&format!("m{n}"), world.ago(1000)).await;
+        let visibility = Duration::from_secs(seconds);
+        let class = LeaseClass::for_visibility(visibility);
+        let claim = world.claim_as(&ClaimRequest { visibility, class, ..world.request(1) }).await;
+        let deadline = claim.messages[0].score.visible_at();
+        let latest = claim.now.plus(visibility + visibility / 8);
+        assert!(deadline >= claim.now.plus(visibility) && deadline <= latest, "{seconds} s: {claim:?}");
+    }
 }
 
 pub async fn clocks_far_apart_take_nothing(factory: &dyn StoreFactory) {
@@ -243,6 +265,45 @@ pub async fn clocks_far_apart_take_nothing(factory: &dyn StoreFactory) {
     }
     assert_eq!(world.get("a").await.unwrap().state, MessageState::Scheduled);
     assert_eq!(ids(&world.claim(10).await), ["a"]);
+}
+
+pub async fn clocks_far_apart_refuse_relative_times_and_serve_the_rest(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    if world.moves_time() {
+        // The store's clock is the caller's.
+        return;
+    }
+    for text in ["a", "b", "c", "d"] {
+        world.put(text, world.ago(1000)).await;
+    }
+    let held = world.claim(4).await.messages;
+    world.settle(&held[0], Settlement::Bury("no".to_owned())).await;
+    world.settle(&held[1], Settlement::Release).await;
+    let (shard, wait, store) = (world.shard(), Duration::from_secs(60), &world.store);
+    for apart_ms in [-10_000, 10_000] {
+        let now = world.moment(apart_ms);
+        let relative = [message("x", Due::In(wait)), message("y", Due::At(now))];
+        let refused = store.enqueue(&shard, now, &relative).await;
+        assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+        let move_by = |due| [Edit::Reschedule(held[1].id.clone(), due), Edit::Cancel(id("none"))];
+        let refused = store.edit(&shard, now, &move_by(Due::In(wait))).await;
+        assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+        for how in [Settlement::Nack(wait), Settlement::Extend(wait, LeaseClass::TOPIC)] {
+            let both = [settle(&held[2], how), settle(&held[3], Settlement::Ack)];
+            let refused = store.settle(&shard, now, &both).await;
+            assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+        }
+        let refused = store.settle_dead(&shard, now, std::slice::from_ref(&held[0].id), DeadAction::Redrive).await;
+        assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+    }
+    assert_eq!((world.get("x").await, world.get("y").await), (None, None), "a refusal does nothing");
+    assert_eq!(world.survey().await.in_flight, 2);
+    let now = world.moment(10_000);
+    let due = Due::At(world.moment(60_000));
+    assert_eq!(store.enqueue(&shard, now, &[message("y", due)]).await.unwrap().len(), 1);
+    store.edit(&shard, now, &[Edit::Reschedule(held[1].id.clone(), due)]).await.unwrap();
+    let done = [settle(&held[2], Settlement::Release), settle(&held[3], Settlement::Ack)];
+    assert_eq!(store.settle(&shard, now, &done).await.unwrap(), [Settled::Ok, Settled::Ok]);
 }
 
 pub async fn at_most_once_removes_what_it_claims(factory: &dyn StoreFactory) {

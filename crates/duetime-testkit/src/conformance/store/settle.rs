@@ -104,7 +104,7 @@ pub async fn a_claim_is_extended_into_the_class_of_its_new_length(factory: &dyn 
     world.put("a", world.ago(1000)).await;
     let mut claimed = world.claim_one().await;
     let hour = Duration::from_secs(3600);
-    let class = LeaseClass::for_visibility(hour, LONG);
+    let class = LeaseClass::for_visibility(hour);
     let answer = world.settle(&claimed, Settlement::Extend(hour, class)).await;
     let Settled::Extended(score) = answer else { panic!("it is held: {answer:?}") };
     assert_eq!(score.class(), class);

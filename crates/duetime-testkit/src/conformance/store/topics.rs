@@ -76,8 +76,14 @@ pub async fn a_change_never_touches_the_routing(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let mut changed = world.record.clone();
     changed.version = 2;
-    changed.routing =
-        Routing { epoch: 9, rid: "another".to_owned(), shards: 8, previous: 3, state: RoutingState::Moving };
+    changed.routing = Routing {
+        epoch: 9,
+        rid: "another".to_owned(),
+        shards: 8,
+        previous: 3,
+        state: RoutingState::Moving,
+        seed: None,
+    };
     world.store.put_topic(&changed, Some(1)).await.unwrap();
     assert_eq!(stored(&world, &changed).await.unwrap().routing, world.record.routing);
     world.put("a", world.ago(1000)).await;
@@ -106,12 +112,12 @@ pub async fn a_topic_that_was_never_there_is_not_deleted(factory: &dyn StoreFact
 }
 
 pub async fn a_topic_created_again_starts_empty(factory: &dyn StoreFactory) {
-    let world = World::new(factory).await;
+    let mut world = World::new(factory).await;
     world.put_dead("dead").await;
     world.put("free", world.ago(1000)).await;
     world.store.delete_topic(&world.record.name).await.unwrap();
     let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
-    world.store.put_topic(&again, None).await.unwrap();
+    world.record = world.store.put_topic(&again, None).await.unwrap();
     assert_eq!((world.get("dead").await, world.get("free").await), (None, None));
     assert_eq!(world.survey().await, duetime_core::store::Survey::default());
     world.put("free", world.ago(1000)).await;
@@ -119,14 +125,14 @@ pub async fn a_topic_created_again_starts_empty(factory: &dyn StoreFactory) {
 }
 
 pub async fn a_topic_of_many_messages_is_deleted_whole(factory: &dyn StoreFactory) {
-    let world = World::new(factory).await;
+    let mut world = World::new(factory).await;
     for part in 0..10 {
         let batch: Vec<_> = (0..200).map(|n| message(&format!("m{part}-{n}"), world.ago(1000))).collect();
         world.enqueue(&batch).await;
     }
     assert!(world.store.delete_topic(&world.record.name).await.unwrap());
     let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
-    world.store.put_topic(&again, None).await.unwrap();
+    world.record = world.store.put_topic(&again, None).await.unwrap();
     assert_eq!(world.survey().await, duetime_core::store::Survey::default());
 }
 
@@ -138,8 +144,7 @@ pub async fn nothing_crosses_from_topic_to_topic(factory: &dyn StoreFactory) {
     for (n, suffix) in [".0", "-", "0"].into_iter().enumerate() {
         let name = format!("{}{suffix}", world.record.name);
         let record = TopicRecord { name: name.parse().unwrap(), ..fresh_record(world.now()) };
-        world.store.put_topic(&record, None).await.unwrap();
-        other.record = record;
+        other.record = world.store.put_topic(&record, None).await.unwrap();
         world.put("a", world.ago(1000)).await;
         assert_eq!(other.get("a").await, None);
         assert_eq!(other.claim(10).await.messages, []);
@@ -164,4 +169,52 @@ pub async fn nothing_crosses_from_shard_to_shard(factory: &dyn StoreFactory) {
     let edited = world.store.edit(&other, world.now(), &[Edit::Cancel(id("a"))]).await.unwrap();
     assert_eq!(edited, [duetime_core::store::Edited::Unknown]);
     assert!(world.get("a").await.is_some());
+}
+
+/// The same topic, deleted and created again with the number of shards it had.
+async fn born_again(world: &mut World) -> TopicRecord {
+    let before = world.record.clone();
+    assert!(world.store.delete_topic(&before.name).await.unwrap());
+    let again = TopicRecord { name: before.name.clone(), ..fresh_record(world.now()) };
+    world.record = world.store.put_topic(&again, None).await.unwrap();
+    before
+}
+
+pub async fn each_life_of_a_name_has_a_higher_number(factory: &dyn StoreFactory) {
+    let mut world = World::new(factory).await;
+    for _ in 0..3 {
+        let before = born_again(&mut world).await;
+        assert!(before.routing.life() > 0, "{before:?}");
+        assert!(world.record.routing.life() > before.routing.life(), "{before:?} {:?}", world.record);
+        assert_eq!(stored(&world, &world.record).await.as_ref(), Some(&world.record));
+    }
+}
+
+pub async fn a_caller_of_an_earlier_life_learns_the_present_record_and_changes_nothing(factory: &dyn StoreFactory) {
+    let mut world = World::new(factory).await;
+    let before = born_again(&mut world).await;
+    world.put("a", world.ago(1000)).await;
+    for refusal in every_refusal(&world, &before.routing.shard(&before.name, 0)).await {
+        let StoreError::Stale(present) = refusal else { panic!("{refusal:?}") };
+        assert_eq!(*present, world.record.routing);
+    }
+    assert_eq!(world.claim_one().await.attempt, 1);
+}
+
+pub async fn a_caller_of_a_life_to_come_is_not_ready(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let later = world.record.clone().in_life(world.record.routing.life() + 1);
+    for refusal in every_refusal(&world, &later.routing.shard(&later.name, 0)).await {
+        assert!(matches!(refusal, StoreError::NotReady(_)), "{refusal:?}");
+    }
+}
+
+pub async fn a_topic_that_is_well_is_adopted_as_it_is(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    assert_eq!(world.store.remains(&world.record.name).await.unwrap(), 0);
+    let adopted = world.store.adopt_topic(&world.record.name, &duetime_core::store::Adopt::default()).await.unwrap();
+    assert_eq!((adopted.record, adopted.restored, adopted.lost.len()), (world.record.clone(), false, 0));
+    let nobody = fresh_record(world.now());
+    let refused = world.store.adopt_topic(&nobody.name, &duetime_core::store::Adopt::default()).await;
+    assert!(matches!(refused, Err(StoreError::UnknownShard(_))), "{refused:?}");
 }

@@ -100,8 +100,7 @@ impl World {
         let store = factory.store().await;
         let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
         let now = moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now());
-        let record = fresh_record(now);
-        store.put_topic(&record, None).await.expect("a fresh topic is created");
+        let record = store.put_topic(&fresh_record(now), None).await.expect("a fresh topic is created");
         Self { store, record, moved }
     }
 

@@ -1,0 +1,34 @@
+//! Which server of a store holds a shard: what a silent one delays, and nothing else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::routing::Shard;
+use crate::store::Store;
+
+/// One server of a store. The number says nothing but that shards of one place are silent together;
+/// it is the same on every node that names the server by the same address. 0: the only one, or none known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Place(pub u64);
+
+impl Place {
+    /// The place of the server of this address: FNV-1a (Fowler, Noll, Vo), stable in every version.
+    #[must_use]
+    pub fn of_address(address: &str) -> Self {
+        let fnv = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        Self(address.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
+    }
+}
+
+/// Sorts shards by the server that holds them, so that each can be asked by itself. Answers their
+/// positions.
+#[must_use]
+pub fn by_place(store: &dyn Store, shards: &[Shard]) -> BTreeMap<Place, Vec<usize>> {
+    let mut places = BTreeMap::<Place, Vec<usize>>::new();
+    for (at, shard) in shards.iter().enumerate() {
+        places.entry(store.place_of(shard)).or_default().push(at);
+    }
+    places
+}

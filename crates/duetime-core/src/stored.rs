@@ -1,0 +1,154 @@
+//! Topic records as stores keep them: JSON that older and newer versions read and write too.
+//!
+//! Upstream: every store. A version leaves out what it does not know when it reads a record, and keeps
+//! it when it writes the record back, so that nodes of two versions can work on one store.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+
+use crate::retry::RetryPolicy;
+use crate::routing::{Routing, RoutingState};
+use crate::topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord};
+
+/// A record that has every field there is: its shape tells known fields from unknown ones.
+fn shape() -> &'static Value {
+    static SHAPE: OnceLock<Value> = OnceLock::new();
+    SHAPE.get_or_init(|| {
+        let record = TopicRecord {
+            name: "a".parse().expect("a valid name"),
+            config: TopicConfig {
+                shards: ShardCount::Auto,
+                sink: Some(SinkRef { name: String::new(), settings: Map::new() }),
+                visibility_timeout: TopicConfig::default().visibility_timeout,
+                retry: RetryPolicy::default(),
+                rate_limit: Some(RateLimit { per_second: 1.0, burst: 1 }),
+                delivery: DeliveryMode::AtLeastOnce,
+                max_payload: 1,
+            },
+            routing: Routing {
+                epoch: 1,
+                rid: String::new(),
+                shards: 1,
+                previous: 1,
+                state: RoutingState::Stable,
+                seed: Some(0),
+            },
+            desired: Some(1),
+            widest: 1,
+            version: 1,
+            created_at_ms: 0,
+        };
+        serde_json::to_value(record).expect("plain data")
+    })
+}
+
+/// Takes what `shape` does not have out of `value` and returns it, objects within objects too.
+fn split(value: &mut Value, shape: &Value) -> Map<String, Value> {
+    let (Value::Object(fields), Value::Object(known)) = (value, shape) else { return Map::new() };
+    let mut unknown = Map::new();
+    for name in fields.keys().cloned().collect::<Vec<_>>() {
+        match known.get(&name) {
+            None => unknown.extend(fields.remove_entry(&name)),
+            // The settings of a sink are its own.
+            Some(_) if name == "sink" => {}
+            Some(shape) => {
+                let inner = split(&mut fields[&name], shape);
+                if !inner.is_empty() {
+                    unknown.insert(name, Value::Object(inner));
+                }
+            }
+        }
+    }
+    unknown
+}
+
+fn join(into: &mut Value, unknown: Map<String, Value>) {
+    let Value::Object(fields) = into else { return };
+    for (name, value) in unknown {
+        match (fields.get_mut(&name), value) {
+            (Some(there @ Value::Object(_)), Value::Object(inner)) => join(there, inner),
+            (Some(_), _) => {}
+            // What a setting that was taken out had of another version goes with it.
+            (None, Value::Object(_)) if shape().pointer(&format!("/config/{name}")).is_some() => {}
+            (None, value) => {
+                fields.insert(name, value);
+            }
+        }
+    }
+}
+
+/// Reads a record.
+///
+/// # Errors
+///
+/// It is not one, or has values that this version does not understand.
+pub fn read(text: &str) -> serde_json::Result<TopicRecord> {
+    read_value(serde_json::from_str(text)?)
+}
+
+/// Reads a record that is part of something else.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_value(mut value: Value) -> serde_json::Result<TopicRecord> {
+    split(&mut value, shape());
+    serde_json::from_value(value)
+}
+
+/// Writes `record` in the place of `old`, of which it keeps what this version does not know.
+#[must_use]
+pub fn write(record: &TopicRecord, old: Option<&str>) -> String {
+    let mut value = serde_json::to_value(record).expect("plain data");
+    if let Some(mut old) = old.and_then(|old| serde_json::from_str::<Value>(old).ok()) {
+        join(&mut value, split(&mut old, shape()));
+    }
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    fn record() -> TopicRecord {
+        let config = TopicConfig {
+            rate_limit: Some(RateLimit { per_second: 5.0, burst: 1 }),
+            sink: serde_json::from_str(r#"{"name": "mq", "exchange": "orders"}"#).unwrap(),
+            ..TopicConfig::default()
+        };
+        TopicRecord::new("orders".parse().unwrap(), config, 1, "rid".to_owned(), Timestamp::from_millis(7))
+    }
+
+    #[test]
+    fn a_record_of_a_newer_version_is_read_and_what_is_not_known_is_kept_when_it_is_written_back() {
+        let mut newer = serde_json::to_value(record()).unwrap();
+        newer["colour"] = "red".into();
+        newer["config"]["tier"] = 3.into();
+        newer["config"]["retry"]["curve"] = "steep".into();
+        newer["config"]["rate_limit"]["per_minute"] = 1.into();
+        newer["routing"]["weights"] = serde_json::json!([1, 2]);
+        let text = newer.to_string();
+        assert_eq!(read(&text).unwrap(), record());
+
+        let mut changed = record();
+        changed.version = 2;
+        let back: Value = serde_json::from_str(&write(&changed, Some(&text))).unwrap();
+        newer["version"] = 2.into();
+        assert_eq!(back, newer);
+        changed.config.rate_limit = None;
+        changed.config.sink = None;
+        let back: Value = serde_json::from_str(&write(&changed, Some(&text))).unwrap();
+        assert_eq!((&back["config"]["rate_limit"], &back["config"]["sink"]), (&Value::Null, &Value::Null));
+        assert_eq!(back["colour"], "red");
+        assert_eq!(read(&back.to_string()).unwrap(), changed);
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written_and_nonsense_is_refused() {
+        assert_eq!(read(&write(&record(), None)).unwrap(), record());
+        assert!(read(r#"{"name":"odd"}"#).is_err());
+        assert!(read("nonsense").is_err());
+    }
+}

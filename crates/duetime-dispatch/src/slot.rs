@@ -1,0 +1,51 @@
+//! What a lane knows of one shard.
+
+use std::time::Duration;
+
+use duetime_core::store::ClaimRequest;
+use duetime_core::{Place, Timestamp};
+
+/// Where a shard is on its way, see `lane`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Idle,
+    Queued,
+    Claiming,
+    Resting,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) owned: bool,
+    pub(crate) phase: Phase,
+    /// When its first message is visible, as far as known.
+    pub(crate) next: Option<Timestamp>,
+    /// By how much the store's time is behind this node's clock.
+    pub(crate) lag: Duration,
+    /// Grows whenever something was learnt, so that the answer of an older look is not believed.
+    pub(crate) learnt: u64,
+    pub(crate) failures: u32,
+    /// A claim whose answer was lost: to be repeated as it was.
+    pub(crate) repeat: Option<ClaimRequest>,
+    /// Messages claimed by this node and not settled.
+    pub(crate) held: usize,
+    /// Where its claim is under way, and with how many permits.
+    pub(crate) under_way: Option<(Place, usize)>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            owned: false,
+            phase: Phase::Idle,
+            next: None,
+            lag: Duration::ZERO,
+            learnt: 0,
+            failures: 0,
+            repeat: None,
+            held: 0,
+            under_way: None,
+        }
+    }
+}

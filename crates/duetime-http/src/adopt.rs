@@ -1,0 +1,85 @@
+//! Puts a topic right whose record or shards vanished.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use duetime_core::store::Adopted;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body;
+use crate::doc;
+use crate::fields;
+use crate::path::Topic;
+use crate::problem::{Problem, Refusal};
+use crate::topics::{SETTINGS_BYTES_MAX, change_of};
+
+const FIELDS: [&str; 2] = ["accept_loss", "settings"];
+
+/// What was put right.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AdoptView {
+    name: String,
+    /// Whether the topic's record was put back by this request.
+    restored: bool,
+    /// How many shards it has.
+    shard_count: u32,
+    /// Shards that are lost and stay so.
+    lost: Vec<u32>,
+    /// Shards that were lost and are there again, empty.
+    remade: Vec<u32>,
+}
+
+impl From<Adopted> for AdoptView {
+    fn from(adopted: Adopted) -> Self {
+        let Adopted { record, restored, lost, remade } = adopted;
+        Self { name: record.name.to_string(), restored, shard_count: record.routing.shards, lost, remade }
+    }
+}
+
+/// Adopt a topic
+///
+/// Puts back the record of a topic that vanished from the catalogue while its shards hold messages: its
+/// shards know their number and where they are in a resize, and the first of them keep a copy of the
+/// settings. With `accept_loss`, shards that are lost are made anew, empty.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/adopt", tag = "topics", operation_id = "adopt_topic",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = Option<doc::AdoptSchema>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "It is there", body = AdoptView),
+        (status = 409, description = "It is being deleted or was, or its settings are not known",
+            body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn post(
+    State(app): State<Arc<App>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<AdoptView>, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, SETTINGS_BYTES_MAX).await?;
+    let mut given: Map<String, Value> = fields::read(&bytes)?;
+    if let Some(name) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+        return Err(fields::unknown_field(name, &FIELDS).into());
+    }
+    let accept_loss = match given.get("accept_loss") {
+        None => false,
+        Some(Value::Bool(accept)) => *accept,
+        Some(_) => return Err(Problem::bad("invalid_value", "accept_loss must be true or false").at("accept_loss")),
+    };
+    let settings = match given.remove("settings") {
+        None => None,
+        Some(Value::Object(settings)) => Some(change_of(settings)?),
+        Some(_) => {
+            return Err(Refusal::new("invalid_topic_settings", "settings must be an object").at("settings").into());
+        }
+    };
+    Ok(Json(app.catalog.adopt(&topic, settings.as_ref(), accept_loss).await?.into()))
+}

@@ -1,0 +1,151 @@
+//! Looks for topics that vanished from the catalogue and for shards that vanished from their servers.
+//!
+//! Upstream: the program, where nodes share a store. Downstream: `Store`, `Reshard`, the catalog's
+//! troubles. Finds and tells only: what is put right is an operator's decision.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::reshard::Inspected;
+use duetime_core::{Routing, StoreError, TopicName, TopicRecord};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info};
+
+use crate::error::RouteError;
+use crate::router::Router;
+
+/// How often topics that went away are looked into.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Every so many looks at topics, the shards are looked at too.
+const SHARDS_EVERY: u32 = 10;
+
+/// What is wrong with the place of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Misplaced {
+    /// The shard should be there and is not.
+    Lost,
+    /// So many messages of an earlier life of the topic are there.
+    Occupied(u64),
+}
+
+/// What the places of shards are, against what `routing` says.
+fn misplaced(routing: &Routing, found: &[Option<Inspected>]) -> Vec<(u32, Misplaced)> {
+    let mut wrong = Vec::new();
+    for (index, place) in (0..).zip(found) {
+        let older = place.as_ref().filter(|shard| shard.routing.life() < routing.life());
+        if let Some(older) = older.filter(|older| older.held > 0) {
+            wrong.push((index, Misplaced::Occupied(older.held)));
+        } else if (place.is_none() || older.is_some()) && !routing.may_lack(index) {
+            wrong.push((index, Misplaced::Lost));
+        }
+    }
+    wrong
+}
+
+impl Router {
+    /// Looks until `shutdown`.
+    pub async fn review(self: Arc<Self>, shutdown: CancellationToken) {
+        let rounds = async {
+            let mut round = 0;
+            loop {
+                self.review_topics().await;
+                if round == 0 {
+                    self.review_shards().await;
+                }
+                round = (round + 1) % SHARDS_EVERY;
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = rounds => {}
+        }
+    }
+
+    /// Looks into topics that this node knew and that went away.
+    pub async fn review_topics(&self) {
+        let troubles = self.catalog.troubles();
+        let again = troubles.vanished().into_iter().map(|topic| (topic, None));
+        let missing = self.catalog.missing().into_iter().map(|record| (record.name.clone(), Some(record)));
+        for (topic, known) in again.chain(missing) {
+            if self.catalog.get(&topic).is_some() {
+                self.end_of(&topic);
+                continue;
+            }
+            match self.kit.tools.store.remains(&topic).await {
+                Ok(0) => self.end_of(&topic),
+                Ok(messages) => {
+                    if troubles.vanish(&topic, messages, known) {
+                        error!(%topic, messages, "topic vanished from the catalogue while its shards hold messages");
+                    }
+                    self.catalog.found(&topic);
+                }
+                Err(error) => debug!(%topic, %error, "cannot be looked into at present"),
+            }
+        }
+        self.kit.meters.topics_troubled("vanished", troubles.count_vanished());
+        self.kit.meters.topics_troubled("unreadable", troubles.count_unreadable());
+    }
+
+    /// It is back, or was deleted.
+    fn end_of(&self, topic: &TopicName) {
+        self.catalog.found(topic);
+        self.catalog.troubles().end_of(topic);
+    }
+
+    /// Looks at the places of all shards.
+    pub async fn review_shards(&self) {
+        for record in self.catalog.all().values() {
+            match self.misplaced(record).await {
+                Ok(wrong) => {
+                    let lost = wrong.iter().filter(|(_, what)| *what == Misplaced::Lost).map(|(index, _)| *index);
+                    let (topic, lost) = (&record.name, lost.collect::<BTreeSet<u32>>());
+                    // Deleted or changed meanwhile: the next look has the present record.
+                    if self.catalog.get(topic).is_some_and(|present| present.routing == record.routing)
+                        && self.catalog.troubles().lose(topic, lost.clone())
+                    {
+                        match lost.is_empty() {
+                            true => info!(%topic, "all shards are there again"),
+                            false => error!(%topic, ?lost, "shards are lost: their server came back without them"),
+                        }
+                    }
+                    self.kit.meters.shards_lost(topic, self.catalog.troubles().count_lost(topic));
+                }
+                Err(error) => debug!(topic = %record.name, %error, "shards cannot be looked at at present"),
+            }
+        }
+    }
+
+    /// Places of the topic's shards that are not as its record says, as they are at present.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn misplaced(&self, record: &TopicRecord) -> Result<Vec<(u32, Misplaced)>, StoreError> {
+        let found = self.kit.tools.store.inspect(&record.name, 0..record.routing.reach()).await?;
+        let wrong = misplaced(&record.routing, &found);
+        if wrong.is_empty() {
+            return Ok(wrong);
+        }
+        // What was looked at may be the shards of a topic that is being deleted.
+        self.catalog.refresh().await?;
+        let same = self.catalog.get(&record.name).is_some_and(|present| present.routing == record.routing);
+        Ok(if same { wrong } else { Vec::new() })
+    }
+
+    /// Takes down that a shard that a call went to is lost.
+    pub(crate) fn lost(&self, topic: &TopicName, index: u32) -> StoreError {
+        if self.catalog.troubles().lose_one(topic, index) {
+            error!(%topic, index, "shard is lost: its server came back without it");
+        }
+        self.kit.meters.shards_lost(topic, self.catalog.troubles().count_lost(topic));
+        StoreError::Lost(format!("{topic}:{index}"))
+    }
+
+    /// Why there is no such topic.
+    pub(crate) fn unknown(&self, topic: &TopicName) -> RouteError {
+        self.catalog.troubles().of(topic).map_or_else(|| RouteError::UnknownTopic(topic.clone()), RouteError::from)
+    }
+}

@@ -1,0 +1,158 @@
+//! What is wrong with topics and an operator has to see: read by `/readyz` and by whoever is asked for them.
+//!
+//! Upstream: `catalog` and `review`, which find it. Kept in memory only: every node finds it by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use duetime_core::{StoreError, TopicName, TopicRecord};
+use parking_lot::Mutex;
+
+/// Topics in one sentence of `/readyz`; the log and the metrics tell of all.
+const SHOWN_MAX: usize = 10;
+
+/// A topic whose record is gone while its shards hold messages.
+#[derive(Clone, Debug)]
+struct Vanished {
+    messages: u64,
+    /// As this node knew it last.
+    known: Option<Arc<TopicRecord>>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    vanished: BTreeMap<TopicName, Vanished>,
+    lost: BTreeMap<TopicName, BTreeSet<u32>>,
+    unreadable: BTreeSet<String>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Troubles(Mutex<Inside>);
+
+fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
+    let all: Vec<String> = all.map(|one| one.to_string()).collect();
+    let more = all.len().saturating_sub(SHOWN_MAX);
+    let shown = all[..all.len() - more].join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+impl Troubles {
+    /// Why the node is not ready: topics vanished from the catalogue.
+    #[must_use]
+    pub fn not_ready(&self) -> Option<String> {
+        let inside = self.0.lock();
+        let all = inside.vanished.iter().map(|(topic, vanished)| format!("{topic} ({} messages)", vanished.messages));
+        (!inside.vanished.is_empty()).then(|| {
+            format!(
+                "topics vanished from the catalogue while their shards hold messages: {}; put each back with POST \
+                 /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}",
+                listed(all)
+            )
+        })
+    }
+
+    /// What harms single topics, one sentence each.
+    #[must_use]
+    pub fn of_topics(&self) -> Vec<String> {
+        let inside = self.0.lock();
+        let mut all = Vec::new();
+        for (topic, shards) in inside.lost.iter().take(SHOWN_MAX) {
+            all.push(format!("shards of topic {topic} are lost: {}", listed(shards.iter())));
+        }
+        if !inside.unreadable.is_empty() {
+            all.push(format!("records of topics cannot be read: {}", listed(inside.unreadable.iter())));
+        }
+        all
+    }
+
+    /// Why there is no topic of this name, if something is wrong with it.
+    #[must_use]
+    pub fn of(&self, topic: &TopicName) -> Option<StoreError> {
+        let inside = self.0.lock();
+        if let Some(Vanished { messages, .. }) = inside.vanished.get(topic) {
+            return Some(StoreError::Vanished { topic: topic.to_string(), messages: *messages });
+        }
+        let unreadable = inside.unreadable.contains(topic.as_str());
+        unreadable.then(|| StoreError::Damaged(format!("record of topic {topic} cannot be read")))
+    }
+
+    /// The record of a vanished topic as this node knew it.
+    pub(crate) fn known(&self, topic: &TopicName) -> Option<Arc<TopicRecord>> {
+        self.0.lock().vanished.get(topic)?.known.clone()
+    }
+
+    /// Topics that vanished, as far as this node knows.
+    pub(crate) fn vanished(&self) -> Vec<TopicName> {
+        self.0.lock().vanished.keys().cloned().collect()
+    }
+
+    pub(crate) fn count_vanished(&self) -> usize {
+        self.0.lock().vanished.len()
+    }
+
+    /// A topic vanished with so many messages; true: that is news.
+    pub(crate) fn vanish(&self, topic: &TopicName, messages: u64, known: Option<Arc<TopicRecord>>) -> bool {
+        let mut inside = self.0.lock();
+        let known = known.or_else(|| inside.vanished.get(topic)?.known.clone());
+        inside.vanished.insert(topic.clone(), Vanished { messages, known }).is_none()
+    }
+
+    /// The topic is back, or gone for good.
+    pub(crate) fn end_of(&self, topic: &TopicName) {
+        let mut inside = self.0.lock();
+        inside.vanished.remove(topic);
+        inside.lost.remove(topic);
+    }
+
+    /// These shards of the topic are lost, none: all are there; true: that is news.
+    pub(crate) fn lose(&self, topic: &TopicName, shards: BTreeSet<u32>) -> bool {
+        let mut inside = self.0.lock();
+        if shards.is_empty() {
+            return inside.lost.remove(topic).is_some();
+        }
+        inside.lost.insert(topic.clone(), shards.clone()) != Some(shards)
+    }
+
+    /// One more shard of the topic is lost; true: that is news.
+    pub(crate) fn lose_one(&self, topic: &TopicName, shard: u32) -> bool {
+        self.0.lock().lost.entry(topic.clone()).or_default().insert(shard)
+    }
+
+    /// So many shards of the topic are lost.
+    pub(crate) fn count_lost(&self, topic: &TopicName) -> usize {
+        self.0.lock().lost.get(topic).map_or(0, BTreeSet::len)
+    }
+
+    /// The records that cannot be read.
+    pub(crate) fn set_unreadable(&self, names: Vec<String>) {
+        self.0.lock().unreadable = names.into_iter().collect();
+    }
+
+    pub(crate) fn is_unreadable(&self, topic: &TopicName) -> bool {
+        self.0.lock().unreadable.contains(topic.as_str())
+    }
+
+    pub(crate) fn count_unreadable(&self) -> usize {
+        self.0.lock().unreadable.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_once_and_until_it_ends() {
+        let (troubles, topic) = (Troubles::default(), "orders".parse().unwrap());
+        assert!(troubles.vanish(&topic, 5, None) && !troubles.vanish(&topic, 6, None));
+        assert!(troubles.not_ready().unwrap().contains("orders (6 messages)"));
+        assert!(matches!(troubles.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
+        troubles.end_of(&topic);
+        assert_eq!(troubles.not_ready(), None);
+        assert!(troubles.lose_one(&topic, 3) && !troubles.lose_one(&topic, 3));
+        assert!(!troubles.lose(&topic, [3].into()) && troubles.lose(&topic, (0..20).collect()));
+        assert!(troubles.of_topics()[0].ends_with("8, 9 and 10 more"), "{:?}", troubles.of_topics());
+        assert!(troubles.lose(&topic, BTreeSet::new()) && troubles.of_topics().is_empty());
+    }
+}

@@ -1,0 +1,29 @@
+-- Part of the scripts that hand out deadlines; the rule is that of deadlines.rs in duetime-core.
+--
+-- give(wanted, visibility, home): a deadline this shard never gave in that class, and the class. The
+-- deadlines of a class only rise; the caller writes `d` .. class.
+-- KEYS  the shard's five, see prelude
+-- ARGV  none of its own
+-- Returns  nothing
+-- Cost  one call, where the class of the claim's length is far ahead two
+local function give(wanted, visibility, home)
+  local near, last = visibility / 8, tonumber(call('HGET', M, 'd' .. home) or 0)
+  if last + 1 - wanted <= near then return math.max(wanted, last + 1), home end
+  local all = call('HMGET', M, 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8')
+  local class
+  local function try(from, to, step, bound)
+    for k = from, to, step do
+      class = class or tonumber(all[k] or 0) + 1 - wanted <= bound and k or nil
+    end
+  end
+  try(home + 1, 8, 1, near)
+  try(home, 8, 1, visibility)
+  try(home - 1, 1, -1, visibility)
+  if not class then
+    class = home
+    for k = 1, 8 do
+      if tonumber(all[k] or 0) < tonumber(all[class] or 0) then class = k end
+    end
+  end
+  return math.max(wanted, tonumber(all[class] or 0) + 1), class
+end

@@ -1,0 +1,142 @@
+//! Puts back the record of a topic that vanished from the catalogue: its shards know its routing, and the
+//! first ones keep a copy of its settings.
+
+use std::collections::BTreeSet;
+
+use duetime_core::limits::SHARDS_MAX;
+use duetime_core::reshard::Floor;
+use duetime_core::store::{Adopt, Adopted, StoreError};
+use duetime_core::{Routing, Shard, TopicName, TopicRecord, stored};
+use duetime_redis::Sending;
+use redis::Cmd;
+use tracing::{info, warn};
+
+use crate::lives::Pending;
+use crate::moves::{Found, Making};
+use crate::reply::{store_error, text};
+use crate::store::RedisStore;
+use crate::topics::{Swap, parse};
+
+/// So many shards keep a copy of the settings, from the first on: they lie in as many parts of the slots.
+pub(crate) const COPIES: u32 = 4;
+
+/// The copy of a record: its version, which tells copies apart, and the record.
+pub(crate) fn copy(record: &TopicRecord) -> String {
+    format!("{} {}", record.version, stored::write(record, None))
+}
+
+fn read_copy(copy: &str) -> Option<TopicRecord> {
+    stored::read(copy.split_once(' ')?.1).ok()
+}
+
+/// Shards that should be there under `routing` and are not: missing, or another life's.
+fn lost(routing: &Routing, found: &[Found]) -> Vec<u32> {
+    let is_there = |index: u32| {
+        let shard = found.get(index as usize).and_then(|found| found.inspected.as_ref());
+        shard.is_some_and(|shard| shard.routing.life() >= routing.life())
+    };
+    (0..routing.reach()).filter(|index| !routing.may_lack(*index) && !is_there(*index)).collect()
+}
+
+impl RedisStore {
+    /// Writes the copies of a record that was changed. A shard that does not answer keeps its older one.
+    pub(crate) async fn copy_settings(&self, record: &TopicRecord) {
+        for index in 0..COPIES.min(record.routing.shards) {
+            let shard = record.routing.shard(&record.name, index);
+            let fill = |cmd: &mut Cmd, sending: &Sending| {
+                self.keys.fill_all(cmd, &shard);
+                cmd.arg(record.routing.life()).arg(record.version).arg(copy(record)).arg(sending.not_after_ms);
+            };
+            if let Err(error) = self.link.script(&self.scripts.settings, &self.keys.messages(&shard), fill).await {
+                warn!(%shard, %error, "copy of the topic's settings could not be written");
+            }
+        }
+    }
+
+    /// The newest copy of the topic's record in this life.
+    async fn settings(&self, topic: &TopicName, life: u64) -> Result<Option<TopicRecord>, StoreError> {
+        let mut newest: Option<TopicRecord> = None;
+        for index in 0..COPIES {
+            let mut cmd = redis::cmd("HGET");
+            cmd.arg(self.keys.moved(&Shard { topic: topic.clone(), index, epoch: 0 })).arg("settings");
+            let answer = self.link.command("settings", &cmd).await;
+            let answer = answer.map_err(|error| store_error("read the settings of a topic", None, error))?;
+            if let Some(copy) = text(answer).as_deref().and_then(read_copy)
+                && copy.routing.life() == life
+                && newest.as_ref().is_none_or(|newest| newest.version < copy.version)
+            {
+                newest = Some(copy);
+            }
+        }
+        Ok(newest)
+    }
+
+    pub(crate) async fn adopt(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        let doing = "adopt a topic";
+        let there = self.field(doing, self.keys.topics(), topic).await?;
+        let noted = self.field(doing, self.keys.pending(), topic).await?.unwrap_or_default();
+        let found = self.look_at_shards(topic, 0..SHARDS_MAX).await?;
+        let (record, restored) = match there {
+            Some(text) => (parse(&text)?, false),
+            None => (self.put_back(topic, ask, &noted, &found).await?, true),
+        };
+        let routing = &record.routing;
+        let mut missing: BTreeSet<u32> = lost(routing, &found).into_iter().collect();
+        let mut remade = Vec::new();
+        if ask.accept_loss {
+            // Places that hold another life's messages are emptied too, of shards that are to come as well.
+            let left = (0..routing.reach()).filter(|index| {
+                let place = &found[*index as usize];
+                let older = place.inspected.as_ref().is_none_or(|shard| shard.routing.life() < routing.life());
+                older && place.held > 0
+            });
+            for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
+                let shard = routing.shard(topic, index);
+                self.fence_making(&shard, routing, &Floor::default(), Making::Anew, 0).await?;
+                warn!(%shard, "lost shard is made anew, empty, as an operator asked for");
+                missing.remove(&index);
+                remade.push(index);
+            }
+            self.copy_settings(&record).await;
+        }
+        Ok(Adopted { record, restored, lost: missing.into_iter().collect(), remade })
+    }
+
+    async fn put_back(
+        &self,
+        topic: &TopicName,
+        ask: &Adopt,
+        noted: &str,
+        found: &[Found],
+    ) -> Result<TopicRecord, StoreError> {
+        let now = ask.now.as_millis();
+        if !noted.is_empty() && Pending::read(noted)?.is_at_work(now) {
+            return Err(StoreError::Conflict);
+        }
+        let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
+        let routing = newest.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?.routing.clone();
+        let life = routing.life();
+        let known = ask.known.clone().filter(|known| known.routing.life() == life);
+        let copied = self.settings(topic, life).await?;
+        let best = [known, copied].into_iter().flatten().max_by_key(|record| record.version);
+        let config = ask.config.clone().or_else(|| best.as_ref().map(|record| record.config.clone()));
+        let of_this_life = |found: &Found| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
+        let last = found.iter().rposition(of_this_life).unwrap_or(0);
+        let record = TopicRecord {
+            name: topic.clone(),
+            config: config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?,
+            desired: None,
+            widest: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
+            version: best.as_ref().map_or(1, |record| record.version + 1),
+            created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
+            routing,
+        };
+        let swap = Swap { new: &stored::write(&record, None), noted, life, ..Swap::default() };
+        if !self.swap(topic, swap).await? {
+            return Err(StoreError::Conflict);
+        }
+        info!(%topic, life, shards = record.routing.shards, "topic is adopted: its record is put back");
+        self.copy_settings(&record).await;
+        Ok(record)
+    }
+}

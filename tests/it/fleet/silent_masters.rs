@@ -1,0 +1,258 @@
+//! One master of a Redis Cluster answers nothing and nobody takes its place: what is due on the others is
+//! delivered at its time, to sinks and to consumers, however far ahead it was enqueued.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_client::{Claim, Client, NewMessage};
+use duetime_core::{Due, Timestamp, TopicName, slots};
+use duetime_testkit::history::FaultKind;
+use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisCluster};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::house::{House, SHARDS, Servers, Sharing, Spot, TOPIC, now_ms};
+use super::secs;
+
+/// Longer than any of these tests: the cluster does not miss the master.
+const NODE_TIMEOUT_MS: &str = "120000";
+/// Before the fault and after it messages are enqueued that fall due so much later.
+const AHEAD_MS: [i64; 3] = [1_500, 4_000, 20_000];
+/// For so long they are enqueued after it.
+const ENQUEUE_FOR: Duration = Duration::from_secs(6);
+/// A loop that waits for the silent master is late by many seconds; a busy machine is not.
+const LATE_MAX_MS: i64 = 2_500;
+/// The topic that consumers claim from.
+const TASKS: &str = "tasks";
+
+/// What happens to the master.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Paused,
+    Killed,
+    Dropped,
+}
+
+/// A node that reaches every master of a cluster by a wire whose packets can be dropped.
+struct Place {
+    space: Arc<NetworkSpace>,
+    hook: Proxy,
+    etcd: Vec<Proxy>,
+}
+
+impl Place {
+    async fn new(house: &House, space: Arc<NetworkSpace>) -> Self {
+        let hook = Proxy::on(space.outside(), house.hook.port()).await;
+        let mut etcd = Vec::new();
+        for n in 0..house.etcd.as_ref().map_or(0, |etcd| etcd.urls().len()) {
+            etcd.push(Proxy::on(space.outside(), house.etcd.as_ref().unwrap().port(n)).await);
+        }
+        Self { space, hook, etcd }
+    }
+
+    fn spot(&self, cluster: &RedisCluster) -> Spot {
+        let host = self.space.outside();
+        let nodes: Vec<String> = cluster.nodes.iter().map(|node| format!("{host}:{}", node.port())).collect();
+        Spot {
+            store: Some(format!("redis-cluster://{}", nodes.join(","))),
+            hook: Some(format!("http://{host}:{}/in", self.hook.port())),
+            etcd: Some(self.etcd.iter().map(|member| format!("http://{host}:{}", member.port())).collect()),
+            options: NodeOptions { env: Vec::new(), space: Some(self.space.clone()) },
+        }
+    }
+}
+
+/// Three masters without replicas that never miss each other, and a node with its wire for each spot.
+async fn house(sharing: Sharing) -> (House, Place) {
+    let space = Arc::new(NetworkSpace::new());
+    let cluster = RedisCluster::start_at(space.outside(), 3, 0).await;
+    for node in &cluster.nodes {
+        node.cli(&["CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS]);
+    }
+    let mut house = House::empty(Servers::Unsafe(cluster), sharing).await;
+    let place = Place::new(&house, space).await;
+    let spot = place.spot(house.cluster());
+    house.join_at(spot).await;
+    (house, place)
+}
+
+/// The master that is to fall silent, and the shards of the others.
+fn split(house: &mut House) -> (usize, Vec<u32>) {
+    let topic = TopicName::new(TOPIC).unwrap();
+    let cluster = house.cluster();
+    let silent = cluster.owner(slots::slot_of(&topic, 0));
+    let spared: Vec<u32> =
+        (0..SHARDS).filter(|shard| cluster.owner(slots::slot_of(&topic, *shard)) != silent).collect();
+    assert!(!spared.is_empty() && spared.len() < SHARDS as usize, "{spared:?}");
+    (silent, spared)
+}
+
+/// When each message of the consumers' topic was handed over first.
+type Claimed = Arc<Mutex<HashMap<String, i64>>>;
+
+async fn consume(client: Client, claimed: Claimed) {
+    loop {
+        let ask = Claim { max: 50, wait: Duration::from_secs(5), visibility: None };
+        let got = client.claim(TASKS, ask).await.unwrap();
+        let receipts: Vec<_> = got.iter().map(|message| message.receipt.clone()).collect();
+        for message in got {
+            claimed.lock().entry(message.id.to_string()).or_insert_with(now_ms);
+        }
+        if !receipts.is_empty() {
+            // Those of the silent master cannot be acked; that is not to be waited for.
+            let client = client.clone();
+            tokio::spawn(async move { client.ack(TASKS, &receipts).await });
+        }
+    }
+}
+
+/// One message on `topic`, due `ahead_ms` from now; answers when.
+async fn put(client: &Client, topic: &str, id: &str, ahead_ms: i64) -> i64 {
+    let due_at = now_ms() + ahead_ms;
+    let message = NewMessage::new("x").id(id).due(Due::At(Timestamp::from_millis(due_at)));
+    client.enqueue(topic, &message).await.unwrap();
+    due_at
+}
+
+async fn the_others_are_on_time(fault: Fault) {
+    let (mut house, place) = house(Sharing::RoundRobin).await;
+    let tasks = serde_json::json!({ "shards": SHARDS });
+    house.client(0).put_topic(TASKS, tasks.as_object().unwrap()).await.unwrap();
+    secs(2).await;
+    let (silent, spared) = split(&mut house);
+    let spared_of = |topic: &str| -> Vec<u32> {
+        let cluster = match &house.servers {
+            Servers::Cluster(cluster) | Servers::Unsafe(cluster) => cluster,
+            Servers::One(_) => unreachable!("made above"),
+        };
+        let topic = TopicName::new(topic).unwrap();
+        (0..SHARDS).filter(|shard| cluster.owner(slots::slot_of(&topic, *shard)) != silent).collect()
+    };
+    let spared_tasks = spared_of(TASKS);
+    let seed = async |topic: &str| house.client(0).shards(topic).await.unwrap().seed;
+    let (hook_seed, tasks_seed) = (seed(TOPIC).await, seed(TASKS).await);
+    let homes = |seed: u32, shards: &[u32], id: &String| shards.contains(&super::load::shard_in(seed, id));
+    let mut of_hook = (0..).map(|n| format!("h-{n}")).filter(|id| homes(hook_seed, &spared, id));
+    let mut of_tasks = (0..).map(|n| format!("t-{n}")).filter(|id| homes(tasks_seed, &spared_tasks, id));
+    let mut due = HashMap::new();
+    // Everybody's, also the silent master's, due when it falls silent and soon after.
+    for n in 0..60 {
+        for topic in [TOPIC, TASKS] {
+            put(house.client(0), topic, &format!("any-{n}"), 500 + n * 100).await;
+        }
+    }
+    let claimed = Claimed::default();
+    let consumer = tokio::spawn(consume(house.client(0).clone(), claimed.clone()));
+    house.recorder.fault_begins(FaultKind::StoreStopped);
+    let port = house.cluster().nodes[silent].port();
+    match fault {
+        Fault::Paused => house.cluster().nodes[silent].pause(),
+        Fault::Killed => house.cluster().nodes[silent].stop_hard(),
+        Fault::Dropped => place.space.cut(&[port], duetime_testkit::servers::Way::Both),
+    }
+    let began = Instant::now();
+    while began.elapsed() < ENQUEUE_FOR {
+        for ahead_ms in AHEAD_MS {
+            for (topic, ids) in [(TOPIC, &mut of_hook as &mut dyn Iterator<Item = String>), (TASKS, &mut of_tasks)] {
+                let id = ids.next().expect("there are always more");
+                let due_at = put(house.client(0), topic, &id, ahead_ms).await;
+                due.insert(id, due_at);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let came = |id: &String| {
+        let handed = house.arrivals.lock().handed.get(id).map(|handed| handed[0].0);
+        handed.or_else(|| claimed.lock().get(id).copied())
+    };
+    let end = due.values().max().unwrap() + LATE_MAX_MS;
+    while now_ms() < end && due.keys().any(|id| came(id).is_none()) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let late = |id: &String, due: i64| came(id).map_or(i64::MAX, |at| at - due);
+    let mut lateness: Vec<i64> = due.iter().map(|(id, due)| late(id, *due)).collect();
+    lateness.sort_unstable();
+    let (half, p99) = (lateness[lateness.len() / 2], lateness[lateness.len() * 99 / 100]);
+    println!("{} messages: p50 {half} ms, p99 {p99} ms, longest {} ms late", lateness.len(), lateness.last().unwrap());
+    assert!(lateness.iter().all(|late| *late <= LATE_MAX_MS), "{lateness:?}\n{}", house.nodes[0].output());
+    assert!(!consumer.is_finished(), "a consumer was refused although two masters answer");
+    consumer.abort();
+    if fault == Fault::Paused {
+        house.cluster().nodes[silent].resume();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_master_delays_nothing_of_the_others() {
+    the_others_are_on_time(Fault::Paused).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_master_that_nobody_replaces_delays_nothing_of_the_others() {
+    the_others_are_on_time(Fault::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_whose_packets_are_dropped_delays_nothing_of_the_others() {
+    the_others_are_on_time(Fault::Dropped).await;
+}
+
+/// A node that one master does not answer may keep that master's shards no longer than this.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(20);
+
+/// Three nodes of which the first is cut off from one master. Answers how late that master's messages are
+/// once the others have taken over.
+async fn one_node_is_cut_off_from_one_master(sharing: Sharing) {
+    let (mut house, place) = house(sharing).await;
+    house.join_at(Spot::default()).await;
+    house.join_at(Spot::default()).await;
+    house.all_share().await;
+    house.is_up(0, false);
+    house.produce();
+    let (cut_off, spared) = split(&mut house);
+    let is_cut_off = |shard: u32| !spared.contains(&shard);
+    secs(2).await;
+    house.recorder.fault_begins(FaultKind::NetworkFailed);
+    let port = house.cluster().nodes[cut_off].port();
+    place.space.cut(&[port], duetime_testkit::servers::Way::Both);
+    let began = Instant::now();
+    if sharing == Sharing::Etcd {
+        loop {
+            let shards = house.client(1).shards(TOPIC).await.unwrap().shards;
+            let theirs = shards.iter().filter(|shard| is_cut_off(shard.index));
+            if theirs.clone().all(|shard| shard.owner.as_deref().is_some_and(|owner| owner != "n0")) {
+                assert!(shards.iter().any(|shard| shard.owner.as_deref() == Some("n0")), "it keeps the others");
+                break;
+            }
+            assert!(began.elapsed() < HANDED_OVER_WITHIN, "{shards:?}\n{}", house.nodes[0].output());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    } else {
+        tokio::time::sleep(HANDED_OVER_WITHIN / 2).await;
+    }
+    // Its clients see nothing of it from here on.
+    let from = now_ms();
+    secs(8).await;
+    let until = now_ms();
+    house.arrived(until, Duration::from_secs(10)).await;
+    let late = house.latest_ms(from, until);
+    assert!(late < super::leases::LATE_MAX_MS, "{late} ms late");
+    place.space.heal();
+    if sharing == Sharing::Etcd {
+        house.shared_by(1, &[0, 1, 2], Duration::from_secs(30)).await;
+    }
+    house.recorder.fault_ends(FaultKind::NetworkFailed);
+    secs(1).await;
+    house.finish(1).await.0.assert_good();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_one_master_does_not_answer_hands_its_shards_to_nodes_that_it_does() {
+    one_node_is_cut_off_from_one_master(Sharing::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_round_robin_the_others_scan_what_one_node_does_not_reach() {
+    one_node_is_cut_off_from_one_master(Sharing::RoundRobin).await;
+}

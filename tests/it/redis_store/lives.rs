@@ -1,0 +1,203 @@
+//! Lives of a topic: what is carried out late, what vanished, and how it is put back.
+
+use duetime_core::reshard::{Floor, Reshard as _};
+use duetime_core::store::{Adopt, Store, StoreError};
+use duetime_core::{ShardCount, TopicConfig, TopicRecord};
+
+use super::by_hand::{World, id, now};
+
+const MAKE: &str = include_str!("../../../crates/duetime-store-redis/lua/make.lua");
+const CREATE: &str = include_str!("../../../crates/duetime-store-redis/lua/create.lua");
+const FENCE: &str = include_str!("../../../crates/duetime-store-redis/lua/fence.lua");
+const UNMAKE: &str = include_str!("../../../crates/duetime-store-redis/lua/unmake.lua");
+const SWAP: &str = include_str!("../../../crates/duetime-store-redis/lua/topic_swap.lua");
+const SUFFIXES: [&str; 8] = ["", ":body", ":dead", ":deadinfo", ":meta", ":outbox", ":moved", ":stream"];
+
+/// Runs a script as a call that was on its way for long; its answer as text.
+async fn late(world: &World, script: String, keys: &[String], args: &[String]) -> String {
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(script).arg(keys.len());
+    for arg in keys.iter().chain(args) {
+        cmd.arg(arg);
+    }
+    match cmd.query_async::<redis::Value>(&mut world.server.connection().await.unwrap()).await {
+        Ok(value) => redis::from_redis_value::<String>(value).unwrap_or_else(|_| "a list".to_owned()),
+        Err(error) => format!("{} {}", error.code().unwrap_or("?"), error.detail().unwrap_or("")),
+    }
+}
+
+fn keys(world: &World, many: usize) -> Vec<String> {
+    SUFFIXES[..many].iter().map(|suffix| format!("{}{suffix}", world.key)).collect()
+}
+
+async fn late_create(world: &World, record: &TopicRecord) -> String {
+    let routing = &record.routing;
+    let args = [routing.epoch.to_string(), routing.rid.clone(), "2".into(), "2".into(), "stable".into()];
+    let args = [args.as_slice(), &[String::new(), "0".into(), String::new()]].concat();
+    late(world, [MAKE, CREATE].concat(), &keys(world, 7), &args).await
+}
+
+async fn late_unmake(world: &World, life: u64) -> String {
+    late(world, UNMAKE.to_owned(), &keys(world, 8), &[life.to_string(), "1000".into()]).await
+}
+
+/// Puts `value` in the place of the topic's record, or nothing.
+async fn set_record(world: &World, value: Option<&str>) {
+    let mut cmd = redis::cmd(if value.is_some() { "HSET" } else { "HDEL" });
+    cmd.arg("duetime:topics").arg("orders").arg(value);
+    cmd.query_async::<redis::Value>(&mut world.server.connection().await.unwrap()).await.unwrap();
+}
+
+async fn born_again(world: &mut World) -> TopicRecord {
+    let before = world.record.clone();
+    assert!(world.store.delete_topic(&before.name).await.unwrap());
+    let fresh = TopicRecord { version: 1, ..before.clone().in_life(0) };
+    world.record = world.store.put_topic(&fresh, None).await.unwrap();
+    world.shard = world.record.routing.shard(&before.name, 1);
+    before
+}
+
+#[tokio::test]
+async fn a_creation_that_is_carried_out_late_changes_nothing() {
+    let mut world = World::new().await;
+    let before = born_again(&mut world).await;
+    world.put(&["a"]).await;
+    let mut overtaken = world.record.clone();
+    overtaken.routing.rid = "ffffffffffffffff".to_owned();
+    for record in [&before, &overtaken] {
+        assert!(late_create(&world, record).await.starts_with("OVERTAKEN"), "of an earlier life, or overtaken");
+    }
+    assert_eq!(late_create(&world, &world.record.clone()).await, "0", "the very creation, repeated");
+    assert_eq!(world.survey().await.scheduled, 1);
+    assert!(world.store.delete_topic(&before.name).await.unwrap());
+    for record in [&before, &world.record.clone()] {
+        assert!(late_create(&world, record).await.starts_with("OVERTAKEN"), "of a life that is deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_holds_messages_is_not_made_anew_for_a_later_life() {
+    let world = World::new().await;
+    world.put(&["a"]).await;
+    let later = world.record.clone().in_life(world.record.routing.life() + 1);
+    assert!(late_create(&world, &later).await.starts_with("OCCUPIED 1"), "nobody deleted it");
+    let routing = &later.routing;
+    let args = [routing.epoch.to_string(), routing.rid.clone(), "2".into(), "2".into(), "stable".into()];
+    for (made, said) in [("0", "LOST"), ("1", "OCCUPIED 1")] {
+        let args = [args.as_slice(), &[String::new(), "0".into(), made.into()], &vec!["0".to_owned(); 8]].concat();
+        assert!(late(&world, [MAKE, FENCE].concat(), &keys(&world, 7), &args).await.starts_with(said));
+    }
+    assert_eq!(world.survey().await.scheduled, 1);
+}
+
+#[tokio::test]
+async fn a_removal_that_is_carried_out_late_touches_no_later_life() {
+    let mut world = World::new().await;
+    let before = born_again(&mut world).await;
+    world.put(&["a"]).await;
+    assert_eq!(late_unmake(&world, before.routing.life()).await, "0");
+    assert!(world.store.get(&world.shard, &[id("a")]).await.unwrap()[0].is_some());
+    world.server.ask(&format!("XADD {}:stream 1-1 a b", world.key)).await.unwrap();
+    assert_eq!(late_unmake(&world, world.record.routing.life()).await, "1");
+    assert_eq!(world.text(&format!("EXISTS {} {0}:stream", world.key)).await, "0", "its stream goes too");
+}
+
+#[tokio::test]
+async fn a_record_that_is_published_late_is_not_published() {
+    let mut world = World::new().await;
+    let before = born_again(&mut world).await;
+    assert!(world.store.delete_topic(&before.name).await.unwrap());
+    let keys = ["duetime:topics", "{duetime:topics}:pending", "{duetime:topics}:lives"].map(str::to_owned);
+    let text = serde_json::to_string(&before).unwrap();
+    for noted in ["", "the note of its creation"] {
+        let life = before.routing.life().to_string();
+        let args = ["orders", "", &text, noted, "", &life, "", "0"].map(str::to_owned);
+        assert_eq!(late(&world, SWAP.to_owned(), &keys, &args).await, "0");
+    }
+    assert_eq!(world.store.topics().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_topic_that_vanished_is_not_created_again_and_is_adopted_with_all_it_has() {
+    let world = World::new().await;
+    world.put(&["a", "b"]).await;
+    let mut changed = world.record.clone();
+    (changed.config.max_payload, changed.version) = (77, 2);
+    world.store.put_topic(&changed, Some(1)).await.unwrap();
+    world.server.ask("DEL duetime:topics {duetime:topics}:lives").await.unwrap();
+    let name = &world.record.name;
+    assert_eq!(world.store.remains(name).await.unwrap(), 2);
+    // With fewer shards, so that none of the new ones is where the messages are.
+    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
+    let again = TopicRecord::new(name.clone(), config, 1, "ffffffffffffffff".into(), now());
+    let refused = world.store.put_topic(&again, None).await;
+    assert!(matches!(refused, Err(StoreError::Vanished { messages: 2, .. })), "{refused:?}");
+
+    let adopted = world.store.adopt_topic(name, &Adopt { now: now(), ..Adopt::default() }).await.unwrap();
+    assert!(adopted.restored && adopted.lost.is_empty() && adopted.remade.is_empty());
+    assert_eq!((&adopted.record.routing, adopted.record.config.max_payload), (&world.record.routing, 77));
+    assert_eq!(world.store.topics().await.unwrap(), [adopted.record]);
+    assert_eq!(world.claim().await.0.len(), 2);
+}
+
+#[tokio::test]
+async fn a_topic_that_vanished_and_is_deleted_is_gone_and_its_name_is_free() {
+    let world = World::new().await;
+    world.put(&["a"]).await;
+    world.server.ask("DEL duetime:topics {duetime:topics}:lives").await.unwrap();
+    let name = &world.record.name;
+    assert!(world.store.delete_topic(name).await.unwrap());
+    assert_eq!(world.store.remains(name).await.unwrap(), 0);
+    let adopted = world.store.adopt_topic(name, &Adopt { now: now(), ..Adopt::default() }).await;
+    assert!(matches!(adopted, Err(StoreError::UnknownShard(_))), "{adopted:?}");
+    let made = world.store.put_topic(&world.record.clone().in_life(0), None).await.unwrap();
+    assert!(made.routing.life() > world.record.routing.life());
+    assert_eq!(world.store.get(&made.routing.shard(name, 1), &[id("a")]).await.unwrap(), [None]);
+}
+
+#[tokio::test]
+async fn a_lost_shard_is_made_anew_only_when_the_loss_is_accepted() {
+    let world = World::new().await;
+    let (name, routing) = (&world.record.name, &world.record.routing);
+    world.server.ask(&format!("DEL {}", keys(&world, 7).join(" "))).await.unwrap();
+    let refused = world.store.fence(name, 1, routing, &Floor::default()).await;
+    assert!(matches!(refused, Err(StoreError::Lost(_))), "{refused:?}");
+    let ask = Adopt { now: now(), ..Adopt::default() };
+    let adopted = world.store.adopt_topic(name, &ask).await.unwrap();
+    assert_eq!((adopted.restored, adopted.lost, adopted.remade), (false, vec![1], vec![]));
+    let refused = world.store.get(&world.shard, &[id("a")]).await;
+    assert!(matches!(refused, Err(StoreError::UnknownShard(_))), "{refused:?}");
+    let adopted = world.store.adopt_topic(name, &Adopt { accept_loss: true, ..ask }).await.unwrap();
+    assert_eq!((adopted.lost, adopted.remade), (vec![], vec![1]));
+    world.put(&["a"]).await;
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_harms_its_own_topic_alone() {
+    let world = World::new().await;
+    world.server.ask(r#"HSET duetime:topics odd {"name":"odd"}"#).await.unwrap();
+    assert_eq!(world.store.topics().await.unwrap(), [world.record.clone()]);
+    assert_eq!(world.store.unreadable(), ["odd"]);
+    let odd = TopicRecord { name: "odd".parse().unwrap(), ..world.record.clone() };
+    let refused = world.store.put_topic(&odd, None).await;
+    assert!(matches!(refused, Err(StoreError::Damaged(_))), "{refused:?}");
+    let other = TopicRecord { name: "other".parse().unwrap(), ..world.record.clone() };
+    world.store.put_topic(&other, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_newer_version_wrote_into_a_record_is_kept_when_it_is_changed() {
+    let world = World::new().await;
+    let mut newer = serde_json::to_value(&world.record).unwrap();
+    (newer["config"]["tier"], newer["routing"]["weights"]) = (3.into(), "even".into());
+    set_record(&world, Some(&newer.to_string())).await;
+    assert_eq!(world.store.topics().await.unwrap(), [world.record.clone()]);
+    let mut changed = world.record.clone();
+    (changed.config.max_payload, changed.version) = (77, 2);
+    world.store.put_topic(&changed, Some(1)).await.unwrap();
+    let text = world.text("HGET duetime:topics orders").await;
+    let there: serde_json::Value = serde_json::from_str(&text).unwrap();
+    (newer["config"]["max_payload"], newer["version"]) = (77.into(), 2.into());
+    assert_eq!(there, newer);
+    set_record(&world, None).await;
+}

@@ -6,6 +6,7 @@ mod delivery;
 mod embedded_crash;
 mod embedded_store;
 mod fleet;
+mod front;
 mod hand_over;
 mod http_api;
 mod in_place;

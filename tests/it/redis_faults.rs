@@ -18,6 +18,8 @@ use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::redis_store::documented_rights;
+
 use load::{Load, now};
 use server::Server;
 
@@ -199,7 +201,8 @@ async fn nothing_is_lost_while_the_server_refuses_writes_because_its_disk_fails_
 #[tokio::test]
 async fn a_user_who_may_not_ask_for_settings_can_still_work() {
     let server = Server::start(&[]).await;
-    server.ask("ACL SETUSER ann on >s3cret ~duetime:* ~{duetime:* &duetime:* +@all -@admin -@dangerous").await.unwrap();
+    let rights = documented_rights().replace(" +config|get", "");
+    server.ask(&format!("ACL SETUSER ann on >s3cret {rights}")).await.unwrap();
     let url = |password: &str| format!("redis://ann:{password}@127.0.0.1:{}", server.port);
     let meters = || Arc::new(Meters::new());
     let config = RedisStoreConfig { url: url("s3cret"), ..RedisStoreConfig::default() };
@@ -208,6 +211,23 @@ async fn a_user_who_may_not_ask_for_settings_can_still_work() {
     let error = RedisStore::connect(config, meters()).await.unwrap_err();
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("wr0ng"), "no error carries the password");
+}
+
+#[tokio::test]
+async fn the_remedy_for_missing_rights_works_as_it_is_written() {
+    let server = Server::start(&[]).await;
+    server.ask("ACL SETUSER ann on >s3cret ~duetime:* &duetime:* +@all -@admin -@dangerous +info").await.unwrap();
+    let url = format!("redis://ann:s3cret@127.0.0.1:{}", server.port);
+    let config = RedisStoreConfig { url, ..RedisStoreConfig::default() };
+    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let topic = duetime_core::TopicName::new("bills").unwrap();
+    let settings = duetime_core::TopicConfig::default();
+    let record = duetime_core::TopicRecord::new(topic, settings, 1, "0123456789abcdef".into(), now());
+    let error = store.put_topic(&record, None).await.unwrap_err().to_string();
+    let (_, remedy) = error.split_once("allow it: ").unwrap_or_else(|| panic!("{error}"));
+    let remedy = remedy.replace("<user>", "ann").replace("<namespace>", "duetime");
+    server.ask(remedy.trim()).await.unwrap();
+    Load::start(store).await.check().await;
 }
 
 /// Answers INFO and TIME as told and OK to all else.

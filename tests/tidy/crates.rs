@@ -117,3 +117,23 @@ fn there_is_one_provider_of_tls() {
     assert!(!default.contains("kafka"), "a plain build needs no make and no OpenSSL: {default}");
     none("ring is the one provider of TLS; turn off the default features that bring", broken);
 }
+
+#[test]
+fn every_crate_comes_from_the_registry_with_its_checksum() {
+    const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+    let text = std::fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock is kept");
+    let locked = manifest(&text);
+    let packages = locked["package"].as_array().expect("a lock file lists packages");
+    let word = |package: &toml::Value, key: &str| package.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+    let mut broken = Vec::new();
+    for package in packages {
+        let name = word(package, "name").expect("a package has a name");
+        match word(package, "source") {
+            Some(source) if source != REGISTRY => broken.push(format!("{name} from {source}")),
+            Some(_) if word(package, "checksum").is_none() => broken.push(format!("{name} has no checksum")),
+            None if !name.starts_with("duetime") => broken.push(format!("{name} is no crate of this workspace")),
+            _ => {}
+        }
+    }
+    none("crates come from crates.io and are named by their checksum; not so", broken);
+}

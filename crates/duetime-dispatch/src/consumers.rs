@@ -32,6 +32,10 @@ use crate::work::Work;
 /// A topic that was created is claimed from at the latest this long after.
 const TAKE_IN_WAIT: Duration = Duration::from_secs(1);
 
+/// A consumer is given no further shard's messages once its payloads have so many bytes. A claim of one
+/// shard brings `CLAIM_BYTES_MAX`, or one message, on top at most.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
 /// A consumer waits no longer for the answer of one shard; then it goes on to the next.
 const CLAIM_WITHIN: Duration = STALLED_AFTER;
 
@@ -81,6 +85,11 @@ struct Asker {
 }
 
 impl Asker {
+    /// Bytes of the payloads in hand.
+    fn bytes(&self) -> usize {
+        self.handed.iter().flat_map(|handed| &handed.messages).map(|message| message.payload.len()).sum()
+    }
+
     fn end(self) -> Result<Vec<HandedOver>, StoreError> {
         match self.failed {
             Some(error) if self.handed.is_empty() && !self.answered => Err(error),
@@ -169,7 +178,7 @@ impl Consumers for EngineConsumers {
                                 let work = work.clone();
                                 self.tracker.spawn(async move { work.give_back(back.shard.index, back.messages).await });
                             }
-                            if asker.room == 0 {
+                            if asker.room == 0 || asker.bytes() >= ANSWER_BYTES_MAX {
                                 return Ok(asker.handed);
                             }
                         }

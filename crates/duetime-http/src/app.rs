@@ -13,8 +13,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::Auth;
+use crate::options::HttpOptions;
 use crate::problem::Problem;
-use crate::{adopt, claims, dead, doc, enqueue, guard, messages, observe, shards, topics};
+use crate::{adopt, audit, claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, topics};
 
 /// What the front door says of this node.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub struct HttpParts {
     pub meters: Arc<Meters>,
     /// Who may do what.
     pub auth: Auth,
+    /// What else the section `[node]` says of the listener.
+    pub options: HttpOptions,
     /// This node.
     pub node: NodeInfo,
     /// All nodes and who scans what.
@@ -103,8 +106,11 @@ pub fn router(parts: HttpParts) -> axum::Router {
         .route_layer(from_fn_with_state(app.clone(), guard::let_in))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(app.clone(), memory::counted))
         .layer(from_fn(guard::in_time))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
+        .layer(from_fn_with_state(app.clone(), origin::check))
+        .layer(from_fn_with_state(app.clone(), audit::recorded))
         .layer(from_fn_with_state(app.clone(), guard::counted))
         .with_state(app)
 }

@@ -2,21 +2,37 @@
 //! and the program then listens on a loopback address only.
 
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use arc_swap::ArcSwap;
+use axum::http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use crate::problem::Problem;
+use crate::rates::Rate;
+use crate::secret::SecretSource;
 
 /// Shortest secret that is taken.
 const SECRET_BYTES_MIN: usize = 16;
+
+/// Random bytes in a token that the program makes.
+const TOKEN_BYTES: usize = 32;
+
+/// Slowest rate of a token: one a day.
+const RATE_MIN: f64 = 1.0 / 86_400.0;
+
+/// What the text of a hash begins with.
+const HASH_PREFIX: &str = "sha256:";
 
 /// What a token's holder may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
+    /// Look at topics and at messages without their payloads and headers.
+    View,
     /// Enqueue, cancel, reschedule, read messages.
     Produce,
     /// Claim, ack, nack, extend.
@@ -31,17 +47,31 @@ pub enum Scope {
 pub struct TokenConfig {
     /// For logs; never secret.
     pub name: String,
-    /// The secret itself, 16 bytes or more. Give this or `secret_file`.
+    /// The secret, 16 bytes or more: a string, `{ file = "PATH" }` or `{ env = "NAME" }`. Give one of
+    /// this, `secret_file` and `hash`.
     #[serde(default)]
-    pub secret: Option<String>,
+    pub secret: Option<SecretSource>,
     /// A file that holds the secret; white space around it is not part of it.
     #[serde(default)]
     pub secret_file: Option<PathBuf>,
+    /// The hash of the secret as `duetime token new` prints it: `sha256:` and 64 hexadecimal digits.
+    #[serde(default)]
+    pub hash: Option<String>,
     /// What its holder may do.
     pub scopes: Vec<Scope>,
     /// On which topics: names, or beginnings of names followed by `*`. Default: all.
     #[serde(default)]
     pub topics: Option<Vec<String>>,
+    /// Most requests a second; more are answered 429. Default: no limit.
+    #[serde(default)]
+    pub requests_per_second: Option<f64>,
+    /// Most messages enqueued a second; more are answered 429, and a stream is read more slowly.
+    /// Default: no limit.
+    #[serde(default)]
+    pub messages_per_second: Option<f64>,
+    /// Most topics that there may be among those it is for when it makes another one. Default: no limit.
+    #[serde(default)]
+    pub topics_max: Option<usize>,
 }
 
 impl std::fmt::Debug for TokenConfig {
@@ -56,28 +86,136 @@ impl std::fmt::Debug for TokenConfig {
 pub struct AuthConfig {
     /// Tokens that are let in. None: everybody is.
     pub tokens: Vec<TokenConfig>,
+    /// Whether `/metrics` asks for a token too. Default: no.
+    pub metrics: bool,
 }
+
+impl AuthConfig {
+    /// The files that secrets are in, to be watched for changes.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.tokens.iter().flat_map(|token| {
+            let secret = token.secret.as_ref().and_then(SecretSource::path);
+            secret.into_iter().chain(token.secret_file.as_deref())
+        })
+    }
+}
+
+type Hash = [u8; 32];
 
 struct Token {
     name: String,
-    secret: Vec<u8>,
+    hash: Hash,
     scopes: Vec<Scope>,
     topics: Option<Vec<String>>,
+    requests: Option<Rate>,
+    messages: Option<Rate>,
+    topics_max: Option<usize>,
 }
 
-/// The tokens, ready to be compared.
+#[derive(Default)]
+struct Tokens {
+    all: Vec<Arc<Token>>,
+    metrics: bool,
+}
+
+/// The tokens, hashed, ready to be compared. Clones share them, so that they can be replaced while
+/// the node serves.
 #[derive(Clone)]
-pub struct Auth(Arc<Vec<Arc<Token>>>);
+pub struct Auth(Arc<ArcSwap<Tokens>>);
 
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|token| &token.name)).finish()
+        f.debug_list().entries(self.0.load().all.iter().map(|token| &token.name)).finish()
     }
 }
 
 /// The caller of one request.
 #[derive(Clone)]
 pub(crate) struct Caller(Option<Arc<Token>>);
+
+/// A secret nobody can guess, and its hash for the configuration.
+#[must_use]
+pub fn new_token() -> (String, String) {
+    use base64::Engine as _;
+    let secret = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
+    let hash = show_hash(&hash_of(secret.as_bytes()));
+    (secret, hash)
+}
+
+fn hash_of(secret: &[u8]) -> Hash {
+    Sha256::digest(secret).into()
+}
+
+fn show_hash(hash: &Hash) -> String {
+    let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{HASH_PREFIX}{digits}")
+}
+
+fn read_hash(text: &str) -> Option<Hash> {
+    let digits = text.trim().strip_prefix(HASH_PREFIX)?;
+    let digits = digits.as_bytes();
+    let mut hash = Hash::default();
+    if digits.len() != 2 * hash.len() || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+fn read_token(config: &TokenConfig) -> Result<Token, String> {
+    let complaint = |what: String| format!("auth token {:?}: {what}", config.name);
+    let source = match (&config.secret, &config.secret_file, &config.hash) {
+        (Some(source), None, None) => Some(source.clone()),
+        (None, Some(file), None) => Some(SecretSource::file(file)),
+        (None, None, Some(_)) => None,
+        _ => return Err(complaint("give one of secret, secret_file and hash".to_owned())),
+    };
+    let hash = match (source, &config.hash) {
+        (Some(source), _) => {
+            let secret = source.read().map_err(complaint)?;
+            if secret.len() < SECRET_BYTES_MIN {
+                return Err(complaint(format!("its secret is shorter than {SECRET_BYTES_MIN} bytes")));
+            }
+            hash_of(secret.as_bytes())
+        }
+        (None, Some(text)) => read_hash(text).ok_or_else(|| {
+            complaint("its hash is not \"sha256:\" and 64 hexadecimal digits; take it from `duetime token new`".into())
+        })?,
+        (None, None) => unreachable!("one of them is given"),
+    };
+    if config.scopes.is_empty() {
+        return Err(complaint("give it scopes: view, produce, consume, admin".to_owned()));
+    }
+    let rate = |name: &str, per_second: Option<f64>| match per_second {
+        Some(rate) if !(rate >= RATE_MIN && rate.is_finite()) => {
+            Err(complaint(format!("{name} must be a number above 0; leave it out for no limit")))
+        }
+        rate => Ok(rate.map(Rate::new)),
+    };
+    Ok(Token {
+        name: config.name.clone(),
+        hash,
+        scopes: config.scopes.clone(),
+        topics: config.topics.clone(),
+        requests: rate("requests_per_second", config.requests_per_second)?,
+        messages: rate("messages_per_second", config.messages_per_second)?,
+        topics_max: config.topics_max,
+    })
+}
+
+fn read(config: &AuthConfig) -> Result<Tokens, String> {
+    let mut all: Vec<Arc<Token>> = Vec::new();
+    for config in &config.tokens {
+        let token = read_token(config)?;
+        if all.iter().any(|other| other.hash == token.hash) {
+            return Err(format!("auth token {:?}: another token has the same secret", config.name));
+        }
+        all.push(Arc::new(token));
+    }
+    Ok(Tokens { all, metrics: config.metrics })
+}
 
 impl Auth {
     /// Everybody may do everything.
@@ -86,46 +224,34 @@ impl Auth {
         Self(Arc::default())
     }
 
-    /// Reads the tokens, secrets from files too.
+    /// Reads the tokens, secrets from files and variables too.
     ///
     /// # Errors
     ///
     /// A sentence that names the token and the fix.
     pub fn load(config: &AuthConfig) -> Result<Self, String> {
-        let mut tokens: Vec<Arc<Token>> = Vec::new();
-        for token in &config.tokens {
-            let name = &token.name;
-            let secret = match (&token.secret, &token.secret_file) {
-                (Some(secret), None) => secret.clone(),
-                (None, Some(file)) => std::fs::read_to_string(file)
-                    .map_err(|error| format!("auth token {name:?}: {} cannot be read: {error}", file.display()))?
-                    .trim()
-                    .to_owned(),
-                _ => return Err(format!("auth token {name:?}: give either secret or secret_file")),
-            };
-            if secret.len() < SECRET_BYTES_MIN {
-                return Err(format!("auth token {name:?}: its secret is shorter than {SECRET_BYTES_MIN} bytes"));
-            }
-            if token.scopes.is_empty() {
-                return Err(format!("auth token {name:?}: give it scopes: produce, consume, admin"));
-            }
-            if tokens.iter().any(|other| other.secret == secret.as_bytes()) {
-                return Err(format!("auth token {name:?}: another token has the same secret"));
-            }
-            let (scopes, topics) = (token.scopes.clone(), token.topics.clone());
-            tokens.push(Arc::new(Token { name: name.clone(), secret: secret.into_bytes(), scopes, topics }));
-        }
-        Ok(Self(Arc::new(tokens)))
+        Ok(Self(Arc::new(ArcSwap::from_pointee(read(config)?))))
+    }
+
+    /// Takes other tokens from the next request on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`]; the tokens stay as they were.
+    pub fn reload(&self, config: &AuthConfig) -> Result<(), String> {
+        self.0.store(Arc::new(read(config)?));
+        Ok(())
     }
 
     /// Whether no token is asked for.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.0.is_empty()
+        self.0.load().all.is_empty()
     }
 
     pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        if self.is_open() {
+        let tokens = self.0.load();
+        if tokens.all.is_empty() {
             return Ok(Caller(None));
         }
         let given = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -134,15 +260,25 @@ impl Auth {
             return Err(Problem::new(StatusCode::UNAUTHORIZED, "token_missing", detail));
         };
         // Every token is compared, whole, so that the time tells nothing.
+        let given = hash_of(given);
         let mut found = None;
-        for token in self.0.iter() {
-            if same(given, &token.secret) {
+        for token in &tokens.all {
+            if same(&given, &token.hash) {
                 found = Some(token.clone());
             }
         }
         found.map(|token| Caller(Some(token))).ok_or_else(|| {
             Problem::new(StatusCode::UNAUTHORIZED, "token_unknown", "this token is not known here; send another")
         })
+    }
+
+    /// Who asks for `/metrics`: anybody, unless a token is asked for there too; a token that is shown
+    /// is looked at all the same.
+    pub(crate) fn caller_of_metrics(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        if self.0.load().metrics || headers.contains_key(header::AUTHORIZATION) {
+            return self.caller(headers);
+        }
+        Ok(Caller(None))
     }
 }
 
@@ -151,14 +287,27 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
 }
 
-fn same(a: &[u8], b: &[u8]) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
+fn same(a: &Hash, b: &Hash) -> bool {
     black_box(a.iter().zip(b).fold(0u8, |differ, (x, y)| black_box(differ | (x ^ y)))) == 0
 }
 
+fn too_many(what: &str, name: &str, wait: Duration) -> Problem {
+    let seconds = u32::try_from(wait.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX).max(1);
+    let detail = format!("token {name:?} has used up its {what} a second; ask again in {seconds} s");
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_in(seconds)
+}
+
 impl Caller {
+    /// The name of its token; `None`: no token is asked for.
+    pub fn name(&self) -> Option<&str> {
+        self.0.as_ref().map(|token| token.name.as_str())
+    }
+
+    /// Whether it may see all topics.
+    pub fn sees_all(&self) -> bool {
+        self.0.as_ref().is_none_or(|token| token.topics.is_none())
+    }
+
     /// Whether the caller may see the topic at all.
     pub fn sees(&self, topic: &str) -> bool {
         let Some(topics) = self.0.as_ref().and_then(|token| token.topics.as_ref()) else { return true };
@@ -168,15 +317,22 @@ impl Caller {
         })
     }
 
-    /// Refuses what the caller may not do.
-    pub fn check(&self, wanted: Option<Scope>, topic: Option<&str>) -> Result<(), Problem> {
+    fn has(&self, scope: Scope) -> bool {
+        self.0.as_ref().is_none_or(|token| token.scopes.contains(&scope) || token.scopes.contains(&Scope::Admin))
+    }
+
+    /// Whether it may see what is in messages.
+    pub fn sees_payloads(&self) -> bool {
+        self.has(Scope::Produce)
+    }
+
+    /// Refuses what the caller may not do: it needs one of `wanted`, if there are any.
+    pub fn check(&self, wanted: &[Scope], topic: Option<&str>) -> Result<(), Problem> {
         let Some(token) = &self.0 else { return Ok(()) };
         let forbidden = |detail: String| Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
-        if let Some(wanted) = wanted
-            && !token.scopes.contains(&wanted)
-            && !token.scopes.contains(&Scope::Admin)
-        {
-            let wanted = format!("{wanted:?}").to_lowercase();
+        if !wanted.is_empty() && !wanted.iter().any(|scope| self.has(*scope)) {
+            let wanted: Vec<String> = wanted.iter().map(|scope| format!("{scope:?}").to_lowercase()).collect();
+            let wanted = wanted.join(" or ");
             return forbidden(format!("token {:?} lacks the scope {wanted}; add it or use another token", token.name));
         }
         match topic {
@@ -187,17 +343,53 @@ impl Caller {
             _ => Ok(()),
         }
     }
-}
 
-/// What a route asks of its caller; `None`: any token will do.
-pub(crate) fn scope_of(method: &Method, route: &str) -> Option<Scope> {
-    let rest = route.strip_prefix("/v1/topics")?;
-    match (method.as_str(), rest.strip_prefix("/{topic}").unwrap_or(rest)) {
-        ("GET" | "HEAD", "/dead") => Some(Scope::Admin),
-        ("GET" | "HEAD", "/messages/{id}" | "/messages/{id}/explain") => Some(Scope::Produce),
-        ("GET" | "HEAD", _) => None,
-        (_, path) if path.starts_with("/messages") || path == "/cancel" => Some(Scope::Produce),
-        (_, "/claim" | "/ack" | "/nack" | "/extend") => Some(Scope::Consume),
-        _ => Some(Scope::Admin),
+    /// Counts a request; refuses it when there were too many.
+    pub fn take_request(&self) -> Result<(), Problem> {
+        let Some((token, rate)) = self.0.as_ref().and_then(|token| Some((token, token.requests.as_ref()?))) else {
+            return Ok(());
+        };
+        rate.take(1).map_err(|wait| too_many("requests", &token.name, wait))
+    }
+
+    /// Counts messages; refuses them when there were too many.
+    pub fn take_messages(&self, count: usize) -> Result<(), Problem> {
+        let Some((token, rate)) = self.0.as_ref().and_then(|token| Some((token, token.messages.as_ref()?))) else {
+            return Ok(());
+        };
+        rate.take(count).map_err(|wait| too_many("messages", &token.name, wait))
+    }
+
+    /// Counts messages of a stream, and waits until there may be so many.
+    pub async fn await_messages(&self, count: usize) {
+        let Some(rate) = self.0.as_ref().and_then(|token| token.messages.as_ref()) else { return };
+        while let Err(wait) = rate.take(count) {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Most messages of a stream that are taken together.
+    pub fn portion(&self) -> usize {
+        self.0.as_ref().and_then(|token| token.messages.as_ref()).map_or(usize::MAX, Rate::portion)
+    }
+
+    /// Refuses another topic where there are `there` among those it is for.
+    pub fn check_topics(&self, there: usize) -> Result<(), Problem> {
+        let Some((token, most)) = self.0.as_ref().and_then(|token| Some((token, token.topics_max?))) else {
+            return Ok(());
+        };
+        if there < most {
+            return Ok(());
+        }
+        let detail = format!(
+            "token {:?} may have {most} topics, and there are {there}; delete one, or raise its topics_max",
+            token.name
+        );
+        Err(Problem::new(StatusCode::FORBIDDEN, "too_many_topics", detail))
+    }
+
+    /// Whether it has a limit of topics.
+    pub fn has_topic_limit(&self) -> bool {
+        self.0.as_ref().is_some_and(|token| token.topics_max.is_some())
     }
 }

@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 
+use crate::memory::{self, Account};
 use crate::problem::Problem;
 
 /// Largest body of a request that is read whole, unless a topic's payload limit needs more.
 pub(crate) const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// A body whose length is not announced grows to so many bytes; then it is given its limit at once.
+const GROWN_BYTES_MAX: usize = 1 << 20;
 
 /// A body that brings nothing for so long is given up.
 pub(crate) const BODY_IDLE_MAX: Duration = Duration::from_secs(30);
@@ -22,7 +27,7 @@ pub(crate) enum Kind {
     Ndjson,
 }
 
-/// Reads `Content-Type`; absent means JSON.
+/// Reads `Content-Type`. Absent means JSON: [`typed`] has refused what must have one.
 pub(crate) fn kind(headers: &HeaderMap) -> Result<Kind, Problem> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(Kind::Json) };
     let text = value.to_str().unwrap_or_default();
@@ -42,6 +47,21 @@ pub(crate) fn kind(headers: &HeaderMap) -> Result<Kind, Problem> {
     }
 }
 
+/// Refuses what has no `Content-Type` and must have one: each POST, and whatever has a body.
+///
+/// A browser sends a POST without it to any address, for any page, and asks nobody. All other
+/// methods make it ask first, so a `PUT` without a body needs none.
+pub(crate) fn typed(request: &Request) -> Result<(), Problem> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let bare = *request.method() != Method::POST && request.body().is_end_stream();
+    if reads || bare || request.headers().contains_key(header::CONTENT_TYPE) {
+        return Ok(());
+    }
+    let detail = "the request has no content type; send content-type: application/json \
+                  (or, to enqueue, application/x-ndjson)";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+}
+
 /// Refuses anything but JSON.
 pub(crate) fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
     match kind(headers)? {
@@ -55,7 +75,7 @@ pub(crate) fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 pub(crate) fn too_slow() -> Problem {
-    let detail = format!("the body brought nothing for {} s; send it faster", BODY_IDLE_MAX.as_secs());
+    let detail = format!("the body brought nothing of use for {} s; send it faster", BODY_IDLE_MAX.as_secs());
     Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail)
 }
 
@@ -77,6 +97,9 @@ pub(crate) async fn whole(body: Body, headers: &HeaderMap, limit: usize) -> Resu
             Err(_) => return Err(too_slow()),
             Ok(None) => break,
             Ok(Some(Err(error))) => {
+                if Account::current().was_refused() {
+                    return Err(memory::busy());
+                }
                 return Err(Problem::bad("body_unreadable", format!("the body ended early: {error}")));
             }
             Ok(Some(Ok(chunk))) => chunk,
@@ -90,6 +113,10 @@ pub(crate) async fn whole(body: Body, headers: &HeaderMap, limit: usize) -> Resu
             if all.is_empty() {
                 all.reserve(announced.unwrap_or(0).max(first.len() + chunk.len()));
                 all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            if announced.is_none() && all.len() + chunk.len() > GROWN_BYTES_MAX && all.capacity() < limit {
+                // Pages that are not written cost nothing, and growing would copy everything.
+                all.reserve(limit - all.len());
             }
             all.extend_from_slice(&chunk);
         }

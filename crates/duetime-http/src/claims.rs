@@ -17,16 +17,23 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::at_most::AtMost;
 use crate::body::{self, BODY_BYTES_MAX};
 use crate::doc;
-use crate::fields;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Results, Style};
 use crate::view::{HeadersView, OutcomeView, PayloadView};
+use crate::{audit, fields, memory};
+
+/// A claimed payload is there as the store gave it, as text for JSON, and in the answer.
+const CLAIM_COPIES: usize = 3;
 
 /// Largest body of a claim: a few small fields.
 const CLAIM_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Receipts that are read before others get their turn.
+const ITEMS_AT_ONCE: usize = 1024;
 
 /// A duration as users write it.
 #[derive(Clone, Copy, Deserialize)]
@@ -126,6 +133,9 @@ pub(crate) async fn claim(
         given = app.consumers.claim(&topic, ask) => given?,
         () = app.draining.cancelled(), if !ask.wait.is_zero() => Vec::new(),
     };
+    audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
+    let payloads = given.iter().flat_map(|given| &given.messages).map(|message| message.payload.len());
+    memory::add_answer(CLAIM_COPIES * payloads.sum::<usize>());
     let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
     let messages = claimed.map(|(shard, message)| ClaimedView {
         id: message.id.as_str(),
@@ -141,13 +151,13 @@ pub(crate) async fn claim(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AckIn {
-    receipts: Vec<String>,
+    receipts: AtMost<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NackIn {
-    receipts: Vec<String>,
+    receipts: AtMost<String>,
     #[serde(default)]
     delay: Option<Span>,
 }
@@ -155,17 +165,21 @@ struct NackIn {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExtendIn {
-    receipts: Vec<String>,
+    receipts: AtMost<String>,
     #[serde(default)]
     visibility_timeout: Option<Span>,
 }
 
 async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAsk) -> Result<Response, Problem> {
     app.router.topic(topic).await?;
-    let read: Vec<Result<Receipt, Refusal>> = receipts
-        .iter()
-        .map(|text| Receipt::parse(topic, text).map_err(|error| Refusal::new("invalid_receipt", error).at("receipts")))
-        .collect();
+    memory::take_items(receipts.len(), receipts.iter().map(String::len).sum())?;
+    let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
+    for some in receipts.chunks(ITEMS_AT_ONCE) {
+        let parse = |text: &String| Receipt::parse(topic, text);
+        let refuse = |error| Refusal::new("invalid_receipt", error).at("receipts");
+        read.extend(some.iter().map(|text| parse(text).map_err(refuse)));
+        tokio::task::yield_now().await;
+    }
     let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask)).collect();
     let mut answers = app.router.settle(topic, asks).await.into_iter();
     let mut results = Results::new(Style::Object);

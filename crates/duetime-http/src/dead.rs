@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duetime_core::TopicName;
@@ -18,13 +18,15 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::at_most::AtMost;
+use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX};
 use crate::doc;
-use crate::fields;
-use crate::messages::read_id;
+use crate::messages::read_ids;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
 use crate::view::MessageView;
+use crate::{audit, fields};
 
 /// Dead letters on one page, unless asked for otherwise.
 const PAGE: usize = 50;
@@ -79,6 +81,7 @@ pub(crate) struct DeadView<'a> {
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -86,15 +89,15 @@ pub(crate) async fn list(
     let limit = query.get("limit", PAGE, read_limit)?;
     let cursor = query.get("cursor", None, read_cursor)?;
     let page = app.router.dead(&topic, cursor, limit).await?;
-    let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard)).collect();
-    Ok(Json(DeadView { messages, next: page.next.map(show_cursor) }).into_response())
+    let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
+    Ok(Json(DeadView { messages: messages.collect(), next: page.next.map(show_cursor) }).into_response())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DeadIn<'a> {
     #[serde(borrow, default)]
-    ids: Option<Vec<&'a RawValue>>,
+    ids: Option<AtMost<&'a RawValue>>,
     #[serde(default)]
     all: bool,
 }
@@ -150,7 +153,7 @@ async fn act(
             DeadDone { done: sweep.done, more: sweep.more, replicas: sweep.replicas, results: None }
         }
         (Some(raw), false) => {
-            let ids: Vec<Result<_, Refusal>> = raw.into_iter().map(read_id).collect();
+            let ids = read_ids(&raw, bytes.len()).await?;
             let good: Vec<_> = ids.iter().flatten().cloned().collect();
             let settled = app.router.settle_dead(topic, &good, action).await?;
             let (answers, replicas) = (settled.done, settled.replicas);
@@ -167,6 +170,7 @@ async fn act(
         }
         _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}")),
     };
+    audit::count(done.done);
     Ok(Json(done).into_response())
 }
 

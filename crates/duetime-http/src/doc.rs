@@ -5,10 +5,11 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
-    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response, ResponseBuilder,
+    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response, ResponseBuilder, Schema,
 };
 use utoipa::{Modify, PartialSchema, ToSchema};
 
+use crate::at_most::ARRAY_ITEMS_MAX;
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::results::ItemError;
 use crate::view::OutcomeView;
@@ -148,6 +149,7 @@ pub(crate) struct RescheduleSchema {
 #[schema(as = Ids)]
 #[allow(dead_code)]
 pub(crate) struct IdsSchema {
+    #[schema(max_items = 65536)]
     ids: Vec<String>,
 }
 
@@ -157,6 +159,7 @@ pub(crate) struct IdsSchema {
 #[allow(dead_code)]
 pub(crate) struct DeadSchema {
     #[schema(nullable = false)]
+    #[schema(max_items = 65536)]
     ids: Option<Vec<String>>,
     #[schema(nullable = false)]
     all: Option<bool>,
@@ -183,6 +186,7 @@ pub(crate) struct ClaimSchema {
 #[schema(as = Receipts)]
 #[allow(dead_code)]
 pub(crate) struct ReceiptsSchema {
+    #[schema(max_items = 65536)]
     receipts: Vec<String>,
 }
 
@@ -191,6 +195,7 @@ pub(crate) struct ReceiptsSchema {
 #[schema(as = Nack)]
 #[allow(dead_code)]
 pub(crate) struct NackSchema {
+    #[schema(max_items = 65536)]
     receipts: Vec<String>,
     /// Until the next attempt; the topic's backoff if absent.
     #[schema(nullable = false)]
@@ -202,6 +207,7 @@ pub(crate) struct NackSchema {
 #[schema(as = Extend)]
 #[allow(dead_code)]
 pub(crate) struct ExtendSchema {
+    #[schema(max_items = 65536)]
     receipts: Vec<String>,
     /// From now on; the topic's own if absent.
     #[schema(nullable = false)]
@@ -350,12 +356,19 @@ struct Common;
 impl Modify for Common {
     fn modify(&self, api: &mut OpenApi) {
         let components = api.components.get_or_insert_default();
+        if let Some(RefOr::T(Schema::OneOf(variants))) = components.schemas.get_mut("OneOrMany") {
+            for variant in &mut variants.items {
+                if let RefOr::T(Schema::Array(many)) = variant {
+                    many.max_items = Some(ARRAY_ITEMS_MAX);
+                }
+            }
+        }
         components.schemas.insert(Problem::name().into_owned(), Problem::schema());
         let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         components.add_security_scheme("token", token);
         for (path, item) in &mut api.paths.paths {
-            let reads = [&mut item.get, &mut item.delete].map(|slot| (slot, false));
-            let writes = [&mut item.put, &mut item.post, &mut item.patch].map(|slot| (slot, true));
+            let reads = [&mut item.get].map(|slot| (slot, false));
+            let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete].map(|slot| (slot, true));
             for (slot, writes) in reads.into_iter().chain(writes) {
                 let Some(operation) = slot else { continue };
                 let mut add = |status: &str, description: &str| {
@@ -363,20 +376,27 @@ impl Modify for Common {
                     all.entry(status.to_owned()).or_insert_with(|| problem(description));
                 };
                 add("500", "The node met a bug, or the store is damaged");
+                add("421", "This node does not go by the name in `Host`");
                 add("503", "The store does not answer, or the node is draining; try again after a pause");
                 if !path.starts_with("/v1/") {
                     continue;
                 }
                 add("400", "Something in the request is refused; `detail` says what to do");
                 add("401", "No token, or one that is not known");
-                add("403", "The token may not do this");
+                add(
+                    "429",
+                    "The token's requests or messages a second are used up; `Retry-After` says when to ask again",
+                );
+                add("403", "The token may not do this, or the request comes from a page of another site");
                 if path.contains("{topic}") {
                     add("404", "No such topic, or no such message");
                 }
-                if writes || operation.request_body.is_some() {
+                if writes {
+                    add("415", "The request has no content type, or one that is not read here");
+                }
+                if operation.request_body.is_some() {
                     add("408", "The body came too slowly");
                     add("413", "The body or the payload is too large");
-                    add("415", "The body is of a type that is not read here");
                 }
                 if path.ends_with("/messages") || path.contains("/dead") || path.contains("/{id}") {
                     add("507", "The store is full");

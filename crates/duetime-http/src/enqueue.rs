@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -14,21 +15,31 @@ use duetime_core::store::{Enqueue, EnqueueOutcome};
 use duetime_core::{MessageId, TopicName, TopicRecord};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use crate::app::App;
+use crate::at_most::AtMost;
+use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, Kind};
-use crate::doc;
+use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Results, Style, write_placed};
+use crate::{audit, doc};
 
 /// Most messages of a stream that are enqueued, and then answered, together.
 const STREAM_ITEMS: usize = 4096;
 
+/// Messages of an array that are enqueued together, so that others get their turn in between.
+const ARRAY_ITEMS: usize = 1024;
+
 /// A batch of a stream is enqueued when its lines have so many bytes.
 const STREAM_BYTES: usize = 4 << 20;
+
+/// A stream that brings no whole message for [`BODY_IDLE_MAX`] must at least bring so many bytes of one.
+const STREAM_PROGRESS_BYTES: usize = 64 << 10;
 
 /// Bytes of a message beside its payload: id, headers, times, with escapes.
 const AROUND_PAYLOAD: usize = 128 << 10;
@@ -61,6 +72,7 @@ fn message_bytes_max(record: &TopicRecord) -> usize {
 )]
 pub(crate) async fn post(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -69,14 +81,16 @@ pub(crate) async fn post(
     let record = app.router.topic(&topic).await?;
     let style = style(&headers);
     if kind == Kind::Ndjson {
-        return Ok(stream(app, record, body, style).await);
+        return Ok(stream(app, caller, record, body, style).await);
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);
     let bytes = body::whole(body, &headers, limit).await?;
     let rules = Rules { now: app.clock.now(), payload_bytes_max: record.config.max_payload };
     if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
-        many(&app, &topic, &bytes, &rules, style).await
+        many(&app, &caller, &topic, &bytes, &rules, style).await
     } else {
+        caller.take_messages(1)?;
+        memory::take_items(1, bytes.len())?;
         one(&app, &topic, &bytes, &rules).await
     }
 }
@@ -103,20 +117,31 @@ async fn one(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules) -> Resu
         EnqueueOutcome::Replaced => StatusCode::OK,
         EnqueueOutcome::Duplicate => StatusCode::CONFLICT,
     };
+    audit::count(1);
     let mut out = Vec::with_capacity(128);
     write_placed(&mut out, id.as_str(), &placed);
     Ok((status, [(header::CONTENT_TYPE, "application/json")], out).into_response())
 }
 
-async fn many(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules, style: Style) -> Result<Response, Problem> {
-    let raw: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
+async fn many(
+    app: &App,
+    caller: &Caller,
+    topic: &TopicName,
+    bytes: &Bytes,
+    rules: &Rules,
+    style: Style,
+) -> Result<Response, Problem> {
+    let raw: AtMost<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
+    memory::take_items(raw.len(), bytes.len())?;
+    caller.take_messages(raw.len())?;
     let mut results = Results::new(style);
-    for some in raw.chunks(STREAM_ITEMS) {
+    for some in raw.chunks(ARRAY_ITEMS) {
         let mut batch = Batch::default();
         for item in some {
             batch.read(item.get().as_bytes(), None, rules);
         }
         batch.enqueue(app, topic, &mut results).await;
+        tokio::task::yield_now().await;
     }
     Ok(answer(style, Body::from(results.finish())))
 }
@@ -162,8 +187,8 @@ impl Batch {
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.entries.len() >= STREAM_ITEMS || self.bytes >= STREAM_BYTES
+    fn is_full(&self, items_max: usize) -> bool {
+        self.entries.len() >= items_max || self.bytes >= STREAM_BYTES
     }
 
     async fn enqueue(self, app: &App, topic: &TopicName, results: &mut Results) {
@@ -182,6 +207,10 @@ impl Batch {
 /// A stream under way.
 struct Stream {
     app: Arc<App>,
+    caller: Caller,
+    account: Arc<Account>,
+    /// Most messages of one batch.
+    items_max: usize,
     record: Arc<TopicRecord>,
     chunks: BodyDataStream,
     lines: Lines,
@@ -195,10 +224,12 @@ impl Stream {
     async fn batch(&mut self) -> Batch {
         let rules = Rules { now: self.app.clock.now(), payload_bytes_max: self.record.config.max_payload };
         let mut batch = Batch::default();
+        // Only a whole message, or a good part of a long one, keeps a stream open.
+        let (mut until, mut brought) = (Instant::now() + BODY_IDLE_MAX, 0);
         loop {
             while let Some(line) = self.lines.next() {
                 batch.read_line(line, &rules, self.line_bytes_max);
-                if batch.is_full() {
+                if batch.is_full(self.items_max) {
                     return batch;
                 }
             }
@@ -206,7 +237,7 @@ impl Stream {
                 return batch;
             }
             let chunk = if batch.entries.is_empty() {
-                tokio::time::timeout(BODY_IDLE_MAX, self.chunks.next()).await
+                tokio::time::timeout_at(until, self.chunks.next()).await
             } else {
                 match self.chunks.next().now_or_never() {
                     Some(chunk) => Ok(chunk),
@@ -214,7 +245,13 @@ impl Stream {
                 }
             };
             match chunk {
-                Ok(Some(Ok(chunk))) => self.lines.push(&chunk),
+                Ok(Some(Ok(chunk))) => {
+                    brought += chunk.len();
+                    if brought >= STREAM_PROGRESS_BYTES {
+                        (until, brought) = (Instant::now() + BODY_IDLE_MAX, 0);
+                    }
+                    self.lines.push(&chunk);
+                }
                 Ok(None) => {
                     self.ended = true;
                     if let Some(line) = self.lines.last() {
@@ -223,7 +260,12 @@ impl Stream {
                 }
                 Ok(Some(Err(error))) => {
                     self.ended = true;
-                    let refusal = Refusal::new("body_unreadable", format!("the stream ended early: {error}"));
+                    let refusal = if self.account.was_refused() {
+                        let busy = memory::busy();
+                        Refusal::new(busy.code, "other requests hold all memory; send what follows again after a pause")
+                    } else {
+                        Refusal::new("body_unreadable", format!("the stream ended early: {error}"))
+                    };
                     batch.entries.push(Entry::Refused(None, refusal, None));
                 }
                 Err(_) => {
@@ -237,17 +279,26 @@ impl Stream {
 
     async fn step(&mut self) -> Vec<u8> {
         let batch = self.batch().await;
+        // What was counted as it came is by now in the batch, in the line that is not whole, or gone.
+        self.account.hold(self.lines.held() + 2 * batch.bytes + batch.entries.len() * memory::ITEM_BYTES);
         if !batch.entries.is_empty() {
+            self.caller.await_messages(batch.items.len()).await;
             batch.enqueue(&self.app, &self.record.name, &mut self.results).await;
         }
-        self.results.take()
+        let out = self.results.take();
+        self.account.hold(self.lines.held() + out.len());
+        out
     }
 }
 
-async fn stream(app: Arc<App>, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
+async fn stream(app: Arc<App>, caller: Caller, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
     let line_bytes_max = message_bytes_max(&record);
+    let items_max = STREAM_ITEMS.min(caller.portion());
     let mut stream = Stream {
         app,
+        caller,
+        account: Account::current(),
+        items_max,
         record,
         chunks: body.into_data_stream(),
         lines: Lines::new(line_bytes_max),

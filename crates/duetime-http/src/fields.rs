@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::error::Category;
 
+use crate::at_most::TOO_MANY;
 use crate::problem::Refusal;
 
 /// Names less alike than this are not proposed (Jaro and Winkler's measure, 0 to 1).
@@ -45,6 +46,9 @@ pub(crate) fn refuse(error: &serde_json::Error) -> Refusal {
         if let Some((name, known)) = names.split_first() {
             return unknown_field(name, known);
         }
+    }
+    if what.starts_with(TOO_MANY) {
+        return Refusal::new("too_many_items", what.to_owned());
     }
     let field = what.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
     let refusal = Refusal::new("invalid_value", what.to_owned());

@@ -14,8 +14,9 @@ use percent_encoding::percent_decode_str;
 use tracing::error;
 
 use crate::app::App;
-use crate::auth::scope_of;
 use crate::problem::Problem;
+use crate::scopes::scopes_of;
+use crate::{audit, body};
 
 /// A request is answered, or its stream of answers begun, in so long.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -39,7 +40,10 @@ pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, ne
         let checked = app.auth.caller(request.headers()).and_then(|caller| {
             let topic = route.contains("{topic}").then(|| request.uri().path().split('/').nth(3).unwrap_or_default());
             let topic = topic.map(|raw| percent_decode_str(raw).decode_utf8_lossy());
-            caller.check(scope_of(request.method(), &route), topic.as_deref())?;
+            audit::called_by(caller.name());
+            caller.take_request()?;
+            caller.check(scopes_of(request.method(), &route), topic.as_deref())?;
+            body::typed(&request)?;
             Ok(caller)
         });
         match checked {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
 use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, slots};
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,12 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::at_most::AtMost;
+use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX};
 use crate::doc;
 use crate::fields;
+use crate::memory;
 use crate::message_in::{read_due, text};
 use crate::path::{Topic, TopicAndId, refuse_id};
 use crate::problem::{Problem, Refusal};
@@ -25,6 +28,9 @@ use crate::view::{MessageView, OutcomeView};
 
 /// Largest body of a request about one message.
 const SMALL_BYTES_MAX: usize = 64 << 10;
+
+/// Ids that are read before others get their turn.
+const IDS_AT_ONCE: usize = 1024;
 
 async fn find(app: &App, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
     let (shard, found) = app.router.get(topic, vec![id.clone()]).await.pop().expect("one answer")?;
@@ -44,9 +50,13 @@ async fn find(app: &App, topic: &TopicName, id: MessageId) -> Result<(u32, Store
     ),
     responses((status = 200, description = "The message", body = MessageView))
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, TopicAndId(topic, id): TopicAndId) -> Result<Response, Problem> {
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
     let (shard, message) = find(&app, &topic, id).await?;
-    Ok(Json(MessageView::new(&message, shard)).into_response())
+    Ok(Json(MessageView::new(&message, shard).for_caller(&caller)).into_response())
 }
 
 /// Where a message is, and what happens to it next.
@@ -222,12 +232,23 @@ pub(crate) async fn reschedule(
 #[serde(deny_unknown_fields)]
 struct IdsIn<'a> {
     #[serde(borrow)]
-    ids: Vec<&'a RawValue>,
+    ids: AtMost<&'a RawValue>,
 }
 
 /// Reads one id of a list.
-pub(crate) fn read_id(raw: &RawValue) -> Result<MessageId, Refusal> {
+fn read_id(raw: &RawValue) -> Result<MessageId, Refusal> {
     MessageId::new(&text(raw, "id", "invalid_id")?).map_err(|error| refuse_id(&error))
+}
+
+/// Reads a list of ids from a body of `bytes`.
+pub(crate) async fn read_ids(raw: &[&RawValue], bytes: usize) -> Result<Vec<Result<MessageId, Refusal>>, Problem> {
+    memory::take_items(raw.len(), bytes)?;
+    let mut read = Vec::with_capacity(raw.len());
+    for some in raw.chunks(IDS_AT_ONCE) {
+        read.extend(some.iter().map(|id| read_id(id)));
+        tokio::task::yield_now().await;
+    }
+    Ok(read)
 }
 
 /// Cancel many messages
@@ -248,7 +269,7 @@ pub(crate) async fn cancel_many(
     app.router.topic(&topic).await?;
     let bytes = body::whole(body, &headers, BODY_BYTES_MAX).await?;
     let ask: IdsIn<'_> = fields::read(&bytes)?;
-    let ids: Vec<Result<MessageId, Refusal>> = ask.ids.into_iter().map(read_id).collect();
+    let ids = read_ids(&ask.ids, bytes.len()).await?;
     let edits = ids.iter().flatten().map(|id| Edit::Cancel(id.clone())).collect();
     let mut answers = app.router.edit(&topic, edits).await.into_iter();
     let mut results = Results::new(Style::Object);

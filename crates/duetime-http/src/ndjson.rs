@@ -29,6 +29,11 @@ impl Lines {
         Self { buffer: BytesMut::new(), searched: 0, skipping: false, number: 0, bytes_max }
     }
 
+    /// Bytes that are kept.
+    pub fn held(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Takes the next piece of the stream.
     pub fn push(&mut self, chunk: &Bytes) {
         self.buffer.extend_from_slice(chunk);

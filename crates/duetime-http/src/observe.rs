@@ -1,18 +1,23 @@
 //! What operators and their machines look at: nodes, health, metrics, the API's document, the page.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::{Member, MemberState, StoreError};
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::doc;
 use crate::problem::Problem;
 
@@ -36,7 +41,7 @@ pub(crate) struct NodeView {
     /// How many shards it scans.
     shards_owned: u32,
     /// How many of each topic; in round-robin a node knows only of its own.
-    topics: std::collections::BTreeMap<String, u32>,
+    topics: BTreeMap<String, u32>,
 }
 
 /// All nodes.
@@ -50,10 +55,14 @@ pub(crate) struct NodesView {
     get, path = "/v1/nodes", tag = "operations", operation_id = "list_nodes",
     responses((status = 200, description = "Nodes and what they scan, as this node sees them", body = NodesView))
 )]
-pub(crate) async fn nodes(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn nodes(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let fleet = app.fleet.borrow().clone();
     let view = |(name, member): (&Arc<str>, &Member)| {
-        let scanned = fleet.scanned_by(name);
+        let scanned = fleet.scanned_by(name).into_iter().filter(|(topic, _)| caller.sees(topic.as_str()));
+        let topics: BTreeMap<String, u32> =
+            scanned.map(|(topic, shards)| (topic.as_str().to_owned(), shards)).collect();
+        // How many there are in all would tell of topics that the caller may not see.
+        let all = member.shards.filter(|_| caller.sees_all());
         let is_this = member.id == app.node.id && member.address == app.node.address;
         let drains = is_this && app.draining.is_cancelled();
         NodeView {
@@ -64,8 +73,8 @@ pub(crate) async fn nodes(State(app): State<Arc<App>>) -> Response {
             since: member.since_ms,
             mode: app.node.mode,
             version: member.version.clone(),
-            shards_owned: member.shards.unwrap_or_else(|| scanned.values().sum()),
-            topics: scanned.into_iter().map(|(topic, shards)| (topic.as_str().to_owned(), shards)).collect(),
+            shards_owned: all.unwrap_or_else(|| topics.values().sum()),
+            topics,
         }
     };
     Json(NodesView { nodes: fleet.members.iter().map(view).collect() }).into_response()
@@ -120,12 +129,30 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView
 }
 
 /// Metrics
+///
+/// Of the topics that the token is for. Without a token, of all; unless `auth.metrics` asks for one.
 #[utoipa::path(
     get, path = "/metrics", tag = "operations", operation_id = "metrics", security(()),
-    responses((status = 200, description = "Prometheus text", body = String, content_type = "text/plain"))
+    responses(
+        (status = 200, description = "Prometheus text", body = String, content_type = "text/plain"),
+        (status = 401, description = "No token, or one that is not known", body = Problem,
+            content_type = "application/problem+json"),
+    )
 )]
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.meters.render()).into_response()
+pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let caller = app.auth.caller_of_metrics(&headers)?;
+    let mut text = app.meters.render();
+    if !caller.sees_all() {
+        let seen = |line: &&str| topic_of(line).is_none_or(|topic| caller.sees(topic));
+        text = text.split_inclusive('\n').filter(seen).collect();
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+/// The topic that a line of metrics is about. Names of topics have no character that is escaped there.
+fn topic_of(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("{topic=\"").or_else(|| line.split_once(",topic=\""))?;
+    rest.split('"').next()
 }
 
 /// This document
@@ -137,6 +164,24 @@ pub(crate) async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], doc::text()).into_response()
 }
 
+/// The page at `/`.
+const PAGE: &str = include_str!("page.html");
+
+/// Lets the page's own script and style run, known by their hashes, and nothing else.
+fn policy_of(page: &str) -> String {
+    let hash = |element: &str| {
+        let (_, rest) = page.split_once(&format!("<{element}>")).expect("the page has one");
+        let (text, _) = rest.split_once(&format!("</{element}>")).expect("it ends");
+        STANDARD.encode(Sha256::digest(text))
+    };
+    format!(
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+        hash("style"),
+        hash("script"),
+    )
+}
+
 /// Status page
 #[utoipa::path(
     get, path = "/", tag = "operations", operation_id = "page", security(()),
@@ -144,12 +189,13 @@ pub(crate) async fn openapi() -> Response {
         content_type = "text/html"))
 )]
 pub(crate) async fn page() -> Response {
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
-                  frame-ancestors 'none'";
+    static POLICY: LazyLock<String> = LazyLock::new(|| policy_of(PAGE));
+    let policy = POLICY.as_str();
     let headers = [
         (header::CONTENT_SECURITY_POLICY, policy),
         (header::CACHE_CONTROL, "no-cache"),
+        (header::REFERRER_POLICY, "no-referrer"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    (headers, Html(include_str!("page.html"))).into_response()
+    (headers, Html(PAGE)).into_response()
 }

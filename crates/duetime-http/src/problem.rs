@@ -36,7 +36,7 @@ pub(crate) struct Problem {
     #[schema(nullable = false)]
     pub field: Option<String>,
     #[serde(skip)]
-    retry_after: bool,
+    retry_after: Option<u32>,
 }
 
 impl Problem {
@@ -49,7 +49,7 @@ impl Problem {
             code,
             detail: detail.into(),
             field: None,
-            retry_after: status == StatusCode::SERVICE_UNAVAILABLE,
+            retry_after: (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_S),
         }
     }
 
@@ -64,6 +64,12 @@ impl Problem {
         self
     }
 
+    /// The same, with another pause before it may be tried again.
+    pub fn retry_in(mut self, seconds: u32) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).expect("made from a status")
     }
@@ -74,8 +80,8 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("a problem is plain data");
         let mut response = (self.status(), [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
         let headers = response.headers_mut();
-        if self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == 401 {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"duetime\""));
@@ -107,7 +113,7 @@ impl Refusal {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal.code {
-            "payload_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
+            "payload_too_large" | "too_many_items" => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,
         };
         Self { field: refusal.field, ..Self::new(status, refusal.code, refusal.detail) }

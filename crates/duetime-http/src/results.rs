@@ -1,12 +1,14 @@
 //! Writes the answers of many items straight into bytes, as `{"results":[…]}` or one per line.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use duetime_core::store::EnqueueOutcome;
 use duetime_router::{Placed, RouteError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::audit::Entry;
 use crate::problem::Refusal;
 
 /// How answers are put together.
@@ -52,11 +54,13 @@ pub(crate) struct Results {
     style: Style,
     out: Vec<u8>,
     index: u64,
+    /// Counts what is answered.
+    entry: Option<Arc<Entry>>,
 }
 
 impl Results {
     pub fn new(style: Style) -> Self {
-        let mut results = Self { style, out: Vec::new(), index: 0 };
+        let mut results = Self { style, out: Vec::new(), index: 0, entry: Entry::current() };
         if style == Style::Object {
             results.out.extend_from_slice(b"{\"results\":[");
         }
@@ -74,6 +78,9 @@ impl Results {
             self.out.push(b'\n');
         }
         self.index += 1;
+        if let Some(entry) = &self.entry {
+            entry.count(1, 0);
+        }
     }
 
     /// Any answer.
@@ -88,6 +95,9 @@ impl Results {
         let (field, index) = (refusal.field.as_deref(), self.index);
         let error = ItemProblem { code: refusal.code, field, detail: &refusal.detail, index, line };
         self.item(&ItemError { id, error });
+        if let Some(entry) = &self.entry {
+            entry.count(0, 1);
+        }
     }
 
     /// What became of one enqueue. The commonest answer, so it is written by hand.

@@ -1,29 +1,63 @@
 //! Listens, serves connections, and ends when told: open requests are answered first.
 
+use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use axum::response::IntoResponse as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
+use crate::activity::{Activity, IDLE_MAX, Watched};
 use crate::app::{HttpParts, router};
+use crate::connections::{Admission, Connections};
+use crate::observe;
+use crate::problem::Problem;
+use crate::tls::Tls;
+use crate::unread;
 
-/// Connections open at once; more wait in the listener's backlog.
-const CONNECTIONS_MAX: usize = 8192;
+/// A connection without a place is closed after so long.
+const BRIEF_MAX: Duration = Duration::from_secs(5);
 
-/// A client that does not finish a request's head in so long is let go.
-const HEAD_READ_MAX: Duration = Duration::from_secs(30);
+/// A client that does not finish TLS's handshake in so long is let go.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Requests of one HTTP/2 connection that are answered at once.
+const STREAMS_MAX: u32 = 200;
 
 /// After the end was told, open requests have so long.
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
-/// Pause after the system refused a connection (no file descriptor left, most likely).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause after the system refused a connection, when none could make way.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Idle connections that are ended when the system has no more file descriptors.
+const SHED: usize = 16;
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub SocketAddr);
+
+/// What every connection is served by.
+#[derive(Clone)]
+struct Serving {
+    router: axum::Router,
+    builder: Arc<Builder<TokioExecutor>>,
+    tls: Option<Tls>,
+}
 
 /// Serves the API on `listener` until `shutdown`, then answers what is open, for at most 15 s.
 ///
@@ -32,44 +66,145 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// None after it has begun; the signature leaves room for listeners that break.
 pub async fn serve(listener: TcpListener, parts: HttpParts, shutdown: CancellationToken) -> io::Result<()> {
     let draining = parts.draining.clone();
-    let service = TowerToHyperService::new(router(parts));
+    let connections = Connections::new(parts.options.connections);
+    let tls = parts.options.tls.clone();
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_READ_MAX);
-    builder.http2().timer(TokioTimer::new());
-    let room = std::sync::Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    let serving = Serving { router: router(parts), builder: Arc::new(builder), tls };
     let open = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            accepted = async {
-                let place = room.clone().acquire_owned().await.expect("never closed");
-                listener.accept().await.map(|(stream, _)| (stream, place))
-            } => accepted,
+            accepted = listener.accept() => accepted,
         };
-        let (stream, place) = match accepted {
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "a connection could not be accepted, going on");
+                connections.shed(SHED);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         let _ = stream.set_nodelay(true);
-        let connection = builder.serve_connection(TokioIo::new(stream), service.clone()).into_owned();
-        let connection = open.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "connection ended");
-            }
-            drop(place);
-        });
+        let admission = connections.admit(peer.ip());
+        tokio::spawn(serving.clone().connection(stream, peer, admission, open.watcher()));
     }
     drop(listener);
-    // Claims that wait would hold the door open.
+    // Claims that wait would keep their connections open.
     draining.cancel();
     if tokio::time::timeout(CLOSE_MAX, open.shutdown()).await.is_err() {
         warn!("requests are still open, leaving them");
     }
     Ok(())
+}
+
+impl Serving {
+    async fn connection(self, stream: TcpStream, peer: SocketAddr, admission: Admission, watcher: Watcher) {
+        match admission {
+            Admission::Place(place) => {
+                let ended = place.ended.clone();
+                let work = self.secured(stream, peer, Activity::new(Some(place)), false, watcher);
+                tokio::select! {
+                    biased;
+                    () = ended.cancelled() => debug!(%peer, "an idle connection makes way for a new one"),
+                    () = work => {}
+                }
+            }
+            Admission::Brief(brief) => {
+                let work = self.secured(stream, peer, Activity::new(None), true, watcher);
+                tokio::select! {
+                    biased;
+                    () = brief.ended.cancelled() => {}
+                    _ = tokio::time::timeout(BRIEF_MAX, work) => {}
+                }
+            }
+        }
+    }
+
+    async fn secured(
+        self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        activity: Arc<Activity>,
+        brief: bool,
+        watcher: Watcher,
+    ) {
+        let Some(tls) = &self.tls else {
+            return self.served(stream, peer, activity, brief, watcher).await;
+        };
+        match tokio::time::timeout(HANDSHAKE_MAX, tls.acceptor().accept(stream)).await {
+            Ok(Ok(stream)) => self.served(stream, peer, activity, brief, watcher).await,
+            Ok(Err(error)) => debug!(%peer, %error, "no TLS was agreed on"),
+            Err(_) => debug!(%peer, "TLS was not agreed on in time"),
+        }
+    }
+
+    /// Serves until the client, the drain or a long silence ends it.
+    async fn served<T>(self, stream: T, peer: SocketAddr, activity: Arc<Activity>, brief: bool, watcher: Watcher)
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (router, seen) = (self.router, activity.clone());
+        let service = service_fn(move |request| {
+            let (router, activity) = (router.clone(), seen.clone());
+            async move { Ok::<_, Infallible>(answer(router, activity, peer, brief, request).await) }
+        });
+        let stream = TokioIo::new(Watched::new(stream, activity.clone()));
+        let connection = self.builder.serve_connection(stream, service).into_owned();
+        let mut connection = pin!(watcher.watch(connection));
+        while let Some(again) = activity.look_again() {
+            tokio::select! {
+                biased;
+                ended = &mut connection => {
+                    if let Err(error) = ended {
+                        debug!(%peer, %error, "connection ended");
+                    }
+                    return;
+                }
+                () = tokio::time::sleep_until(again) => {}
+            }
+        }
+        debug!(%peer, "a silent connection is closed");
+    }
+}
+
+async fn answer(
+    router: axum::Router,
+    activity: Arc<Activity>,
+    peer: SocketAddr,
+    brief: bool,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let exchange = activity.begin();
+    let version = request.version();
+    let (mut head, body) = request.into_parts();
+    head.extensions.insert(Peer(peer));
+    let (body, rest) = unread::watch(Body::new(body), &head.headers);
+    let mut response = if brief {
+        drop(body);
+        let mut response = without_place(head.uri.path()).await;
+        if version <= Version::HTTP_11 {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    } else {
+        match router.oneshot(Request::from_parts(head, body)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    };
+    rest.settle(version, &mut response);
+    response.map(|body| exchange.body(body))
+}
+
+/// The answer on a connection over the bounds.
+async fn without_place(path: &str) -> Response<Body> {
+    if path == "/healthz" {
+        return observe::healthz().await.into_response();
+    }
+    let detail = "too many connections are open and busy; keep fewer open and repeat the request after a pause";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).into_response()
 }

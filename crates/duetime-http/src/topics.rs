@@ -118,12 +118,17 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?;
+    let _alone = if caller.has_topic_limit() { Some(app.options.making_topics.lock().await) } else { None };
+    if caller.has_topic_limit() && app.catalog.find(&topic).await?.is_none() {
+        caller.check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
+    }
     let put = app.catalog.put(&topic, &change).await?;
     if !put.created && change.has("shards") {
         app.resizing.ask(&topic, put.record.config.shards).await?;

@@ -1,6 +1,7 @@
 //! What answers look like.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +10,8 @@ use duetime_router::TopicSurvey;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
+
+use crate::auth::Caller;
 
 /// Headers as a JSON object, in order.
 pub(crate) struct HeadersView<'a>(pub &'a Headers);
@@ -91,6 +94,18 @@ impl<'a> MessageView<'a> {
             shard,
             death: message.death.as_ref().map(|death| DeathView { at: death.at.as_millis(), reason: &death.reason }),
         }
+    }
+}
+
+impl MessageView<'_> {
+    /// What the caller may see of it.
+    pub fn for_caller(mut self, caller: &Caller) -> Self {
+        static NONE: LazyLock<Headers> = LazyLock::new(Headers::default);
+        if !caller.sees_payloads() {
+            self.payload = PayloadView { payload: None, payload_base64: None };
+            self.headers = HeadersView(&NONE);
+        }
+        self
     }
 }
 

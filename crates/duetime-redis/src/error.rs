@@ -114,8 +114,8 @@ fn judge(code: &str, detail: &str) -> Failure {
         "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::Setup(LOGIN_REFUSED.to_owned())),
         "NOPERM" => Failure::Final(LinkError::Setup(format!(
             "redis does not permit this user what duetime needs ({detail}); allow it: \
-             ACL SETUSER <user> ~<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info +config|get \
-             +client|id +client|info +client|kill"
+             ACL SETUSER <user> ~<namespace>:* ~{{<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info \
+             +config|get +client|id +client|info +client|kill"
         ))),
         _ => Failure::Final(LinkError::Refused { code: code.to_owned(), detail: detail.to_owned() }),
     }

@@ -15,8 +15,8 @@ const DOTS: &str = "***";
 /// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
 const SCRUB_BYTES_MIN: usize = 6;
 
-/// A credential: written in the configuration as a string, or as `{ file = "/run/secrets/x" }`,
-/// whose first line it then is.
+/// A credential: written in the configuration as a string, as `{ file = "/run/secrets/x" }`, whose
+/// first line it then is, or as `{ env = "NAME" }`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -49,10 +49,19 @@ impl<'de> Deserialize<'de> for Secret {
             Text(String),
             File(BTreeMap<String, PathBuf>),
         }
-        let help = || serde::de::Error::custom("write the secret as a string or as { file = \"PATH\" }");
+        let help = || {
+            serde::de::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }")
+        };
         let raw = Raw::deserialize(from).map_err(|_| help())?;
         match raw {
             Raw::Text(text) => Ok(Self(text)),
+            Raw::File(places) if places.len() == 1 && places.contains_key("env") => {
+                let name = places["env"].to_string_lossy();
+                let text = std::env::var(&*name).map_err(|_| {
+                    serde::de::Error::custom(format!("the variable {name} of a secret is not set, or is not UTF-8"))
+                })?;
+                Ok(Self(text.trim().to_owned()))
+            }
             Raw::File(places) => {
                 let file = places.get("file").filter(|_| places.len() == 1).ok_or_else(help)?;
                 let text = std::fs::read_to_string(file).map_err(|error| {

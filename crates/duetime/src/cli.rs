@@ -59,6 +59,9 @@ pub enum Command {
     Top(observe::TopArgs),
     /// Measures a node or a store.
     Bench(duetime_bench::Args),
+    /// Makes tokens for `[[auth.tokens]]`.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Says all that is wrong with a configuration file, and tries its store and sinks.
     CheckConfig {
         /// The file.
@@ -68,6 +71,20 @@ pub enum Command {
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+}
+
+/// What to do with tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Prints a token nobody can guess, and its hash for the configuration file.
+    New {
+        /// The name of the token in the configuration and in logs.
+        #[arg(long, value_name = "NAME", default_value = "NAME")]
+        name: String,
+        /// Print JSON for programs.
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -4,18 +4,19 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 
 /// Prints it to standard output. A closed output is no reason not to serve.
-pub fn print(address: SocketAddr, store: &str, with_token: bool) {
-    let _ = std::io::stdout().write_all(text(address, store, with_token).as_bytes());
+pub fn print(address: SocketAddr, store: &str, with_token: bool, with_tls: bool) {
+    let _ = std::io::stdout().write_all(text(address, store, with_token, with_tls).as_bytes());
     let _ = std::io::stdout().flush();
 }
 
-fn text(address: SocketAddr, store: &str, with_token: bool) -> String {
+fn text(address: SocketAddr, store: &str, with_token: bool, with_tls: bool) -> String {
     let (host, port) = match address {
         _ if address.ip().is_unspecified() => ("127.0.0.1".to_owned(), address.port()),
         SocketAddr::V4(v4) => (v4.ip().to_string(), v4.port()),
         SocketAddr::V6(v6) => (format!("[{}]", v6.ip()), v6.port()),
     };
-    let url = format!("http://{host}:{port}");
+    let scheme = if with_tls { "https" } else { "http" };
+    let url = format!("{scheme}://{host}:{port}");
     let token = if with_token { " -H \"authorization: Bearer $DUETIME_TOKEN\"" } else { "" };
     let json = "-H 'content-type: application/json'";
     format!(
@@ -38,7 +39,7 @@ mod tests {
 
     #[test]
     fn three_lines_to_try_name_an_address_that_can_be_reached() {
-        let text = text("0.0.0.0:3830".parse().unwrap(), "embedded:./duetime-data", true);
+        let text = text("0.0.0.0:3830".parse().unwrap(), "embedded:./duetime-data", true, false);
         let lines: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("curl")).collect();
         assert_eq!(lines.len(), 3);
         assert!(lines.iter().all(|line| line.contains("http://127.0.0.1:3830/v1/topics/orders")));

@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod drain;
 mod greeting;
+mod listener;
 mod logs;
 mod serve;
 mod sharing;

@@ -1,6 +1,6 @@
 //! Where the program's own log goes: to the terminal for people, or one JSON object a line.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write};
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -30,11 +30,50 @@ fn is_ours(said: &Metadata<'_>) -> bool {
     said.target().starts_with("duetime")
 }
 
+/// Writes characters that a terminal or a viewer shows as something else, or not at all, as `\u202e` and the like.
+///
+/// An id may have them: with U+202E the rest of a line reads backwards, with U+2028 some viewers
+/// begin a new one.
+struct Escaping<W>(W);
+
+/// Whether a character may change how others are shown. Control characters are the layer's own.
+fn misleads(c: char) -> bool {
+    matches!(c,
+        '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if misleads(c) {
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        match std::str::from_utf8(line) {
+            Ok(text) if !text.is_ascii() && text.contains(misleads) => self.0.write_all(escaped(text).as_bytes())?,
+            _ => self.0.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Starts logging to standard error. Once per program.
 pub fn start(format: LogFormat) {
     let levels = EnvFilter::try_from_env(LEVELS).unwrap_or_else(|_| EnvFilter::new("info"));
     let kept = levels.and(filter_fn(is_ours));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Escaping(std::io::stderr()));
     let all = tracing_subscriber::registry();
     match format {
         LogFormat::Text => {
@@ -42,5 +81,20 @@ pub fn start(format: LogFormat) {
             all.with(lines.with_ansi(ansi).with_target(false).with_filter(kept)).init();
         }
         LogFormat::Json => all.with(lines.json().flatten_event(true).with_filter(kept)).init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_mislead_a_reader_is_escaped_and_the_rest_is_left() {
+        let mut out = Escaping(Vec::new());
+        out.write_all("id=a\u{202e}b\u{2028}c\u{200b}d\u{2066}e ünï→😀\n".as_bytes()).unwrap();
+        let text = String::from_utf8(out.0).unwrap();
+        assert_eq!(text, "id=a\\u202eb\\u2028c\\u200bd\\u2066e ünï→😀\n");
+        let line: serde_json::Value = serde_json::from_str(&format!("\"{}\"", escaped("a\u{202e}"))).unwrap();
+        assert_eq!(line, "a\u{202e}", "in JSON it is the same character");
     }
 }

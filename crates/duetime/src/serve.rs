@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use duetime_core::{Clock as _, Fleet, Member, Reshard, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Auth, HttpParts, NodeInfo};
+use duetime_http::{Auth, HttpOptions, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, CatalogError, MeteredStore, RoutedStore, Router};
@@ -15,11 +15,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use toml::Value;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::clock::SystemClock;
 use crate::config::{self, Config, Overlay, OwnershipMode};
 use crate::drain::{self, Running};
+use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
 use crate::sharing::{self, Parts};
 use crate::stores::{self, StoreUrl};
@@ -101,8 +102,13 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     };
     logs::start(config.node.log_format);
     let signals = drain::Signals::listen().context("listening for signals")?;
+    let hangup = listener::hangup().context("listening for signals")?;
     let listener = listen(&config.node.listen).await?;
-    let running = start(&config, listener, steps).await?;
+    let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
+    let options = listener::options(&config)?;
+    let running = start(&config, listener, steps, &auth, &options).await?;
+    let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options);
+    tokio::spawn(reloader.run(hangup, running.shutdown.clone()));
     drain::until_told(running, signals, config.node.shutdown_grace).await;
     Ok(true)
 }
@@ -119,10 +125,15 @@ async fn listen(address: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
-async fn start(config: &Config, listener: TcpListener, steps: Arc<dyn Steps>) -> anyhow::Result<Running> {
+async fn start(
+    config: &Config,
+    listener: TcpListener,
+    steps: Arc<dyn Steps>,
+    auth: &Auth,
+    options: &HttpOptions,
+) -> anyhow::Result<Running> {
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
-    let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
     let opened = stores::open(&config.store, meters.clone()).await?;
     let store: Arc<dyn Reshard> = MeteredStore::new(opened.store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
@@ -188,13 +199,17 @@ async fn start(config: &Config, listener: TcpListener, steps: Arc<dyn Steps>) ->
         clock,
         meters,
         auth: auth.clone(),
+        options: options.clone(),
         node,
         fleet: ownership.fleet(),
         namespace: config.store.namespace.clone(),
         draining: CancellationToken::new(),
     };
     let door = tokio::spawn(duetime_http::serve(listener, parts, shutdown.clone()));
-    greeting::print(address, &stores::shown(&config.store), !auth.is_open());
+    if options.tls.is_none() && !address.ip().is_loopback() {
+        warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
+    }
+    greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some());
     Ok(Running { engine, ownership, door, shutdown })
 }
 
@@ -243,7 +258,7 @@ fn follow_topics(config: &Config, catalog: &Arc<Catalog>, told: [Arc<Notify>; 2]
                 () = changed.notified() => {}
             }
             if let Err(error) = catalog.refresh().await {
-                tracing::warn!(%error, "topics could not be read again");
+                warn!(%error, "topics could not be read again");
             }
         }
     });

@@ -160,3 +160,14 @@ async fn with_tokens_a_caller_without_one_is_told_how_to_give_it() {
     super::to(&node, &["topic", "list", "--token", "0123456789abcdef"]).done();
     assert!(node.output().contains("Bearer $DUETIME_TOKEN"));
 }
+
+#[test]
+fn a_new_token_comes_with_the_hash_that_the_file_takes() {
+    let made = super::typed(&["token", "new", "--name", "shop", "--json"]).done().json();
+    let (secret, hash) = (made["secret"].as_str().unwrap(), made["hash"].as_str().unwrap());
+    assert!(secret.len() >= 43 && hash.starts_with("sha256:"), "{made}");
+    let again = super::typed(&["token", "new", "--name", "shop"]).done();
+    assert!(again.out.contains("[[auth.tokens]]") && !again.out.contains(secret), "each is another one");
+    let file = again.out.split_once("[[auth.tokens]]").unwrap().1;
+    Folder::new().check(&format!("[[auth.tokens]]{file}")).done();
+}

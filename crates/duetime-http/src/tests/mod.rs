@@ -1,9 +1,14 @@
 //! The API over the reference store, called without a socket. Every answer that any test sees must
 //! be in the OpenAPI document.
 
+mod audit;
 mod auth;
+mod auth_matrix;
+mod bounds;
 mod bulk;
 mod claims;
+mod connections;
+mod foreign;
 mod messages;
 mod operations;
 mod topics;
@@ -30,7 +35,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::{Auth, HttpParts, NodeInfo};
+use crate::{Auth, HttpOptions, HttpParts, NodeInfo};
 
 /// 2025-11-21T00:00:00Z.
 pub const NOW_MS: i64 = 1_763_683_200_000;
@@ -150,12 +155,22 @@ impl House {
             clock: clock.clone(),
             meters,
             auth,
+            options: HttpOptions::default(),
             node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
             fleet: watch::channel(Arc::new(fleet)).1,
             namespace: Namespace::default(),
             draining: CancellationToken::new(),
         };
         Self { api: crate::router(parts.clone()), parts, clock }
+    }
+
+    /// The same with other parts.
+    pub fn again(&self, parts: HttpParts) -> Self {
+        Self { api: crate::router(parts.clone()), parts, clock: self.clock.clone() }
+    }
+
+    pub fn clone_api(&self) -> axum::Router {
+        self.api.clone()
     }
 
     /// A house with the topic `orders` of 4 shards.

@@ -159,6 +159,15 @@ impl Node {
         process.wait(longest).await.unwrap_or_else(|| panic!("the node does not end:\n{}", self.output()))
     }
 
+    /// Asks it to read its configuration anew.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn sighup(&self) {
+        self.process.as_ref().expect("it runs").signal(Signal::SIGHUP);
+    }
+
     /// Kills it at once: nothing is settled, released or said.
     pub fn kill(&mut self) {
         self.process = None;

@@ -8,6 +8,7 @@ pub mod message;
 pub mod observe;
 mod output;
 pub mod shards;
+pub mod token;
 pub mod top;
 pub mod topic;
 
@@ -48,6 +49,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Status(connection) => observe::status(&connection).await,
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench(args).await,
+        Command::Token(command) => token::run(&command),
         Command::CheckConfig { file } => check_config::run(&file).await,
         Command::Completions { shell } => {
             let mut out = Vec::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use duetime_core::{Namespace, TopicConfig};
-use duetime_http::AuthConfig;
+use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
 use duetime_ownership::{EtcdConfig, EtcdTls};
 use duetime_resize::ResizeConfig;
 use duetime_sinks::{Secret, SinkConfig};
@@ -31,6 +31,29 @@ pub struct NodeConfig {
     pub id: Option<String>,
     /// Where it listens. Default `127.0.0.1:3830`; other than loopback only with tokens.
     pub listen: String,
+    /// Names that requests may call this node by, besides addresses and `localhost`: `duetime.example`,
+    /// `*.duetime.svc`, or `*` for all, which only a node with tokens may have. Default: none.
+    ///
+    /// Add the name that clients, a proxy or a service of Kubernetes put into `Host`.
+    pub hosts: Vec<String>,
+    /// Connections that may be open at once. Default 8192.
+    ///
+    /// A new one takes the place of one that is idle. `LimitNOFILE` must be 512 above it.
+    pub connections: usize,
+    /// Connections that may be open from one address. Default 2048.
+    ///
+    /// Raise it where all clients come through one proxy.
+    pub connections_per_address: usize,
+    /// What all requests together may take of memory. Default `512MiB`.
+    ///
+    /// What comes on top is answered 503 `busy`. Set it well below what the machine has.
+    #[serde(with = "duetime_core::units::size")]
+    pub request_memory: u64,
+    /// `{ cert = "PATH", key = "PATH", client_ca = "PATH" }`: TLS on the listener, and with `client_ca`
+    /// only for clients with a certificate of that authority. Default: none.
+    pub tls: Option<TlsFiles>,
+    /// Where a line is written for every change: `"log"` or `{ file = "PATH" }`. Default: nowhere.
+    pub audit: Option<AuditTarget>,
     /// How long a stop may take: what is in flight finishes or is given back. Default `10s`.
     ///
     /// Set it below the time after which your supervisor kills, 30 s in Kubernetes.
@@ -45,6 +68,12 @@ impl Default for NodeConfig {
         Self {
             id: None,
             listen: "127.0.0.1:3830".to_owned(),
+            hosts: Vec::new(),
+            connections: 8192,
+            connections_per_address: 2048,
+            request_memory: 512 << 20,
+            tls: None,
+            audit: None,
             shutdown_grace: Duration::from_secs(10),
             log_format: LogFormat::Text,
         }
@@ -214,6 +243,12 @@ impl OwnershipConfig {
     }
 }
 
+/// Most connections that can be asked for.
+const CONNECTIONS_MAX: usize = 1_000_000;
+
+/// Least memory for requests: twice the largest body.
+const REQUEST_MEMORY_MIN: u64 = 64 << 20;
+
 /// Bounds of `ownership.lease_ttl`.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(600);
@@ -272,6 +307,23 @@ impl Config {
             let key = error.split(' ').next().unwrap_or_default();
             found.push(format!("resize.{key}: {error}"));
         }
+        let hosts = duetime_http::Hosts::new(&self.node.hosts);
+        if let Err(error) = &hosts {
+            found.push(format!("node.hosts: {error}"));
+        }
+        for (key, value) in
+            [("connections", self.node.connections), ("connections_per_address", self.node.connections_per_address)]
+        {
+            if !(1..=CONNECTIONS_MAX).contains(&value) {
+                found.push(format!("node.{key}: must be 1 to {CONNECTIONS_MAX}"));
+            }
+        }
+        if self.node.request_memory < REQUEST_MEMORY_MIN {
+            found.push("node.request_memory: must be 64MiB or more, or the largest requests never fit".to_owned());
+        }
+        if let Some(Err(error)) = self.node.tls.as_ref().map(duetime_http::Tls::load) {
+            found.push(format!("node.tls: {error}"));
+        }
         match duetime_http::Auth::load(&self.auth) {
             Err(error) => found.push(error),
             Ok(auth) => match self.node.listen.parse::<SocketAddr>() {
@@ -279,6 +331,11 @@ impl Config {
                     "node.listen: {address} can be reached from other machines, and no token is asked for; add \
                      [[auth.tokens]] to the configuration, or listen on 127.0.0.1"
                 )),
+                Ok(_) if auth.is_open() && hosts.is_ok_and(|hosts| hosts.allow_all()) => found.push(
+                    "node.hosts: \"*\" lets any web page reach this node, and no token is asked for; name the hosts, \
+                     or add [[auth.tokens]]"
+                        .to_owned(),
+                ),
                 Ok(_) => {}
                 Err(_) => found.push(format!(
                     "node.listen: {:?} is not an address; write it like \"127.0.0.1:3830\"",

@@ -175,7 +175,10 @@ mod tests {
         let found = faults::<AuthConfig>(
             "tokens = [{ name = \"a\", secret = \"x\", scopes = [] }, { name = \"b\", secret = 1234567, scopes = [] }]",
         );
-        let wanted = ("tokens.1.secret".to_owned(), "wrong type, expected a string".to_owned());
+        let wanted = (
+            "tokens.1.secret".to_owned(),
+            "write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }".to_owned(),
+        );
         assert_eq!(found, [wanted]);
     }
 }

@@ -1,0 +1,265 @@
+//! The audit log: a JSON line for every request that changes something, or tries to. Never payloads.
+//!
+//! A line is written when its request is over: whoever asked, from where, for what, how many items
+//! it was about, and how it ended.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Method, Response};
+use axum::middleware::Next;
+use duetime_core::Timestamp;
+use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tracing::{error, info};
+
+use crate::app::App;
+use crate::server::Peer;
+
+/// The log's target of lines, where they go to the node's own log.
+const TARGET: &str = "duetime::audit";
+
+/// Lines that could not be written are reported so often.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// `node.audit`: where lines go.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "write \"log\", or { file = \"PATH\" }")]
+pub enum AuditTarget {
+    /// To the node's own log.
+    Log(LogWord),
+    /// To a file of their own, appended.
+    File(AuditFile),
+}
+
+/// The word `log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum LogWord {
+    /// See there.
+    #[serde(rename = "log")]
+    Log,
+}
+
+/// `{ file = "PATH" }`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditFile {
+    /// Where it is. Created if absent, readable by its owner only.
+    pub file: PathBuf,
+}
+
+struct Appended {
+    path: PathBuf,
+    file: File,
+    lost: u64,
+    complained: Option<Instant>,
+}
+
+enum Sink {
+    Log,
+    File(Mutex<Appended>),
+}
+
+/// Takes lines. Clones write to the same place.
+#[derive(Clone, Default)]
+pub struct Audit(Option<Arc<Sink>>);
+
+impl std::fmt::Debug for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Audit(on)" } else { "Audit(off)" })
+    }
+}
+
+fn append_to(path: &Path) -> Result<File, String> {
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    opened.map_err(|error| format!("{} cannot be opened: {error}", path.display()))
+}
+
+impl Audit {
+    /// Opens the target; `None`: nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file.
+    pub fn open(target: Option<&AuditTarget>) -> Result<Self, String> {
+        Ok(Self(match target {
+            None => None,
+            Some(AuditTarget::Log(_)) => Some(Arc::new(Sink::Log)),
+            Some(AuditTarget::File(AuditFile { file: path })) => {
+                let file = append_to(path)?;
+                let path = path.clone();
+                Some(Arc::new(Sink::File(Mutex::new(Appended { path, file, lost: 0, complained: None }))))
+            }
+        }))
+    }
+
+    /// Opens the file anew, after it was moved away.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`]; lines go on to the old file.
+    pub fn reopen(&self) -> Result<(), String> {
+        if let Some(Sink::File(appended)) = self.0.as_deref() {
+            let mut appended = appended.lock();
+            appended.file = append_to(&appended.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink {
+    fn write(&self, line: &Line<'_>) {
+        let mut text = serde_json::to_string(line).expect("a line is plain data");
+        match self {
+            Self::Log => info!(target: TARGET, "{text}"),
+            Self::File(appended) => {
+                text.push('\n');
+                let mut appended = appended.lock();
+                // One write a line: others that append to the file never tear it.
+                let Err(error) = appended.file.write_all(text.as_bytes()) else { return };
+                appended.lost += 1;
+                if appended.complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                    let file = appended.path.display();
+                    error!(%file, %error, lost = appended.lost, "lines of the audit log could not be written");
+                    appended.complained = Some(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    /// The token's name; null: none was asked for, or none was known.
+    who: Option<&'a str>,
+    /// Address and port of the connection.
+    from: Option<String>,
+    /// Method and route.
+    action: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    /// Items it was about.
+    count: u64,
+    /// Items of them that were refused or failed.
+    refused: u64,
+    /// `done`, `refused`, `failed`, or `unknown`: the client went away before it was answered.
+    outcome: &'static str,
+    status: u64,
+}
+
+/// One request, until it is over.
+pub(crate) struct Entry {
+    sink: Arc<Sink>,
+    at: Timestamp,
+    who: Mutex<Option<String>>,
+    from: Option<SocketAddr>,
+    action: String,
+    topic: Option<String>,
+    id: Option<String>,
+    count: AtomicU64,
+    refused: AtomicU64,
+    /// 0: not answered.
+    status: AtomicU64,
+}
+
+tokio::task_local! {
+    static ENTRY: Arc<Entry>;
+}
+
+impl Entry {
+    /// The one of the request that is being handled.
+    pub fn current() -> Option<Arc<Self>> {
+        ENTRY.try_with(Arc::clone).ok()
+    }
+
+    /// Counts items.
+    pub fn count(&self, items: u64, refused: u64) {
+        self.count.fetch_add(items, Ordering::Relaxed);
+        self.refused.fetch_add(refused, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let status = *self.status.get_mut();
+        let outcome = match status {
+            0 => "unknown",
+            200..300 => "done",
+            300..500 => "refused",
+            _ => "failed",
+        };
+        let counted = *self.count.get_mut();
+        self.sink.write(&Line {
+            time: self.at.to_string(),
+            who: self.who.get_mut().as_deref(),
+            from: self.from.map(|from| from.to_string()),
+            action: &self.action,
+            topic: self.topic.as_deref(),
+            id: self.id.as_deref(),
+            count: if counted == 0 && outcome == "done" && self.id.is_some() { 1 } else { counted },
+            refused: *self.refused.get_mut(),
+            outcome,
+            status,
+        });
+    }
+}
+
+/// Says whose request it is.
+pub(crate) fn called_by(name: Option<&str>) {
+    if let Some(entry) = Entry::current() {
+        *entry.who.lock() = name.map(str::to_owned);
+    }
+}
+
+/// Counts items of the request that is being handled.
+pub(crate) fn count(items: u64) {
+    if let Some(entry) = Entry::current() {
+        entry.count(items, 0);
+    }
+}
+
+fn open(app: &App, request: &Request) -> Option<Arc<Entry>> {
+    let sink = app.options.audit.0.clone()?;
+    let route = request.extensions().get::<MatchedPath>()?.as_str();
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    let part = |name: &str| {
+        let at = route.split('/').position(|piece| piece == name)?;
+        let raw = request.uri().path().split('/').nth(at)?;
+        Some(percent_decode_str(raw).decode_utf8_lossy().into_owned())
+    };
+    Some(Arc::new(Entry {
+        sink,
+        at: app.clock.now(),
+        who: Mutex::default(),
+        from: request.extensions().get::<Peer>().map(|peer| peer.0),
+        action: format!("{} {route}", request.method()),
+        topic: part("{topic}"),
+        id: part("{id}"),
+        count: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+        status: AtomicU64::new(0),
+    }))
+}
+
+/// Keeps an entry for each request that may change something.
+pub(crate) async fn recorded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
+    let Some(entry) = open(&app, &request) else { return next.run(request).await };
+    let response = ENTRY.scope(entry.clone(), next.run(request)).await;
+    entry.status.store(response.status().as_u16().into(), Ordering::Relaxed);
+    response
+}

@@ -1,0 +1,312 @@
+//! Which connections may be open: bounds over all and per address, and who makes way when they are reached.
+//!
+//! A new connection takes the place of one that has nothing to do: first of one that never sent a
+//! request, then of the one that has been idle longest. Where all are busy, it is served briefly and
+//! only its `/healthz`, so that a node under attack still says that it is alive.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// Most connections that are over the bounds and still get a short answer.
+const BRIEF_MAX: usize = 256;
+
+/// How many connections may be open.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionBounds {
+    /// Over all.
+    pub all: usize,
+    /// From one address; of IPv6, from one network of 64 bits.
+    pub per_address: usize,
+}
+
+impl Default for ConnectionBounds {
+    fn default() -> Self {
+        Self { all: 8192, per_address: 2048 }
+    }
+}
+
+/// Idle connections, oldest first.
+#[derive(Default)]
+struct Idle {
+    /// That never sent a request.
+    fresh: BTreeSet<u64>,
+    /// That wait for their next one.
+    used: BTreeSet<u64>,
+}
+
+impl Idle {
+    fn oldest(&self) -> Option<u64> {
+        self.fresh.first().or_else(|| self.used.first()).copied()
+    }
+
+    fn remove(&mut self, at: u64) {
+        if !self.fresh.remove(&at) {
+            self.used.remove(&at);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Address {
+    count: usize,
+    idle: Idle,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Numbers connections by when they became idle.
+    next: u64,
+    all: usize,
+    addresses: HashMap<IpAddr, Address>,
+    idle: Idle,
+    /// Whom a number in `idle` belongs to.
+    holders: HashMap<u64, (IpAddr, CancellationToken)>,
+    brief: BTreeMap<u64, CancellationToken>,
+}
+
+impl Inner {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn leave(&mut self, address: IpAddr) {
+        self.all -= 1;
+        if let Some(entry) = self.addresses.get_mut(&address) {
+            entry.count -= 1;
+            if entry.count == 0 {
+                self.addresses.remove(&address);
+            }
+        }
+    }
+
+    fn set_idle(&mut self, address: IpAddr, fresh: bool, ended: &CancellationToken) -> u64 {
+        let at = self.number();
+        self.holders.insert(at, (address, ended.clone()));
+        let of_address = &mut self.addresses.entry(address).or_default().idle;
+        for idle in [of_address, &mut self.idle] {
+            if fresh {
+                idle.fresh.insert(at)
+            } else {
+                idle.used.insert(at)
+            };
+        }
+        at
+    }
+
+    /// Takes it out of the idle ones; `None`: it had to make way before.
+    fn unset_idle(&mut self, at: u64) -> Option<(IpAddr, CancellationToken)> {
+        let (address, ended) = self.holders.remove(&at)?;
+        self.idle.remove(at);
+        if let Some(entry) = self.addresses.get_mut(&address) {
+            entry.idle.remove(at);
+        }
+        Some((address, ended))
+    }
+
+    /// Ends the oldest idle connection, of `address` or of all. Whether there was one.
+    fn make_way(&mut self, of: Option<IpAddr>) -> bool {
+        let idle = match of {
+            Some(address) => self.addresses.get(&address).map(|entry| &entry.idle),
+            None => Some(&self.idle),
+        };
+        let Some(at) = idle.and_then(Idle::oldest) else { return false };
+        let Some((address, ended)) = self.unset_idle(at) else { return false };
+        ended.cancel();
+        self.leave(address);
+        true
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    inner: Arc<Mutex<Inner>>,
+    bounds: ConnectionBounds,
+}
+
+/// What a new connection gets.
+pub(crate) enum Admission {
+    /// A place, until it is dropped.
+    Place(Place),
+    /// No place; a short answer, until then.
+    Brief(Brief),
+}
+
+impl Connections {
+    pub fn new(bounds: ConnectionBounds) -> Self {
+        Self { inner: Arc::default(), bounds }
+    }
+
+    /// Lets a connection in.
+    pub fn admit(&self, address: IpAddr) -> Admission {
+        let address = network(address);
+        let ended = CancellationToken::new();
+        let mut inner = self.inner.lock();
+        let of_address = inner.addresses.get(&address).map_or(0, |entry| entry.count);
+        let room = (of_address < self.bounds.per_address || inner.make_way(Some(address)))
+            && (inner.all < self.bounds.all || inner.make_way(None));
+        if !room {
+            let at = inner.number();
+            inner.brief.insert(at, ended.clone());
+            if inner.brief.len() > BRIEF_MAX
+                && let Some((_, oldest)) = inner.brief.pop_first()
+            {
+                oldest.cancel();
+            }
+            return Admission::Brief(Brief { inner: self.inner.clone(), at, ended });
+        }
+        inner.all += 1;
+        inner.addresses.entry(address).or_default().count += 1;
+        let at = inner.set_idle(address, true, &ended);
+        Admission::Place(Place { inner: self.inner.clone(), address, ended, at: Mutex::new(Some(at)) })
+    }
+
+    /// Ends up to `count` idle connections, so that the system has room for others.
+    pub fn shed(&self, count: usize) {
+        let mut inner = self.inner.lock();
+        for _ in 0..count {
+            if !inner.make_way(None) {
+                return;
+            }
+        }
+    }
+}
+
+/// IPv4 as it is; IPv6 by its network of 64 bits, which one customer usually has.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
+    }
+}
+
+/// A connection's place.
+pub(crate) struct Place {
+    inner: Arc<Mutex<Inner>>,
+    address: IpAddr,
+    /// Cancelled when the connection has to make way.
+    pub ended: CancellationToken,
+    /// Its number while it is idle.
+    at: Mutex<Option<u64>>,
+}
+
+impl Place {
+    /// A request has begun.
+    pub fn busy(&self) {
+        if let Some(at) = self.at.lock().take() {
+            self.inner.lock().unset_idle(at);
+        }
+    }
+
+    /// Nothing is under way any more.
+    pub fn idle(&self) {
+        let mut at = self.at.lock();
+        if at.is_none() && !self.ended.is_cancelled() {
+            *at = Some(self.inner.lock().set_idle(self.address, false, &self.ended));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut inner = self.inner.lock();
+        let counted = match self.at.get_mut().take() {
+            Some(at) => inner.unset_idle(at).is_some(),
+            None => !self.ended.is_cancelled(),
+        };
+        if counted {
+            inner.leave(self.address);
+        }
+    }
+}
+
+/// A connection without a place.
+pub(crate) struct Brief {
+    inner: Arc<Mutex<Inner>>,
+    at: u64,
+    /// Cancelled when the connection has to make way.
+    pub ended: CancellationToken,
+}
+
+impl Drop for Brief {
+    fn drop(&mut self) {
+        self.inner.lock().brief.remove(&self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(n: u8) -> IpAddr {
+        [10, 0, 0, n].into()
+    }
+
+    fn place(connections: &Connections, n: u8) -> Place {
+        match connections.admit(from(n)) {
+            Admission::Place(place) => place,
+            Admission::Brief(_) => panic!("no place"),
+        }
+    }
+
+    #[test]
+    fn who_never_asked_makes_way_first_and_who_is_busy_never() {
+        let connections = Connections::new(ConnectionBounds { all: 3, per_address: 3 });
+        let (busy, idle, silent) = (place(&connections, 1), place(&connections, 2), place(&connections, 3));
+        busy.busy();
+        idle.busy();
+        idle.idle();
+        let fourth = place(&connections, 4);
+        assert!(silent.ended.is_cancelled() && !idle.ended.is_cancelled());
+        fourth.busy();
+        let fifth = place(&connections, 5);
+        assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled() && !fourth.ended.is_cancelled());
+        fifth.busy();
+        assert!(matches!(connections.admit(from(6)), Admission::Brief(_)), "all are busy");
+        drop((silent, idle));
+        assert_eq!(connections.inner.lock().all, 3, "who made way is not counted twice");
+        drop(busy);
+        place(&connections, 6);
+        drop((fourth, fifth));
+        let inner = connections.inner.lock();
+        assert_eq!((inner.all, inner.addresses.len(), inner.holders.len(), inner.brief.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn one_address_takes_its_own_places_only() {
+        let connections = Connections::new(ConnectionBounds { all: 100, per_address: 2 });
+        let other = place(&connections, 2);
+        let first = place(&connections, 1);
+        let held: Vec<Place> = (0..5).map(|_| place(&connections, 1)).collect();
+        assert!(first.ended.is_cancelled() && !other.ended.is_cancelled());
+        assert_eq!(held.iter().filter(|place| !place.ended.is_cancelled()).count(), 2);
+        held.iter().for_each(Place::busy);
+        assert!(matches!(connections.admit(from(1)), Admission::Brief(_)));
+        assert_eq!(connections.inner.lock().all, 3);
+        let six = |text: &str| network(text.parse().unwrap());
+        assert_eq!(six("2001:db8::1"), six("2001:db8::ffff:1"));
+        assert_eq!(six("::ffff:10.0.0.1"), from(1));
+    }
+
+    #[test]
+    fn short_answers_are_bounded_too() {
+        let connections = Connections::new(ConnectionBounds { all: 0, per_address: 1 });
+        let briefs: Vec<Brief> = (0..=BRIEF_MAX)
+            .map(|_| match connections.admit(from(1)) {
+                Admission::Brief(brief) => brief,
+                Admission::Place(_) => panic!("no place is there"),
+            })
+            .collect();
+        assert!(briefs[0].ended.is_cancelled() && !briefs[1].ended.is_cancelled());
+        drop(briefs);
+        assert!(connections.inner.lock().brief.is_empty());
+    }
+}

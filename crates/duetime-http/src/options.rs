@@ -1,0 +1,26 @@
+//! What an operator may set about the listener, beside the tokens.
+
+use std::sync::Arc;
+
+use crate::audit::Audit;
+use crate::connections::ConnectionBounds;
+use crate::memory::RequestMemory;
+use crate::origin::Hosts;
+use crate::tls::Tls;
+
+/// See the module. The default suits a node on a loopback address.
+#[derive(Clone, Debug, Default)]
+pub struct HttpOptions {
+    /// The names this node goes by.
+    pub hosts: Hosts,
+    /// How many connections may be open.
+    pub connections: ConnectionBounds,
+    /// What all requests together may take of memory.
+    pub memory: RequestMemory,
+    /// Held while a token with a limit of topics makes one, so that two requests do not make two.
+    pub making_topics: Arc<tokio::sync::Mutex<()>>,
+    /// Where changes are recorded.
+    pub audit: Audit,
+    /// Keys of the listener; `None`: no TLS.
+    pub tls: Option<Tls>,
+}

@@ -1,0 +1,43 @@
+//! Which scopes each route asks for. A route that is not here is for admins only.
+
+use axum::http::Method;
+
+use crate::auth::Scope;
+
+use Scope::{Admin, Consume, Produce, View};
+
+/// Any token will do that is for the topic.
+const ANY: &[Scope] = &[];
+
+/// Method, route below `/v1`, and the scopes of which a token needs one.
+const SCOPES: &[(&str, &str, &[Scope])] = &[
+    ("GET", "/nodes", ANY),
+    ("GET", "/topics", ANY),
+    ("GET", "/topics/{topic}", ANY),
+    ("PUT", "/topics/{topic}", &[Admin]),
+    ("DELETE", "/topics/{topic}", &[Admin]),
+    ("POST", "/topics/{topic}/adopt", &[Admin]),
+    ("GET", "/topics/{topic}/shards", ANY),
+    ("PUT", "/topics/{topic}/shards", &[Admin]),
+    ("GET", "/topics/{topic}/forecast", ANY),
+    ("POST", "/topics/{topic}/messages", &[Produce]),
+    ("GET", "/topics/{topic}/messages/{id}", &[Produce, View]),
+    ("PATCH", "/topics/{topic}/messages/{id}", &[Produce]),
+    ("DELETE", "/topics/{topic}/messages/{id}", &[Produce]),
+    ("GET", "/topics/{topic}/messages/{id}/explain", &[Produce, View]),
+    ("POST", "/topics/{topic}/cancel", &[Produce]),
+    ("POST", "/topics/{topic}/claim", &[Consume]),
+    ("POST", "/topics/{topic}/ack", &[Consume]),
+    ("POST", "/topics/{topic}/nack", &[Consume]),
+    ("POST", "/topics/{topic}/extend", &[Consume]),
+    ("GET", "/topics/{topic}/dead", &[View]),
+    ("DELETE", "/topics/{topic}/dead", &[Admin]),
+    ("POST", "/topics/{topic}/dead/redrive", &[Admin]),
+];
+
+/// The scopes of which a request needs one; none: any token will do.
+pub(crate) fn scopes_of(method: &Method, route: &str) -> &'static [Scope] {
+    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
+    let below = route.strip_prefix("/v1").unwrap_or(route);
+    SCOPES.iter().find(|(m, r, _)| *m == method && *r == below).map_or(&[Admin], |(.., scopes)| scopes)
+}

@@ -1,0 +1,97 @@
+//! The audit log: who changed what, and never a payload.
+
+use axum::body::Body;
+use axum::http::{Request, header};
+use serde_json::{Value, json};
+
+use super::House;
+use crate::{Audit, AuditFile, AuditTarget, Auth, AuthConfig, HttpOptions, HttpParts};
+
+const SECRET: &str = "a-secret-of-ops-0123";
+
+#[tokio::test]
+async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let target = AuditTarget::File(AuditFile { file: file.path().to_owned() });
+    let audit = Audit::open(Some(&target)).unwrap();
+    let config: AuthConfig =
+        serde_json::from_value(json!({"tokens": [{"name": "ops", "secret": SECRET, "scopes": ["admin"]}]})).unwrap();
+    let house = House::with(Auth::load(&config).unwrap()).await;
+    let options = HttpOptions { audit, ..HttpOptions::default() };
+    let house = house.again(HttpParts { options, ..house.parts.clone() });
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let ask = async |method: &str, path: &str, content_type: &str, body: &str| {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, content_type)
+            .header(header::AUTHORIZATION, format!("Bearer {SECRET}"));
+        let answer = house.send(request.body(Body::from(body.to_owned())).unwrap()).await;
+        let mut line = lines().pop().unwrap();
+        let line = line.as_object_mut().unwrap();
+        assert!(line.remove("time").unwrap().as_str().unwrap().ends_with('Z'));
+        assert_eq!(line.remove("from"), Some(Value::Null), "no socket here");
+        assert_eq!(line.remove("status").unwrap(), answer.status.as_u16());
+        (Value::from(line.clone()), answer)
+    };
+    let line = |action: &str, count: u64, refused: u64, outcome: &str| json!({"who": "ops", "action": action, "topic": "orders", "count": count, "refused": refused, "outcome": outcome});
+    let json = "application/json";
+    let (put, _) = ask("PUT", "/v1/topics/orders", json, r#"{"shards":2}"#).await;
+    assert_eq!(put, line("PUT /v1/topics/{topic}", 0, 0, "done"));
+    let messages = "/v1/topics/orders/messages";
+    let canary = r#"{"id":"a","payload":"CANARY","headers":{"h":"CANARY"}}"#;
+    let (one, _) = ask("POST", messages, json, canary).await;
+    assert_eq!(one, line("POST /v1/topics/{topic}/messages", 1, 0, "done"));
+    let (many, _) = ask("POST", messages, json, &format!("[{canary},{{}},0]")).await;
+    assert_eq!(many, line("POST /v1/topics/{topic}/messages", 3, 1, "done"));
+    let (stream, _) = ask("POST", messages, "application/x-ndjson", "{}\n{}\n\n7\n{}\n").await;
+    assert_eq!(stream, line("POST /v1/topics/{topic}/messages", 4, 1, "done"));
+    let (cancel, _) = ask("DELETE", "/v1/topics/orders/messages/b%6Fb", json, "").await;
+    let mut wanted = line("DELETE /v1/topics/{topic}/messages/{id}", 0, 0, "refused");
+    wanted["id"] = "bob".into();
+    assert_eq!(cancel, wanted);
+    let (claim, answer) = ask("POST", "/v1/topics/orders/claim", json, r#"{"max":3}"#).await;
+    assert_eq!(claim, line("POST /v1/topics/{topic}/claim", 3, 0, "done"));
+    let receipts: Vec<Value> =
+        answer.json()["messages"].as_array().unwrap().iter().map(|message| message["receipt"].clone()).collect();
+    let (ack, _) = ask("POST", "/v1/topics/orders/ack", json, &json!({"receipts": receipts}).to_string()).await;
+    assert_eq!(ack, line("POST /v1/topics/{topic}/ack", 3, 0, "done"));
+    let (purge, _) = ask("DELETE", "/v1/topics/orders/dead", json, r#"{"all":true}"#).await;
+    assert_eq!(purge, line("DELETE /v1/topics/{topic}/dead", 0, 0, "done"));
+    let (delete, _) = ask("DELETE", "/v1/topics/orders", json, "").await;
+    assert_eq!(delete, line("DELETE /v1/topics/{topic}", 0, 0, "done"));
+
+    let before = lines().len();
+    let stranger = Request::delete("/v1/topics/orders").body(Body::empty()).unwrap();
+    assert_eq!(house.send(stranger).await.status, 401);
+    let refused = lines().pop().unwrap();
+    assert_eq!(
+        (&refused["who"], &refused["outcome"], &refused["status"]),
+        (&Value::Null, &"refused".into(), &401.into())
+    );
+    house.get("/healthz").await;
+    assert_eq!(lines().len(), before + 1, "who only looks leaves no line");
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    assert!(!text.contains("CANARY") && !text.contains(SECRET), "{text}");
+}
+
+#[tokio::test]
+async fn a_file_that_was_moved_away_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let audit = Audit::open(Some(&AuditTarget::File(AuditFile { file: path.clone() }))).unwrap();
+    let house = House::new().await;
+    let options = HttpOptions { audit: audit.clone(), ..HttpOptions::default() };
+    let house = house.again(HttpParts { options, ..house.parts.clone() });
+    house.put("/v1/topics/a", "{}").await;
+    std::fs::rename(&path, folder.path().join("audit.1")).unwrap();
+    audit.reopen().unwrap();
+    house.put("/v1/topics/b", "{}").await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("\"topic\":\"b\"") && !text.contains("\"topic\":\"a\""), "{text}");
+    let nowhere = AuditTarget::File(AuditFile { file: folder.path().join("no/such") });
+    assert!(Audit::open(Some(&nowhere)).unwrap_err().contains("cannot be opened"));
+}

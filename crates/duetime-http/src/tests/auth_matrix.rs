@@ -1,0 +1,228 @@
+//! Every operation of the document, for every scope, on a topic that the token is for and on another.
+
+use axum::body::Body;
+use axum::http::{Request, header};
+use serde_json::Value;
+
+use super::House;
+use crate::{Auth, AuthConfig};
+
+const SCOPES: [&str; 4] = ["view", "produce", "consume", "admin"];
+
+/// The scopes that each operation takes beside `admin`; whoever adds an operation writes it down here.
+const WANTED: &[(&str, &[&str])] = &[
+    ("list_nodes", &["view", "produce", "consume"]),
+    ("list_topics", &["view", "produce", "consume"]),
+    ("get_topic", &["view", "produce", "consume"]),
+    ("put_topic", &[]),
+    ("delete_topic", &[]),
+    ("adopt_topic", &[]),
+    ("enqueue", &["produce"]),
+    ("get_message", &["view", "produce"]),
+    ("cancel_message", &["produce"]),
+    ("reschedule_message", &["produce"]),
+    ("explain_message", &["view", "produce"]),
+    ("cancel_messages", &["produce"]),
+    ("claim", &["consume"]),
+    ("ack", &["consume"]),
+    ("nack", &["consume"]),
+    ("extend", &["consume"]),
+    ("list_dead", &["view"]),
+    ("purge_dead", &[]),
+    ("redrive_dead", &[]),
+    ("get_shards", &["view", "produce", "consume"]),
+    ("put_shards", &[]),
+    ("forecast", &["view", "produce", "consume"]),
+    // Open to everybody.
+    ("healthz", &["view", "produce", "consume"]),
+    ("readyz", &["view", "produce", "consume"]),
+    ("metrics", &["view", "produce", "consume"]),
+    ("openapi", &["view", "produce", "consume"]),
+    ("page", &["view", "produce", "consume"]),
+];
+
+fn secret(scope: &str) -> String {
+    format!("a-secret-of-{scope}-0123")
+}
+
+async fn house() -> House {
+    let token = |scope: &&str| {
+        format!(r#"{{"name":"{scope}","secret":"{}","scopes":["{scope}"],"topics":["own"]}}"#, secret(scope))
+    };
+    let tokens: Vec<String> = SCOPES.iter().map(token).collect();
+    let root = format!(r#"{{"name":"root","secret":"{}","scopes":["admin"]}}"#, secret("root"));
+    let config = format!(r#"{{"tokens":[{},{root}]}}"#, tokens.join(","));
+    let config: AuthConfig = serde_json::from_str(&config).unwrap();
+    let house = House::with(Auth::load(&config).unwrap()).await;
+    for topic in ["own", "other"] {
+        assert_eq!(ask(&house, "root", "PUT", &format!("/v1/topics/{topic}"), "{}").await.0, 201);
+    }
+    house
+}
+
+async fn ask(house: &House, scope: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::AUTHORIZATION, format!("Bearer {}", secret(scope)));
+    let answer = house.send(request.body(Body::from(body.to_owned())).unwrap()).await;
+    (answer.status.as_u16(), answer.text)
+}
+
+#[tokio::test]
+async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() {
+    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let mut seen = 0;
+    for (template, item) in api["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let name = operation["operationId"].as_str().unwrap();
+            let Some((_, wanted)) = WANTED.iter().find(|(operation, _)| *operation == name) else {
+                panic!("{method} {template} ({name}) is new: write down which scopes it takes");
+            };
+            seen += 1;
+            for scope in SCOPES {
+                for topic in ["own", "other"] {
+                    // Each try meets the same state, whatever the one before did.
+                    let house = house().await;
+                    let path = template.replace("{topic}", topic).replace("{id}", "a");
+                    let (status, text) = ask(&house, scope, &method.to_uppercase(), &path, "{}").await;
+                    let foreign = template.contains("{topic}") && topic == "other";
+                    let allowed = (wanted.contains(&scope) || scope == "admin") && !foreign;
+                    assert_ne!(status, 401, "{method} {template}");
+                    assert_eq!(status != 403, allowed, "{method} {template}, {scope} on {topic}: {status} {text}");
+                }
+            }
+        }
+    }
+    assert_eq!(seen, WANTED.len(), "an operation is gone: take it out of the list");
+}
+
+#[tokio::test]
+async fn a_view_token_sees_no_payload_and_no_header() {
+    let house = house().await;
+    let message = r#"{"id":"a","payload":"CANARY","headers":{"authorization":"CANARY"}}"#;
+    assert_eq!(ask(&house, "produce", "POST", "/v1/topics/own/messages", message).await.0, 201);
+    for (scope, shown) in [("view", false), ("produce", true), ("admin", true)] {
+        let (status, text) = ask(&house, scope, "GET", "/v1/topics/own/messages/a", "").await;
+        assert_eq!((status, text.contains("CANARY")), (200, shown), "{scope}: {text}");
+        assert!(text.contains("\"headers\":{"), "{text}");
+    }
+    assert_eq!(ask(&house, "root", "PUT", "/v1/topics/own", r#"{"retry":{"max_attempts":1}}"#).await.0, 200);
+    let (_, claimed) = ask(&house, "consume", "POST", "/v1/topics/own/claim", "{}").await;
+    let claimed: Value = serde_json::from_str(&claimed).unwrap();
+    let receipts = serde_json::json!({"receipts": [claimed["messages"][0]["receipt"]]}).to_string();
+    assert_eq!(ask(&house, "consume", "POST", "/v1/topics/own/nack", &receipts).await.0, 200);
+    for (scope, shown) in [("view", false), ("admin", true)] {
+        let (status, text) = ask(&house, scope, "GET", "/v1/topics/own/dead", "").await;
+        assert!(text.contains("\"id\":\"a\""), "{text}");
+        assert_eq!((status, text.contains("CANARY")), (200, shown), "{scope}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_and_metrics_show_a_token_its_own_topics_only() {
+    let config = |metrics: bool| -> AuthConfig {
+        serde_json::from_str(&format!(
+            r#"{{"metrics":{metrics},"tokens":[
+                {{"name":"shop","secret":"{}","scopes":["view"],"topics":["shop-*"]}},
+                {{"name":"root","secret":"{}","scopes":["admin"]}}]}}"#,
+            secret("shop"),
+            secret("root")
+        ))
+        .unwrap()
+    };
+    let house = House::with(Auth::load(&config(false)).unwrap()).await;
+    for topic in ["shop-1", "orders"] {
+        ask(&house, "root", "PUT", &format!("/v1/topics/{topic}"), "{}").await;
+        ask(&house, "root", "POST", &format!("/v1/topics/{topic}/messages"), "{}").await;
+    }
+    let nodes = |text: &str| serde_json::from_str::<Value>(text).unwrap()["nodes"][0].clone();
+    let all = nodes(&ask(&house, "root", "GET", "/v1/nodes", "").await.1);
+    assert_eq!((&all["topics"]["orders"], &all["shards_owned"]), (&1.into(), &1.into()));
+    let own = nodes(&ask(&house, "shop", "GET", "/v1/nodes", "").await.1);
+    assert_eq!((&own["topics"], &own["shards_owned"]), (&serde_json::json!({}), &0.into()));
+    let (status, shown) = ask(&house, "shop", "GET", "/metrics", "").await;
+    assert_eq!(status, 200);
+    assert!(shown.contains("topic=\"shop-1\"") && !shown.contains("topic=\"orders\""), "{shown}");
+    assert!(shown.contains("duetime_http_requests_total"), "what is of no topic stays");
+    let (_, shown) = ask(&house, "root", "GET", "/metrics", "").await;
+    assert!(shown.contains("topic=\"shop-1\"") && shown.contains("topic=\"orders\""));
+    assert_eq!(house.get("/metrics").await.status, 200, "open unless it is set otherwise");
+    house.parts.auth.reload(&config(true)).unwrap();
+    assert_eq!(house.get("/metrics").await.problem(), (401, "token_missing".to_owned()));
+    assert_eq!(ask(&house, "shop", "GET", "/metrics", "").await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_has_its_requests_messages_and_topics() {
+    let config: AuthConfig = serde_json::from_str(&format!(
+        r#"{{"tokens":[
+            {{"name":"asks","secret":"{}","scopes":["admin"],"requests_per_second":2}},
+            {{"name":"sends","secret":"{}","scopes":["produce"],"messages_per_second":10}},
+            {{"name":"makes","secret":"{}","scopes":["admin"],"topics":["m-*"],"topics_max":2}}]}}"#,
+        secret("asks"),
+        secret("sends"),
+        secret("makes")
+    ))
+    .unwrap();
+    let house = House::with(Auth::load(&config).unwrap()).await;
+    assert_eq!(ask(&house, "asks", "PUT", "/v1/topics/orders", "{}").await.0, 201);
+    assert_eq!(ask(&house, "asks", "GET", "/v1/topics", "").await.0, 200);
+    let request = Request::get("/v1/topics").header(header::AUTHORIZATION, format!("Bearer {}", secret("asks")));
+    let refused = house.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(refused.problem(), (429, "rate_limited".to_owned()));
+    assert_eq!(refused.headers[header::RETRY_AFTER], "1");
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    assert_eq!(ask(&house, "asks", "GET", "/v1/topics", "").await.0, 200);
+
+    let many = format!("[{}]", vec!["{}"; 30].join(","));
+    assert_eq!(ask(&house, "sends", "POST", "/v1/topics/orders/messages", &many).await.0, 200);
+    assert_eq!(ask(&house, "sends", "POST", "/v1/topics/orders/messages", "{}").await.0, 429);
+    assert_eq!(ask(&house, "sends", "GET", "/v1/topics/orders/messages/x", "").await.0, 404, "messages only");
+    tokio::time::advance(std::time::Duration::from_millis(2200)).await;
+    assert_eq!(ask(&house, "sends", "POST", "/v1/topics/orders/messages", "{}").await.0, 201);
+
+    // A stream is not refused, it is read more slowly.
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    let began = tokio::time::Instant::now();
+    let request = Request::post("/v1/topics/orders/messages")
+        .header(header::CONTENT_TYPE, "application/x-ndjson")
+        .header(header::AUTHORIZATION, format!("Bearer {}", secret("sends")));
+    let answer = house.send(request.body(Body::from("{}\n".repeat(50))).unwrap()).await;
+    assert_eq!(answer.json()["results"].as_array().unwrap().len(), 50);
+    let took = began.elapsed().as_secs_f64();
+    assert!((3.0..6.0).contains(&took), "{took}");
+
+    for (topic, status) in [("m-1", 201), ("m-2", 201), ("m-2", 200), ("m-3", 403)] {
+        let (answered, text) = ask(&house, "makes", "PUT", &format!("/v1/topics/{topic}"), "{}").await;
+        assert_eq!(answered, status, "{topic}: {text}");
+    }
+    assert_eq!(ask(&house, "makes", "DELETE", "/v1/topics/m-1", "").await.0, 200);
+    assert_eq!(ask(&house, "makes", "PUT", "/v1/topics/m-3", "{}").await.0, 201);
+}
+
+#[test]
+fn a_hash_stands_for_its_secret_and_a_variable_holds_one() {
+    let (secret, hash) = crate::new_token();
+    assert!(secret.len() >= 43 && hash.starts_with("sha256:") && hash.len() == 7 + 64, "{secret} {hash}");
+    let load = |token: &str| {
+        let config = format!(r#"{{"tokens":[{{"name":"a","scopes":["admin"],{token}}}]}}"#);
+        Auth::load(&serde_json::from_str(&config).map_err(|error| error.to_string())?)
+    };
+    let auth = load(&format!(r#""hash":"{hash}""#)).unwrap();
+    let headers = |secret: &str| [(header::AUTHORIZATION, format!("Bearer {secret}").parse().unwrap())];
+    assert!(auth.caller(&headers(&secret).into_iter().collect()).is_ok());
+    assert!(auth.caller(&headers(&hash).into_iter().collect()).is_err(), "the hash opens nothing");
+    assert!(!format!("{auth:?}").contains(&hash[7..]));
+    assert!(load(r#""hash":"sha256:12""#).unwrap_err().contains("duetime token new"));
+    assert!(load(&format!(r#""hash":"{hash}","secret":"{secret}""#)).unwrap_err().contains("give one of"));
+    // Cargo sets this one for every test.
+    assert!(load(r#""secret":{"env":"CARGO_MANIFEST_DIR"}"#).is_ok());
+    assert!(load(r#""secret":{"env":"NO_SUCH_VARIABLE"}"#).unwrap_err().contains("NO_SUCH_VARIABLE is not set"));
+    assert!(load(r#""secret":{"file":"/no/such"}"#).unwrap_err().contains("cannot be read"));
+    assert!(load(r#""secret":{"path":"/no/such"}"#).unwrap_err().contains("{ env = \"NAME\" }"));
+    assert!(
+        load(r#""secret":"0123456789abcdef","requests_per_second":0"#).unwrap_err().contains("requests_per_second")
+    );
+}

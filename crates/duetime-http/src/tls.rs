@@ -1,0 +1,104 @@
+//! TLS on the listener: certificates are read anew while the node serves.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use serde::Deserialize;
+use tokio_rustls::TlsAcceptor;
+
+/// `node.tls`: where the keys of the listener are.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The certificate with those between it and its authority, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// Authorities of clients, PEM. Given: a client without a certificate of theirs is refused.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// All files, to be watched for changes.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
+    }
+
+    fn load(&self) -> Result<ServerConfig, String> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS cannot be used: {error}"))?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(file) => {
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(file)? {
+                    roots.add(authority).map_err(|error| format!("{}: {error}", file.display()))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .build()
+                    .map_err(|error| format!("{}: {error}", file.display()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| format!("{}: no private key in PEM can be read: {error}", self.key.display()))?;
+        let mut config = builder.with_single_cert(certificates(&self.cert)?, key).map_err(|error| {
+            format!("{} and {} do not go together: {error}", self.cert.display(), self.key.display())
+        })?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| format!("{}: no certificate in PEM can be read: {error}", file.display()))?;
+    if read.is_empty() {
+        return Err(format!("{}: has no certificate in PEM", file.display()));
+    }
+    Ok(read)
+}
+
+/// The keys in use. Clones share them.
+#[derive(Clone)]
+pub struct Tls(Arc<ArcSwap<ServerConfig>>);
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file.
+    pub fn load(files: &TlsFiles) -> Result<Self, String> {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(files.load()?))))
+    }
+
+    /// Reads them again; new connections use what is there now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`]; what was read before stays in use.
+    pub fn reload(&self, files: &TlsFiles) -> Result<(), String> {
+        self.0.store(Arc::new(files.load()?));
+        Ok(())
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.0.load_full())
+    }
+}

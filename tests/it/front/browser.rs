@@ -1,0 +1,154 @@
+//! A real Chromium shows a page of another origin, and that page tries to write to a node.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use duetime_testkit::servers::Node;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::PROGRAM;
+use crate::http_api::client;
+
+/// What a browser may need to start and to show a page, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Tries what needs no leave of the browser, and what does; then says that it has ended.
+const PAGE: &str = r#"<!doctype html><title>foreign</title><body>asking<script>
+const node = "NODE", tried = [];
+async function attempt(name, path, options) {
+  try { const answer = await fetch(node + path, options); tried.push(name + "=" + (answer.type === "opaque" ? "opaque" : answer.status)); }
+  catch (error) { tried.push(name + "=blocked"); }
+}
+(async () => {
+  const post = body => ({ method: "POST", mode: "no-cors", body });
+  await attempt("blob", "/v1/topics/orders/messages", post(new Blob(['{"id":"forged-blob"}'])));
+  await attempt("bytes", "/v1/topics/orders/messages", post(new TextEncoder().encode('{"id":"forged-bytes"}')));
+  await attempt("text", "/v1/topics/orders/messages", post('{"id":"forged-text"}'));
+  await attempt("form", "/v1/topics/orders/messages", post(new URLSearchParams({ '{"id":"forged-form","payload":"': '"}' })));
+  await attempt("cancel", "/v1/topics/orders/cancel", post(new Blob(['{"ids":["kept"]}'])));
+  await attempt("claim", "/v1/topics/orders/claim", { method: "POST", mode: "no-cors" });
+  await attempt("json", "/v1/topics/orders/messages", { method: "POST", headers: { "content-type": "application/json" }, body: '{"id":"forged-json"}' });
+  await attempt("delete", "/v1/topics/orders", { method: "DELETE" });
+  await attempt("put", "/v1/topics/forged", { method: "PUT", mode: "cors" });
+  await attempt("read", "/v1/topics", {});
+  await fetch("/ended?" + tried.join("&"));
+})();
+</script>"#;
+
+/// Serves `page` on an address of its own until the browser has asked for `/ended`.
+async fn serve(listener: TcpListener, page: String) -> String {
+    loop {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            let mut piece = [0; 4096];
+            match socket.read(&mut piece).await {
+                Ok(length @ 1..) => head.extend_from_slice(&piece[..length]),
+                _ => break,
+            }
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let body = if path == "/" { page.as_str() } else { "" };
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let _ = socket.write_all(answer.as_bytes()).await;
+        if let Some(tried) = path.strip_prefix("/ended?") {
+            return tried.to_owned();
+        }
+    }
+}
+
+/// Shows `url` in a browser of its own until the value is dropped.
+fn browse(url: &str, profile: &std::path::Path, more: &[&str]) -> tokio::process::Child {
+    tokio::process::Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(more)
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("chromium is installed; ./test --tools brings it")
+}
+
+async fn state(node: &Node, id: &str) -> Value {
+    let url = format!("{}/v1/topics/orders/messages/{id}", node.url());
+    client().get(url).send().await.unwrap().json().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_foreign_page_in_a_browser_writes_nothing_and_reads_nothing() {
+    let node = Node::start_embedded(PROGRAM, "").await;
+    let topic = format!("{}/v1/topics/orders", node.url());
+    let json = |request: reqwest::RequestBuilder, body: &'static str| {
+        request.header("content-type", "application/json").body(body).send()
+    };
+    assert_eq!(json(client().put(&topic), "{}").await.unwrap().status(), 201);
+    let messages = format!("{topic}/messages");
+    assert_eq!(json(client().post(&messages), r#"{"id":"kept","delay":"1h"}"#).await.unwrap().status(), 201);
+    assert_eq!(json(client().post(&messages), r#"{"id":"due"}"#).await.unwrap().status(), 201);
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let page = format!("http://{}/", listener.local_addr().unwrap());
+    let served = tokio::spawn(serve(listener, PAGE.replace("NODE", &node.url())));
+    let profile = tempfile::tempdir().unwrap();
+    let browser = browse(&page, profile.path(), &["--remote-debugging-port=0"]);
+    let tried = tokio::time::timeout(PATIENCE, served).await.expect("the page was shown").unwrap();
+    drop(browser);
+    // The browser did send what needs no leave, or the test would show nothing.
+    for sent in ["blob=opaque", "bytes=opaque", "text=opaque", "form=opaque", "cancel=opaque", "claim=opaque"] {
+        assert!(tried.contains(sent), "{tried}");
+    }
+    for blocked in ["json=blocked", "delete=blocked", "put=blocked", "read=blocked"] {
+        assert!(tried.contains(blocked), "{tried}");
+    }
+    for forged in ["forged-blob", "forged-bytes", "forged-text", "forged-form", "forged-json"] {
+        assert_eq!(state(&node, forged).await["code"], "unknown_message", "{forged}");
+    }
+    assert_eq!(state(&node, "kept").await["state"], "scheduled");
+    assert_eq!(state(&node, "due").await["attempts"], 0, "nothing was claimed");
+    let topics: Value = client().get(format!("{}/v1/topics", node.url())).send().await.unwrap().json().await.unwrap();
+    assert_eq!(topics["topics"].as_array().unwrap().len(), 1, "{topics}");
+}
+
+#[tokio::test]
+async fn a_page_whose_name_leads_to_the_node_is_not_answered() {
+    let node = Node::start_embedded(PROGRAM, "").await;
+    let port = node.url().rsplit_once(':').unwrap().1.to_owned();
+    let shown = async |host: &str| {
+        let profile = tempfile::tempdir().unwrap();
+        // As if the name's address had been changed to this machine after the page was loaded.
+        let rebound = "--host-resolver-rules=MAP evil.example 127.0.0.1";
+        let url = format!("http://{host}:{port}/v1/topics");
+        let browser = browse(&url, profile.path(), &[rebound, "--dump-dom"]);
+        let said = tokio::time::timeout(PATIENCE, browser.wait_with_output()).await.expect("it ends").unwrap();
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let foreign = shown("evil.example").await;
+    assert!(!foreign.contains("\"topics\"") && foreign.contains("unknown_host"), "{foreign}");
+    let own = shown("127.0.0.1").await;
+    assert!(own.contains("\"topics\""), "{own}");
+}
+
+#[tokio::test]
+async fn the_status_page_runs_under_its_policy() {
+    let node = Node::start_embedded(PROGRAM, "").await;
+    let put = client().put(format!("{}/v1/topics/shown-on-the-page", node.url()));
+    assert_eq!(put.send().await.unwrap().status(), 201);
+    let answer = client().get(node.url()).send().await.unwrap();
+    let policy = answer.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(!policy.contains("unsafe") && policy.contains("script-src 'sha256-"), "{policy}");
+    let profile = tempfile::tempdir().unwrap();
+    let browser = browse(&node.url(), profile.path(), &["--dump-dom", "--virtual-time-budget=5000"]);
+    let said = tokio::time::timeout(PATIENCE, browser.wait_with_output()).await.expect("it ends").unwrap();
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(text.contains("<td>shown-on-the-page</td>"), "its own script ran: {text}");
+}

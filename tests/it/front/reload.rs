@@ -1,0 +1,130 @@
+//! Tokens and certificates that change while a node serves.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use duetime_testkit::servers::{Node, free_port};
+use tokio::time::Instant;
+
+use super::PROGRAM;
+use crate::http_api::client;
+
+/// How long a node may take to notice.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let end = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn status(node: &Node, token: &str) -> u16 {
+    let request = client().get(format!("{}/v1/topics", node.url())).bearer_auth(token);
+    request.send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn sighup_and_a_changed_file_bring_new_tokens_and_never_end_a_node() {
+    let secrets = tempfile::tempdir().unwrap();
+    let file = secrets.path().join("token");
+    std::fs::write(&file, "the-first-secret-0").unwrap();
+    let audit = secrets.path().join("audit.jsonl");
+    let config = |hosts: &str| {
+        format!(
+            "[node]\nhosts = [{hosts}]\naudit = {{ file = {audit:?} }}\n[[auth.tokens]]\nname = \"ops\"\n\
+             secret = {{ file = {file:?} }}\nscopes = [\"admin\"]\n"
+        )
+    };
+    let mut node = Node::start_embedded(PROGRAM, &config("")).await;
+    assert_eq!([status(&node, "the-first-secret-0").await, status(&node, "the-second-secret").await], [200, 401]);
+    // The file of the secret alone changes.
+    std::fs::write(&file, "the-second-secret\n").unwrap();
+    until("the new secret is taken", || async { status(&node, "the-second-secret").await == 200 }).await;
+    assert_eq!(status(&node, "the-first-secret-0").await, 401);
+    // The configuration changes, and the node is told.
+    let named = async |host: &str| {
+        let request = client().get(format!("{}/v1/topics", node.url())).bearer_auth("the-second-secret");
+        request.header("host", host).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(named("duetime.example").await, 421);
+    node.configure(&config("\"duetime.example\""));
+    node.sighup();
+    until("the new name is taken", || async { named("duetime.example").await == 200 }).await;
+    // A file that cannot be read changes nothing.
+    node.configure("[node]\nhosts = [\"http://x\"]\n");
+    node.sighup();
+    until("it is said", || async { node.output().contains("could not be read anew") }).await;
+    assert_eq!([status(&node, "the-second-secret").await, named("duetime.example").await], [200, 200]);
+    // The audit log was moved away: the next line is in a new one.
+    let put = client().put(format!("{}/v1/topics/a", node.url())).bearer_auth("the-second-secret");
+    assert_eq!(put.send().await.unwrap().status(), 201);
+    let line: serde_json::Value = serde_json::from_str(std::fs::read_to_string(&audit).unwrap().trim()).unwrap();
+    assert_eq!((&line["who"], &line["action"]), (&"ops".into(), &"PUT /v1/topics/{topic}".into()));
+    assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    std::fs::rename(&audit, secrets.path().join("audit.1")).unwrap();
+    node.sighup();
+    until("the file is made anew", || async { audit.exists() }).await;
+    assert!(node.sigterm(PATIENCE).await.success());
+    assert!(!node.output().contains("the-second-secret"));
+}
+
+/// An authority, and a certificate of it for `name` and 127.0.0.1 in `folder`.
+fn certify(folder: &Path) -> reqwest::Certificate {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(params, key).unwrap();
+    let make = |name: &str, purpose| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.extended_key_usages = vec![purpose];
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem()).unwrap();
+        std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+    };
+    make("node", rcgen::ExtendedKeyUsagePurpose::ServerAuth);
+    make("client", rcgen::ExtendedKeyUsagePurpose::ClientAuth);
+    std::fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
+    reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn a_listener_with_tls_takes_new_certificates_and_only_clients_of_its_authority() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    let first = certify(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let config = format!(
+        "[node]\ntls = {{ cert = {:?}, key = {:?}, client_ca = {:?} }}\n",
+        path("node.pem"),
+        path("node-key.pem"),
+        path("ca.pem")
+    );
+    std::fs::write(path("duetime.toml"), config).unwrap();
+    let address = format!("127.0.0.1:{}", free_port());
+    let _node = tokio::process::Command::new(PROGRAM)
+        .current_dir(folder.path())
+        .args(["serve", "--config", "duetime.toml", "--listen", &address, "--store", "embedded:data"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let url = format!("https://{address}/v1/topics");
+    let with = |authority: &reqwest::Certificate, known: bool| {
+        let builder = reqwest::Client::builder().tls_certs_only([authority.clone()]);
+        let text = ["client.pem", "client-key.pem"].map(|name| std::fs::read_to_string(path(name)).unwrap()).concat();
+        let identity = reqwest::Identity::from_pem(text.as_bytes()).unwrap();
+        if known { builder.identity(identity) } else { builder }.build().unwrap()
+    };
+    let answers = async |client: reqwest::Client| client.get(&url).send().await.is_ok_and(|a| a.status() == 200);
+    until("it serves over TLS", || async { answers(with(&first, true)).await }).await;
+    assert!(!answers(with(&first, false)).await, "a client without a certificate");
+    assert!(client().get(url.replace("https", "http")).send().await.is_err(), "and none in clear");
+    let second = certify(folder.path());
+    until("the new certificate is shown", || async { answers(with(&second, true)).await }).await;
+    assert!(!answers(with(&first, true)).await, "the old authority is not that of the new certificate");
+}

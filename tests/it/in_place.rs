@@ -208,7 +208,9 @@ async fn entries_have_all_fields_and_streams_are_cut_to_their_length() {
     assert_eq!(fields.len(), 8);
     client.delete_topic(TOPIC).await.unwrap();
     let left: Vec<String> = connection.keys("duetime:{*").await.unwrap();
-    assert_eq!(left, ["duetime:{duetime:topics}:pending"; 0], "the streams go with their topic");
+    // For a day each place remembers which life was deleted there.
+    let left: Vec<String> = left.into_iter().filter(|key| !key.ends_with(":meta")).collect();
+    assert_eq!(left, [""; 0], "the streams go with their topic");
 }
 
 #[tokio::test(flavor = "multi_thread")]

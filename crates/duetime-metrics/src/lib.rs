@@ -248,10 +248,11 @@ impl Meters {
             ),
             lease_changes: counter(r, &table::LEASE_CHANGES),
             owners: gauge(r, &table::OWNERS),
-            store_clock_skew: registered(
-                r,
-                GaugeVec::new(opts(&table::STORE_CLOCK_SKEW), table::STORE_CLOCK_SKEW.labels),
-            ),
+            store_clock_skew: {
+                let skew = registered(r, GaugeVec::new(opts(&table::STORE_CLOCK_SKEW), table::STORE_CLOCK_SKEW.labels));
+                skew.with_label_values::<&str>(&[]).set(0.0);
+                skew
+            },
             requests: counter(r, &table::REQUESTS),
             registry,
         }

@@ -187,7 +187,7 @@ impl House {
     pub fn redis(&mut self) -> &mut RedisServer {
         match &mut self.servers {
             Servers::One(server) => server,
-            Servers::Cluster(_) => panic!("many servers"),
+            Servers::Cluster(_) | Servers::Unsafe(_) => panic!("many servers"),
         }
     }
 

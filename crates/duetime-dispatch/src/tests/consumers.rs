@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::{ClaimAsk, DeliveryMode, HandedOver, MessageState, RateLimit, StoreError, TopicConfig};
+use duetime_core::{ClaimAsk, DeliveryMode, HandedOver, LeaseClass, MessageState, RateLimit, StoreError, TopicConfig};
 use duetime_metrics::Event;
 use tokio::time::Instant;
 
@@ -72,7 +72,9 @@ async fn what_is_not_acked_comes_back_and_a_shorter_visibility_is_kept_apart() {
     let consumers = house.engine.consumers();
     let short = ClaimAsk { visibility: Some(secs(2)), ..ask(1, secs(1)) };
     let handed = consumers.claim(&name(), short).await.unwrap();
-    assert_eq!(handed[0].messages[0].score.class().digit(), 3);
+    let class = handed[0].messages[0].score.class();
+    assert_eq!(class, LeaseClass::for_visibility(secs(2)));
+    assert_ne!(class, LeaseClass::for_visibility(secs(30)));
     let again = consumers.claim(&name(), ask(1, secs(10))).await.unwrap();
     assert_eq!((again[0].messages[0].attempt, again[0].messages[0].suspect), (2, true));
 }

@@ -135,7 +135,9 @@ pub async fn deadlines_go_on_above_the_floor(factory: &dyn ReshardFactory) {
     assert_eq!(world.store.fence(&world.record.name, 4, &next, &lower).await.unwrap().floor, floor);
     world.record.routing = next;
     world.put(4, "a", world.ago(1000)).await;
-    assert!(world.claim_one(4).await.score.visible_at() > high);
+    // In whichever class the deadline is, it is above what any shard gave there.
+    let given = world.claim_one(4).await.score;
+    assert!(given.visible_at() > floor.of(given.class()), "{given:?}");
 }
 
 pub async fn a_retired_shard_keeps_its_record(factory: &dyn ReshardFactory) {

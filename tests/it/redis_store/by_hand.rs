@@ -149,15 +149,16 @@ async fn a_deletion_that_was_interrupted_is_finished_by_the_next() {
     world.put(&["a"]).await;
     // As far as a node came that died: the record is out of sight, the shards are there.
     let record = serde_json::to_string(&world.record).unwrap();
-    let pending = format!(r#"{{"deleting":true,"since_ms":1,"record":{record}}}"#);
+    let life = world.record.routing.life().to_string();
+    let pending = format!(r#"{{"life":{life},"deleting":true,"since_ms":1,"record":{record}}}"#);
     world.server.ask("HDEL duetime:topics orders").await.unwrap();
+    world.server.ask(&format!("HSET {{duetime:topics}}:lives orders {life}")).await.unwrap();
     world.server.ask(&format!("HSET {{duetime:topics}}:pending orders {pending}")).await.unwrap();
     assert!(world.store.delete_topic(&world.record.name).await.unwrap());
     // What stays is the number of the life, for whoever would make it again.
     for suffix in ["", ":body", ":dead", ":deadinfo", ":outbox", ":moved"] {
         assert_eq!(world.text(&format!("EXISTS {}{suffix}", world.key)).await, "0", "{suffix}");
     }
-    let life = world.record.routing.life().to_string();
     assert_eq!(world.text(&format!("HGET {}:meta gone", world.key)).await, life);
     assert_eq!(world.text(&format!("HLEN {}:meta", world.key)).await, "1");
     assert_eq!(world.text("HGET {duetime:topics}:lives orders").await, life);

@@ -40,7 +40,7 @@ pub struct Catalog {
     topics: watch::Sender<Arc<Topics>>,
     nodes: watch::Sender<u32>,
     sinks: OnceLock<Arc<dyn SinkBinder>>,
-    /// Where random pauses come from.
+    /// Where random numbers come from.
     draw: OnceLock<Draw>,
     troubles: Troubles,
     /// Topics that were known and are not there any more, until it is known why.
@@ -85,13 +85,17 @@ impl Catalog {
         let _ = self.sinks.set(sinks);
     }
 
-    /// From now on pauses are drawn from `draw`. Only the first call counts.
+    /// From now on pauses, names and hash seeds are drawn from `draw`. Only the first call counts.
     pub fn draw_with(&self, draw: Draw) {
         let _ = self.draw.set(draw);
     }
 
+    fn draw(&self) -> u64 {
+        self.draw.get_or_init(Draw::default).next()
+    }
+
     async fn conflict_pause(&self) {
-        let share = self.draw.get_or_init(Draw::default).next() as f64 / u64::MAX as f64;
+        let share = self.draw() as f64 / u64::MAX as f64;
         tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(share)).await;
     }
 
@@ -323,10 +327,10 @@ impl Catalog {
         }
         let record = match &present {
             None => {
-                let rid = format!("{:016x}", rand::random::<u64>());
+                let rid = format!("{:016x}", self.draw());
                 let mut record = TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now());
                 // Nobody outside can choose ids that all have one home.
-                record.routing.seed = Some(rand::random());
+                record.routing.seed = Some(self.draw() as u32);
                 record
             }
             Some(old) if old.config == config => {

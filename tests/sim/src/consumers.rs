@@ -123,6 +123,15 @@ impl Client {
                 _ => return,
             }
         }
+        if outcome == Outcome::Retry {
+            // It may be done, and the message claimed again, before its answer is here.
+            self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+        }
+        let note = || {
+            if outcome != Outcome::Retry {
+                self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+            }
+        };
         let (began, mut repeated) = (Instant::now(), false);
         while began.elapsed() < Duration::from_secs(60) {
             let door = self.door();
@@ -144,13 +153,13 @@ impl Client {
             let in_time = shared.clock.now() < score.visible_at();
             match settled {
                 Some(true) => {
-                    return self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+                    return note();
                 }
                 Some(false) => {
                     assert!(repeated || !calm || !in_time, "a valid receipt of {} was refused", message.id);
                     // An earlier try did it, for all anybody knows.
                     if repeated {
-                        self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+                        note();
                     }
                     return;
                 }
@@ -160,7 +169,7 @@ impl Client {
                 }
             }
         }
-        self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+        note();
     }
 }
 

@@ -49,7 +49,7 @@ pub struct Trouble {
 impl Trouble {
     /// Drawn for a seed: every third world is without faults.
     pub fn of(seed: u64, dice: &Dice) -> Self {
-        let faulty = seed % 3 != 0;
+        let faulty = !seed.is_multiple_of(3);
         let mut trouble = Self {
             network: faulty && dice.permille(500),
             stops: faulty && dice.permille(400),

@@ -200,11 +200,12 @@ impl SimStore {
             self.drop_shards(&record).await?;
             let name = topic.clone();
             let forget = move |server: &Server, _: &Sent| {
-                Ok(server.catalogue(|all| {
+                server.catalogue(|all| {
                     if all.notes.get(&name).is_some_and(|note| note.deleting && note.record == record) {
                         all.notes.remove(&name);
                     }
-                }))
+                });
+                Ok(())
             };
             self.link.call(CATALOGUE, true, Kept::Topics, forget).await?;
             return Ok(true);

@@ -22,6 +22,7 @@ pub mod score;
 pub mod sink;
 pub mod slots;
 pub mod store;
+mod store_error;
 pub mod stored;
 pub mod time;
 pub mod topic;

@@ -8,7 +8,6 @@
 //! and a call with a relative time in it (`is_relative`) are refused whole with [`StoreError::Skew`],
 //! before anything is done; a call without one is served.
 
-use std::error::Error as StdError;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,8 +19,9 @@ use crate::message::{Due, Headers, Nonce, OnConflict, StoredMessage};
 use crate::names::{MessageId, TopicName};
 use crate::place::Place;
 use crate::retry::RetryPolicy;
-use crate::routing::{Routing, Shard};
+use crate::routing::Shard;
 use crate::score::{LeaseClass, Score};
+pub use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
 use crate::topic::{DeliveryMode, TopicConfig, TopicRecord};
 
@@ -297,96 +297,6 @@ pub struct Adopted {
     pub lost: Vec<u32>,
     /// Shards that were lost and are there again, empty.
     pub remade: Vec<u32>,
-}
-
-/// Why the store could not do what was asked. Callers branch on the variant, never on the text.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The backend did not answer. Whether it acted is unknown; repeating the same request is safe.
-    #[error("store did not answer while trying to {doing}: {source}")]
-    Unavailable {
-        /// What we were doing.
-        doing: &'static str,
-        /// What it said.
-        #[source]
-        source: Box<dyn StdError + Send + Sync>,
-    },
-    /// No room for another message; nothing was written. The producer must slow down.
-    #[error("store is full: {0}")]
-    Full(String),
-    /// The caller's routing record is old; here is the present one.
-    #[error("routing record of epoch {} is the present one", .0.epoch)]
-    Stale(Box<Routing>),
-    /// The shard has not heard of the caller's epoch yet.
-    #[error("shard {0} has not reached this epoch")]
-    NotReady(String),
-    /// The shard was never created, or its topic was deleted.
-    #[error("shard {0} does not exist")]
-    UnknownShard(String),
-    /// The shard has vanished although its topic was not deleted: what it held is lost, unless its server comes
-    /// back with it.
-    #[error("shard {0} is lost: its server came back without it")]
-    Lost(String),
-    /// The place of a shard holds messages of another life of its topic that nobody deleted. Nothing was changed.
-    #[error("the place of shard {shard} holds messages of another life of its topic that nobody deleted: {detail}")]
-    Occupied {
-        /// The shard.
-        shard: String,
-        /// What is there.
-        detail: String,
-    },
-    /// The record of the topic is gone although nobody deleted the topic, and its shards hold messages.
-    #[error("topic {topic:?} is not in the catalogue, but nobody deleted it and its shards hold {messages} messages")]
-    Vanished {
-        /// The topic.
-        topic: String,
-        /// Messages, dead letters and frozen messages in the shards that were found.
-        messages: u64,
-    },
-    /// The topic cannot be adopted without its settings, of which no copy was found.
-    #[error("no copy of the settings of topic {0:?} was found")]
-    SettingsUnknown(String),
-    /// The caller's clock and the store's are too far apart for a claim or a relative time; nothing was done.
-    #[error("this node's clock and the store's differ by {0} ms, more than 2000; set both by NTP")]
-    Skew(i64),
-    /// The topic changed since the caller read it. Read it again.
-    #[error("topic was changed by somebody else; read it again and repeat")]
-    Conflict,
-    /// What was stored cannot be read, or the store's own rules are broken. An operator must look.
-    #[error("store is damaged: {0}")]
-    Damaged(String),
-    /// The store refuses to work as it is set up; the text says what to change.
-    #[error("{0}")]
-    Setup(String),
-}
-
-impl StoreError {
-    /// Whether the same request may simply be repeated after a pause.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::NotReady(_))
-    }
-
-    /// A stable word for metrics and logs.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Unavailable { .. } => "unavailable",
-            Self::Full(_) => "full",
-            Self::Stale(_) => "stale",
-            Self::NotReady(_) => "not_ready",
-            Self::UnknownShard(_) => "unknown_shard",
-            Self::Lost(_) => "lost",
-            Self::Occupied { .. } => "occupied",
-            Self::Vanished { .. } => "vanished",
-            Self::SettingsUnknown(_) => "settings_unknown",
-            Self::Skew(_) => "skew",
-            Self::Conflict => "conflict",
-            Self::Damaged(_) => "damaged",
-            Self::Setup(_) => "setup",
-        }
-    }
 }
 
 /// A store. See the module.

@@ -66,17 +66,17 @@ impl Mutation {
     #[must_use]
     pub const fn first_seed(self) -> u64 {
         match self {
-            Self::LateCalls => 91,
+            Self::LateCalls => 157,
             Self::LateCreation => 28,
-            Self::FenceOfAnotherLife => 0,
+            Self::FenceOfAnotherLife => 70,
             Self::CreationOverMessages => 4,
-            Self::AnyLife => 28,
-            Self::DelayOfOneClock => 86,
-            Self::HighWater => 0,
+            Self::AnyLife => 3,
+            Self::DelayOfOneClock => 73,
+            Self::HighWater => 22,
             Self::DeletionOfAnyLife => 5,
             Self::DeadlinesRunAhead => 1,
-            Self::LongCancels => 20,
-            Self::BatchOfOneAnswer => 64,
+            Self::LongCancels => 16,
+            Self::BatchOfOneAnswer => 1,
         }
     }
 }

@@ -41,26 +41,12 @@ struct Inner {
     down: Option<Down>,
 }
 
-/// That a sink is down, for people.
-#[derive(Clone, Debug)]
-pub struct Down {
-    /// Since when.
-    pub since: Instant,
-    /// What it said last, or what was met.
-    pub reason: String,
-    /// When it is tried again; `None`: it is being tried.
-    pub next_probe: Option<Instant>,
+/// That a sink is down, for the log.
+#[derive(Debug)]
+struct Down {
+    since: Instant,
     /// When the log was last told.
     told: Instant,
-}
-
-impl Inner {
-    fn open_until(&mut self, until: Instant) {
-        self.state = State::Open { until };
-        if let Some(down) = &mut self.down {
-            down.next_probe = Some(until);
-        }
-    }
 }
 
 /// What the claimer may claim.
@@ -90,23 +76,9 @@ impl Breaker {
         Self { inner: Mutex::new(inner), changed: Notify::new(), topic, meters, wait_max }
     }
 
-    /// Whether the sink is down, since when, why, and when it is tried next.
-    pub(crate) fn down(&self) -> Option<Down> {
-        self.inner.lock().down.clone()
-    }
-
     /// How long the next probe is waited for, where one is.
     pub(crate) fn wait(&self) -> Duration {
         self.inner.lock().wait
-    }
-
-    /// The next probe may go at once.
-    pub(crate) fn probe_now(&self) {
-        let mut inner = self.inner.lock();
-        if let State::Open { .. } = inner.state {
-            inner.open_until(Instant::now());
-            self.changed.notify_waiters();
-        }
     }
 
     /// Whether messages may be sent that are no probe.
@@ -139,9 +111,6 @@ impl Breaker {
             State::Closed => Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }),
             State::Open { until } if until <= Instant::now() => {
                 inner.state = State::Probing;
-                if let Some(down) = &mut inner.down {
-                    down.next_probe = None;
-                }
                 Some(Admission { limit: inner.probe, probe: true })
             }
             State::Open { .. } | State::Probing => None,
@@ -152,7 +121,7 @@ impl Breaker {
     pub(crate) fn probe_was_empty(&self) {
         let mut inner = self.inner.lock();
         if inner.state == State::Probing {
-            inner.open_until(Instant::now());
+            inner.state = State::Open { until: Instant::now() };
             self.changed.notify_waiters();
         }
     }
@@ -162,7 +131,7 @@ impl Breaker {
         let mut inner = self.inner.lock();
         if inner.state == State::Probing {
             let until = Instant::now() + inner.wait;
-            inner.open_until(until);
+            inner.state = State::Open { until };
             self.changed.notify_waiters();
         }
     }
@@ -192,8 +161,7 @@ impl Breaker {
                 inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
                 inner.probe = PROBE_MESSAGES;
                 self.meters.breaker_open.set(1);
-                let told = Down { since: now, reason: reason.to_owned(), next_probe: None, told: now };
-                inner.down = Some(told);
+                inner.down = Some(Down { since: now, told: now });
                 warn!(topic = %self.topic, reason, "sink is down, claims stop until it answers");
             }
             State::Probing => {
@@ -201,17 +169,19 @@ impl Breaker {
                 inner.probe = if answered { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
             }
             // Calls that were under way when it opened say nothing new, except a longer pause.
-            State::Open { until } => return inner.open_until(until.max(now + asked)),
+            State::Open { until } => {
+                inner.state = State::Open { until: until.max(now + asked) };
+                return;
+            }
         }
         let wait = inner.wait.max(asked);
-        inner.open_until(now + wait);
-        if let Some(down) = &mut inner.down {
-            reason.clone_into(&mut down.reason);
-            if now.duration_since(down.told) >= TOLD_EVERY {
-                down.told = now;
-                let seconds = now.duration_since(down.since).as_secs();
-                warn!(topic = %self.topic, reason, seconds, next_probe_ms = wait.as_millis(), "sink is still down");
-            }
+        inner.state = State::Open { until: now + wait };
+        if let Some(down) = &mut inner.down
+            && now.duration_since(down.told) >= TOLD_EVERY
+        {
+            down.told = now;
+            let seconds = now.duration_since(down.since).as_secs();
+            warn!(topic = %self.topic, reason, seconds, next_probe_ms = wait.as_millis(), "sink is still down");
         }
         self.changed.notify_waiters();
     }
@@ -261,16 +231,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_longer_pause_asked_for_by_a_call_that_was_under_way_is_kept() {
-        let breaker = breaker();
-        breaker.unavailable("503", None, false);
-        breaker.unavailable("503", Some(Duration::from_secs(60)), false);
-        let opened = Instant::now();
-        breaker.passable().await;
-        assert_eq!(opened.elapsed(), Duration::from_secs(60));
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_probe_asks_about_more_messages_each_time_the_target_answers_for_none() {
         let breaker = breaker();
         breaker.unavailable("503", None, true);
@@ -282,18 +242,17 @@ mod tests {
         breaker.passable().await;
         breaker.admit();
         breaker.unavailable("connection refused", None, false);
-        breaker.probe_now();
+        breaker.passable().await;
         assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }), "it is gone altogether");
-        let down = breaker.down().unwrap();
-        assert_eq!((down.reason.as_str(), down.next_probe), ("connection refused", None));
     }
+
     #[tokio::test(start_paused = true)]
     async fn a_longer_pause_that_a_call_under_way_brings_back_is_kept_too() {
         let breaker = breaker();
-        breaker.unavailable("connection refused", None);
+        breaker.unavailable("connection refused", None, false);
         // It was sent before the breaker opened.
-        breaker.unavailable("429", Some(Duration::from_secs(120)));
-        breaker.unavailable("503", Some(Duration::from_secs(5)));
+        breaker.unavailable("429", Some(Duration::from_secs(120)), false);
+        breaker.unavailable("503", Some(Duration::from_secs(5)), false);
         let opened = Instant::now();
         breaker.passable().await;
         assert_eq!(opened.elapsed(), Duration::from_secs(120));

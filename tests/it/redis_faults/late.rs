@@ -1,7 +1,7 @@
 //! The network keeps a call back that the link gives up, and delivers it when much has happened since.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Store};
 use duetime_core::{
@@ -10,6 +10,8 @@ use duetime_core::{
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{NetworkSpace, Proxy};
+
+use tokio::time::Instant;
 
 use super::load::now;
 use super::server::Server;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::reshard::{AtOld, Floor, Kept, Put, Reshard as _};
+use duetime_core::routing::LIFE;
 use duetime_core::store::{DeadAction, Edited, Settled, Settlement};
 use duetime_core::{RoutingAuthority, StoreError};
 use duetime_metrics::Meters;

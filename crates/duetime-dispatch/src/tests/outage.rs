@@ -261,7 +261,7 @@ async fn a_limit_of_the_sink_s_own_is_no_outage_and_costs_no_attempt() {
     let house = House::new(with_sink()).await;
     let turns = std::sync::atomic::AtomicUsize::new(0);
     house.sink.behave(each(move |_| {
-        if turns.fetch_add(1, std::sync::atomic::Ordering::SeqCst) % 3 == 0 {
+        if turns.fetch_add(1, std::sync::atomic::Ordering::SeqCst).is_multiple_of(3) {
             Verdict::Accepted
         } else {
             Verdict::NotSent { reason: "per_second".to_owned(), after: ms(50) }

@@ -238,7 +238,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         due: Mutex::default(),
     });
     let client = Client { topic: orders(), shared: shared.clone() };
-    let (mut producers, mut others) = (JoinSet::new(), JoinSet::new());
+    let (mut producers, mut others, mut replicas) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
     let stop = Arc::<AtomicBool>::default();
     for n in 0..PRODUCERS {
         producers.spawn(client.clone().produce(format!("p{n}"), LIVES));
@@ -252,7 +252,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         others.spawn(drafted.clone().consume(stop.clone()));
     }
     if trouble.failovers {
-        others.spawn(replicate(servers.clone(), dice.clone()));
+        replicas.spawn(replicate(servers.clone(), dice.clone()));
     }
     producers.spawn(crate::faults::direct(world.clone(), nodes.clone(), shared.clone()));
 
@@ -288,15 +288,10 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     world.wish(&nodes[0], &orders(), last).await;
     judge::comes_to_rest(&world, last).await;
     stop.store(true, Ordering::Relaxed);
-    if trouble.failovers {
-        // It goes on for ever.
-        others.abort_all();
-    }
     while let Some(ended) = others.join_next().await {
-        if !ended.as_ref().is_err_and(tokio::task::JoinError::is_cancelled) {
-            passed_on(ended);
-        }
+        passed_on(ended);
     }
+    drop(replicas);
     nodes.iter().chain(&movers).for_each(|node| node.shutdown.cancel());
     judge::judge(&world, &shared)
 }

@@ -341,7 +341,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::Catalog;
-    use crate::lane::Kit;
+    use crate::lane::{Called, Kit};
 
     #[test]
     fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
@@ -366,6 +366,7 @@ mod tests {
         assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Old), (5, Role::Home)]);
         assert_eq!(stops(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
     }
+
     /// Where each call went, and what is answered there.
     struct Script {
         calls: Mutex<Vec<(u32, Role, usize)>>,
@@ -382,13 +383,15 @@ mod tests {
             1
         }
 
-        async fn call(_: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Result<Vec<AtOld<()>>, StoreError> {
+        async fn call(_: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
             items[0].1.calls.lock().push((shard.index, role, items.len()));
             let answer = |(n, script): &Self::Item| match role {
                 Role::Old => (script.answer)(*n),
                 Role::Home => AtOld::There(()),
             };
-            Ok(items.iter().map(answer).collect())
+            let mut called = Called::new(items.len());
+            called.add(items.len(), Ok(items.iter().map(answer).collect()));
+            called
         }
     }
 
@@ -406,6 +409,8 @@ mod tests {
     }
 
     fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
+        // The first topic of a store is in life 1.
+        let epoch = duetime_core::routing::LIFE + epoch;
         Routing { epoch, rid: format!("r{epoch}"), shards, previous, state: RoutingState::Moving, seed: None }
     }
 

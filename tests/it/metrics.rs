@@ -132,9 +132,10 @@ async fn names_kinds_and_labels_are_those_of_the_table() {
             Kind::Gauge => "gauge",
             Kind::Histogram(_) => "histogram",
         };
-        // A metric without any series yet is not served: the embedded store did not fail.
+        // A metric without any series yet is not served: the embedded store did not fail and lost nothing.
         let Some(given) = served.get(row.name) else {
-            assert_eq!(row.name, "duetime_store_errors_total", "it is not served");
+            let may_lack = ["duetime_store_errors_total", "duetime_shards_lost"];
+            assert!(may_lack.contains(&row.name), "{} is not served", row.name);
             continue;
         };
         assert_eq!(*given, kind, "{}", row.name);

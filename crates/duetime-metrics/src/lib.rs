@@ -231,9 +231,21 @@ impl Meters {
             breaker_open: gauge(r, &table::BREAKER_OPEN),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: counter(r, &table::STORE_ERRORS),
-            shard_refusals: counter(r, &table::SHARD_REFUSALS),
+            shard_refusals: {
+                let refusals = counter(r, &table::SHARD_REFUSALS);
+                for kind in ["vanished", "occupied", "lost"] {
+                    refusals.with_label_values(&[kind]).inc_by(0);
+                }
+                refusals
+            },
             shards_lost: gauge(r, &table::SHARDS_LOST),
-            topics_troubled: gauge(r, &table::TOPICS_TROUBLED),
+            topics_troubled: {
+                let troubled = gauge(r, &table::TOPICS_TROUBLED);
+                for kind in ["vanished", "unreadable"] {
+                    troubled.with_label_values(&[kind]).set(0);
+                }
+                troubled
+            },
             store_troubles: {
                 let troubles = gauge(r, &table::STORE_TROUBLES);
                 // An alarm needs a 0 to compare with, also where nobody looks (the embedded store).

@@ -95,11 +95,16 @@ impl TargetUrl {
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
         let (scheme, _, _, query) = self.parts();
-        let user = self.0[scheme.len()..].rsplit_once('@').map(|(user, _)| user);
-        let mut secrets: Vec<String> = user.into_iter().chain(query).map(str::to_owned).collect();
-        if let Some((_, password)) = user.and_then(|user| user.split_once(':')) {
-            secrets.push(percent_encoding::percent_decode_str(password).decode_utf8_lossy().into_owned());
-            secrets.push(password.to_owned());
+        let rest = &self.0[scheme.len()..];
+        let mut secrets: Vec<String> = query.into_iter().map(str::to_owned).collect();
+        // A password may have an `@` in it, and so may a query: what ends at any of them is looked for.
+        for (at, _) in rest.match_indices('@') {
+            let user = &rest[..at];
+            secrets.push(user.to_owned());
+            if let Some((_, password)) = user.split_once(':') {
+                secrets.push(percent_encoding::percent_decode_str(password).decode_utf8_lossy().into_owned());
+                secrets.push(password.to_owned());
+            }
         }
         secrets
     }

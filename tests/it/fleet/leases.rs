@@ -83,7 +83,11 @@ async fn the_shards_of_a_node_that_died_while_etcd_was_away_are_not_given_up_aga
         if scanned >= SHARDS {
             short_since = None;
         }
-        assert!(since.elapsed() < LEASE / 2, "only {scanned} shards are scanned\n{}", house.nodes[1].output());
+        duetime_testkit::in_time!(
+            since.elapsed() < LEASE / 2,
+            "only {scanned} shards are scanned\n{}",
+            house.nodes[1].output()
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     house.shared_by(1, &[1, 2], Duration::from_secs(15)).await;

@@ -44,7 +44,7 @@ async fn twenty_thousand_silent_connections_do_not_keep_health_from_being_answer
     took.sort();
     // A new connection each time: on a machine that stands still for a moment one may be slow.
     let (most, last) = (took[took.len() * 9 / 10], took[took.len() - 1]);
-    assert!(most < Duration::from_millis(100) && last < Duration::from_secs(2), "{took:?}");
+    duetime_testkit::in_time!(most < Duration::from_millis(100) && last < Duration::from_secs(2), "{took:?}");
 }
 
 #[tokio::test]

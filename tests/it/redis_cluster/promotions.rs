@@ -63,7 +63,7 @@ fn shards_at(cluster: &RedisCluster, all: &[Shard], master: usize) -> Vec<Shard>
 async fn within(longest: Duration, what: &str, mut done: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + longest;
     while !done().await {
-        assert!(Instant::now() < end, "{what}");
+        duetime_testkit::in_time!(Instant::now() < end, "{what}");
         pause(50).await;
     }
 }
@@ -73,7 +73,7 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
     let cluster = RedisCluster::start(3, 1).await;
     let store = connect(cluster.url(), Durability::Replicas(1)).await;
     let record = record(TOPIC, SHARDS);
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let master = cluster.owner(slot(TOPIC, 0));
     let replica = cluster.replica_of(master);
     let all: Vec<Shard> = record.routing.all(&record.name).collect();
@@ -210,7 +210,7 @@ async fn a_wait_that_a_demotion_ends_is_no_answer() {
     let store = connect(server.url(), Durability::Replicas(1)).await;
     let record = record(TOPIC, 1);
     within(NOTICED_WITHIN, "it follows", async || server.cli(&["INFO", "replication"]).contains("state=online")).await;
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let shard = record.routing.shard(&record.name, 0);
     let item = message("a", PUT_OFF);
     let answers = store.enqueue(&shard, now(), std::slice::from_ref(&item)).await.unwrap();
@@ -238,7 +238,7 @@ async fn found_after(strike: impl FnOnce(&mut RedisCluster, usize)) -> Duration 
     let mut cluster = RedisCluster::start(3, 1).await;
     let store = connect(cluster.url(), Durability::Memory).await;
     let record = record(TOPIC, SHARDS);
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let master = cluster.owner(slot(TOPIC, 0));
     let replica = cluster.replica_of(master);
     let shard = record.routing.shard(&record.name, 0);
@@ -272,13 +272,13 @@ async fn found_after(strike: impl FnOnce(&mut RedisCluster, usize)) -> Duration 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_master_costs_no_more_than_its_failover_and_a_second() {
     let latest = found_after(|cluster, master| cluster.nodes[master].pause()).await;
-    assert!(latest < FOUND_WITHIN, "answered {latest:?} after the promotion");
+    duetime_testkit::in_time!(latest < FOUND_WITHIN, "answered {latest:?} after the promotion");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_master_costs_no_more_than_its_failover_and_a_second() {
     let latest = found_after(|cluster, master| cluster.nodes[master].stop_hard()).await;
-    assert!(latest < FOUND_WITHIN, "answered {latest:?} after the promotion");
+    duetime_testkit::in_time!(latest < FOUND_WITHIN, "answered {latest:?} after the promotion");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -327,7 +327,7 @@ async fn without_replicas_many_calls_are_answered_at_once() {
     let mut servers = Sentinel::start_careful(1, 1, 1).await;
     let store = connect(servers.url(), Durability::Replicas(1)).await;
     let record = record(TOPIC, 1);
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let shard = record.routing.shard(&record.name, 0);
     servers.servers[0].cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     servers.servers[1].stop_hard();
@@ -340,7 +340,7 @@ async fn without_replicas_many_calls_are_answered_at_once() {
     while let Some(answer) = calls.join_next().await {
         assert_eq!(answer.unwrap().unwrap()[0].replicas, Some(0));
     }
-    assert!(began.elapsed() < BURST_WITHIN, "{BURST} calls took {:?}", began.elapsed());
+    duetime_testkit::in_time!(began.elapsed() < BURST_WITHIN, "{BURST} calls took {:?}", began.elapsed());
 }
 
 /// Takes from a primary what a sentinel needs to demote it: it goes on as one that the sentinels do not reach.
@@ -361,7 +361,7 @@ async fn a_deposed_primary_is_left_within_two_seconds_although_it_still_answers(
     let servers = Sentinel::start(3).await;
     let store = connect(servers.url(), Durability::Memory).await;
     let record = record(TOPIC, 1);
-    store.put_topic(&record, None).await.unwrap();
+    let record = store.put_topic(&record, None).await.unwrap();
     let shard = record.routing.shard(&record.name, 0);
     store.enqueue(&shard, now(), &[message("before", PUT_OFF)]).await.unwrap();
     pause(200).await;

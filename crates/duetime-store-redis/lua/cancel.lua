@@ -1,12 +1,14 @@
 -- Removes messages, wherever they are in their life.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 request (8 bytes), then ids
+-- ARGV  2 request (8 bytes), and a ninth byte where an earlier sending may have been carried out, then ids
+-- Errors  FORGOTTEN: it may have been carried out before, which is not remembered, and an id is not there
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight, 2 unknown
 -- Cost  O(n log N), five calls
 -- The first answer is remembered: a repetition finds nothing there any more, and a late one must do nothing.
 -- 33 outcomes are digits of base 3 of one number, plus 1; 0: all are cancelled.
-local request, n, PART = ARGV[2], #ARGV - 2, 33
+local request, again, n, PART = sub(ARGV[2], 1, 8), #ARGV[2] > 8, #ARGV - 2, 33
+local forgotten = 'FORGOTTEN the answer to an earlier sending is not remembered any more'
 local parts = math.ceil(n / PART)
 -- A long answer has several numbers, each of a request of its own.
 local function named(part) return sub(request, 1, 7) .. string.char((byte(request, 8) + part - 1) % 256) end
@@ -16,6 +18,7 @@ if known then
   local before = {}
   for part = 1, parts do
     local number = recall(named(part))
+    if again and not number then return redis.error_reply(forgotten) end
     number = number and number - 1
     for i = (part - 1) * PART + 1, math.min(part * PART, n) do
       before[i] = number and number % 3 or 2
@@ -25,6 +28,10 @@ if known then
   return before
 end
 local scores = call('ZMSCORE', Z, unpack(ARGV, 3))
+-- What is not there now may have been cancelled by the earlier sending, or never been there: nobody can tell.
+for i = 1, again and n or 0 do
+  if not scores[i] and not call('ZSCORE', D, ARGV[i + 2]) then return redis.error_reply(forgotten) end
+end
 local out, all, present, gone = {}, true, 0, 0
 for i = 1, n do
   local s = scores[i]

@@ -61,8 +61,12 @@ impl RedisStore {
         answers: &mut Vec<Edited>,
     ) -> Result<Option<u32>, StoreError> {
         let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, _: &Sending| {
-            cmd.arg(&request[..]);
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
+            let mut named = request.to_vec();
+            if sending.repeated {
+                named.push(b'r');
+            }
+            cmd.arg(named);
             for edit in part {
                 cmd.arg(id_of(edit));
             }

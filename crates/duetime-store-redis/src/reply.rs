@@ -121,6 +121,7 @@ pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: Lin
             "LOST" => StoreError::Lost(named()),
             "OCCUPIED" => StoreError::Occupied { shard: named(), detail: occupied(&detail) },
             "OVERTAKEN" => StoreError::Conflict,
+            "FORGOTTEN" => StoreError::Unavailable { doing, source: detail.into() },
             "RIVAL" => StoreError::Damaged(format!(
                 "two changes of the number of shards were begun at once: shard {} has epoch and name {detail}",
                 named()

@@ -190,7 +190,8 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     small.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
     admin.queue_declare("small".into(), QueueDeclareOptions::durable(), small).await.unwrap();
     let verdicts = sink_to("", "small").deliver(&batch[..10]).await;
-    let refused = |verdict: &Verdict| matches!(verdict, Verdict::Retry { reason, .. } if reason.contains("full"));
+    let refused =
+        |verdict: &Verdict| matches!(verdict, Verdict::DestinationDown { reason, .. } if reason.contains("full"));
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted || refused(verdict)), "{verdicts:?}");
     assert!(refused(&verdicts[9]) && verdicts[0] == Verdict::Accepted, "{verdicts:?}");
     let careless = json!({"name": "mq", "exchange": "due", "routing_key": "nobody", "mandatory": false});

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 use crate::breaker::Breaker;
 use crate::config::CALL_BYTES_MAX;
 use crate::throughput::Throughput;
-use crate::undecided::{Undecided, Waiting};
+use crate::undecided::{Matter, Undecided, Waiting};
 use crate::verdicts::{Ruling, Said, Target, error_kind, judge, reason, settlement};
 use crate::work::{Ends, Held, Hold, Owed, Work};
 
@@ -101,7 +101,8 @@ impl Deliverer {
                 }
             }
         }
-        self.decide(Instant::now(), Ruling::Targets(None)).await;
+        let (_, waiting) = self.undecided.take();
+        self.rule(waiting, Ruling::Targets(None)).await;
     }
 
     /// Nothing was accepted for so long that the target is taken to be down: nobody pays.
@@ -112,12 +113,16 @@ impl Deliverer {
         self.give_back_queue_but_probe(false).await;
     }
 
-    /// Decides on the messages that failed by `at`.
-    async fn decide(&mut self, at: Instant, ruling: Ruling) {
-        if self.undecided.len() > 0 {
-            let waiting = self.undecided.accepted(at);
-            self.rule(waiting, ruling).await;
+    /// Decides on the messages about which something is known by now.
+    async fn decide(&mut self) {
+        if self.undecided.len() == 0 {
+            return;
         }
+        let wait = self.work.record.config.retry.initial;
+        let (own, excused): (Vec<_>, Vec<_>) =
+            self.undecided.decided().into_iter().partition(|(_, matter)| *matter == Matter::Own);
+        self.rule(own.into_iter().map(|(waiting, _)| waiting).collect(), Ruling::Own).await;
+        self.rule(excused.into_iter().map(|(waiting, _)| waiting).collect(), Ruling::Targets(Some(wait))).await;
     }
 
     async fn rule(&mut self, waiting: Vec<Waiting>, ruling: Ruling) {
@@ -221,14 +226,17 @@ impl Deliverer {
             self.probe.push(call);
             self.end_probe().await;
         } else {
-            let ended = call.ended;
+            let accepted = call.said.contains(&Said::Verdict(Verdict::Accepted));
+            if accepted {
+                self.undecided.accepted(call.ended - call.took, call.ended);
+            }
             let ruling = match judge(&call.said.iter().collect::<Vec<_>>(), false) {
                 Target::Up => {
                     // An open breaker is closed by its probe, not by calls from before it opened.
                     if self.breaker.is_closed() {
                         self.breaker.answered();
                     }
-                    Some(Ruling::Own)
+                    None
                 }
                 Target::Down(reason, after) => {
                     self.breaker.unavailable(&reason, after, false);
@@ -243,10 +251,8 @@ impl Deliverer {
                 Target::Unsure => None,
                 Target::Unasked => Some(Ruling::Own),
             };
-            if ruling == Some(Ruling::Own) && call.said.contains(&Said::Verdict(Verdict::Accepted)) {
-                self.decide(ended, Ruling::Own).await;
-            }
             self.settle(call, ruling).await;
+            self.decide().await;
         }
         if !self.breaker.is_closed() {
             self.give_back_queue_but_probe(false).await;
@@ -287,7 +293,7 @@ impl Deliverer {
 
     /// Settles what is clear; without a ruling, what may be the target's matter waits until it is known.
     async fn settle(&mut self, call: Call, ruling: Option<Ruling>) {
-        let Call { deliveries, holds, said, ended, .. } = call;
+        let Call { deliveries, holds, said, ended, took } = call;
         let work = &self.work;
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
         let (mut delivered, mut retried, mut dropped, mut bytes) = (0, 0, 0, 0);
@@ -313,7 +319,7 @@ impl Deliverer {
                 Some(ruling) => ruling,
                 None if said.is_open() => {
                     let (id, attempt, said, hold) = (delivery.id, delivery.attempt, said.clone(), *hold);
-                    self.undecided.add(Waiting { id, attempt, hold, said, ended });
+                    self.undecided.add(Waiting { id, attempt, hold, said, began: ended - took, ended });
                     continue;
                 }
                 None => Ruling::Own,
@@ -398,7 +404,8 @@ impl Deliverer {
             warn!(topic = %self.work.record.name, calls, "calls of the sink did not end in time and were broken off");
         }
         self.probe_left = 0;
-        self.decide(Instant::now(), Ruling::Targets(None)).await;
+        let (_, waiting) = self.undecided.take();
+        self.rule(waiting, Ruling::Targets(None)).await;
         while let Some(batch) = from.recv().await {
             self.queue.extend(batch);
         }

@@ -1,10 +1,11 @@
 //! Messages whose failure may be their destination's or the whole target's: kept until it is known.
 //!
-//! Upstream: `deliverer`. It becomes the message's own matter as soon as the target accepts another message at
-//! the same time or later, and the target's when it accepts none for a while: then the breaker opens and nobody
-//! has paid. What waits here stays claimed and keeps its permit, so it is bounded by the permits.
+//! Upstream: `deliverer`. A failure is the message's own matter where the target accepted another one meanwhile,
+//! and the target's where it accepts none for a while: then the breaker opens and nobody has paid. Silence that
+//! ended in time with an acceptance may have been the target's; who is met by it again pays. What waits here stays
+//! claimed and keeps its permit, so it is bounded by the permits.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use duetime_core::MessageId;
@@ -17,6 +18,21 @@ use crate::work::Hold;
 const ACCEPTS_NOTHING_MAX: Duration = Duration::from_secs(2);
 /// So many messages that failed, without one accepted between them, mean the same.
 const FAILURES_MAX: usize = 4_096;
+/// A failure that took less time is an answer, and not silence.
+const ANSWER_WITHIN: Duration = Duration::from_millis(100);
+/// Calls that were accepted, as far as they are remembered.
+const ACCEPTED_MAX: usize = 64;
+/// Messages that were excused once, as far as they are remembered.
+const EXCUSED_MAX: usize = 65_536;
+
+/// Whose matter a failure is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Matter {
+    /// The message's own.
+    Own,
+    /// Perhaps the target's, which is well again.
+    Excused,
+}
 
 /// One message that waits.
 #[derive(Debug)]
@@ -25,6 +41,8 @@ pub(crate) struct Waiting {
     pub(crate) attempt: u8,
     pub(crate) hold: Hold,
     pub(crate) said: Said,
+    /// When its call began.
+    pub(crate) began: Instant,
     /// When its call ended.
     pub(crate) ended: Instant,
 }
@@ -34,13 +52,17 @@ pub(crate) struct Waiting {
 pub(crate) struct Undecided {
     waiting: VecDeque<Waiting>,
     longest: Duration,
+    /// Begin and end of calls in which the target accepted something, the latest last.
+    accepted: VecDeque<(Instant, Instant)>,
+    excused: HashSet<MessageId>,
 }
 
 impl Undecided {
     /// `visibility`: of the topic. A message waits no longer than a quarter of it, for it has to be settled
     /// while its claim holds.
     pub(crate) fn new(visibility: Duration) -> Self {
-        Self { waiting: VecDeque::new(), longest: ACCEPTS_NOTHING_MAX.min(visibility / 4) }
+        let longest = ACCEPTS_NOTHING_MAX.min(visibility / 4);
+        Self { waiting: VecDeque::new(), longest, accepted: VecDeque::new(), excused: HashSet::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -52,12 +74,45 @@ impl Undecided {
         self.waiting.push_back(waiting);
     }
 
-    /// The target accepted a message at `at`: those that failed by then failed by themselves.
-    pub(crate) fn accepted(&mut self, at: Instant) -> Vec<Waiting> {
-        let (own, rest): (Vec<Waiting>, Vec<Waiting>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.ended <= at);
-        self.waiting = rest.into();
-        own
+    /// The target accepted something in a call.
+    pub(crate) fn accepted(&mut self, began: Instant, ended: Instant) {
+        if self.accepted.len() >= ACCEPTED_MAX {
+            self.accepted.pop_front();
+        }
+        self.accepted.push_back((began, ended));
+    }
+
+    /// Takes those about which something is known by now.
+    pub(crate) fn decided(&mut self) -> Vec<(Waiting, Matter)> {
+        let (mut decided, mut left) = (Vec::new(), VecDeque::new());
+        for waiting in std::mem::take(&mut self.waiting) {
+            match self.matter(&waiting) {
+                Some(matter) => decided.push((waiting, matter)),
+                None => left.push_back(waiting),
+            }
+        }
+        self.waiting = left;
+        decided
+    }
+
+    fn matter(&mut self, one: &Waiting) -> Option<Matter> {
+        let is_answer = one.ended.duration_since(one.began) < ANSWER_WITHIN;
+        let since = |accepted: &&(Instant, Instant)| accepted.1 >= one.began;
+        let within = |accepted: &(Instant, Instant)| accepted.0 >= one.began && accepted.1 < one.ended;
+        let mut later = self.accepted.iter().filter(since).peekable();
+        later.peek()?;
+        if is_answer || later.any(within) || self.excused.remove(&one.id) {
+            return Some(Matter::Own);
+        }
+        // Whoever was accepted before the target fell silent says nothing of the silence.
+        let ended_since = self.accepted.back().is_some_and(|accepted| accepted.1 >= one.ended);
+        ended_since.then(|| {
+            if self.excused.len() >= EXCUSED_MAX {
+                self.excused.clear();
+            }
+            self.excused.insert(one.id.clone());
+            Matter::Excused
+        })
     }
 
     /// When the target is taken to be down if it accepts nothing until then; `settle_margin`: how long before

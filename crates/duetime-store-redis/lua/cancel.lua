@@ -8,8 +8,7 @@
 -- The first answer is remembered: a repetition finds nothing there any more, and a late one must do nothing.
 -- 33 outcomes are digits of base 3 of one number, plus 1; 0: all are cancelled.
 local request, again, n, PART = sub(ARGV[2], 1, 8), #ARGV[2] > 8, #ARGV - 2, 33
-local forgotten = 'FORGOTTEN the answer to an earlier sending is not remembered any more'
-local parts = math.ceil(n / PART)
+local parts, forgotten = math.ceil(n / PART), 'FORGOTTEN the answer to an earlier sending is not remembered'
 -- A long answer has several numbers, each of a request of its own.
 local function named(part) return sub(request, 1, 7) .. string.char((byte(request, 8) + part - 1) % 256) end
 local known = recall(request)
@@ -36,14 +35,12 @@ local out, all, present, gone = {}, true, 0, 0
 for i = 1, n do
   local s = scores[i]
   out[i] = 0
-  if s then
-    present = present + 1
-    local class = byte(s, -3) or 48
-    if class > 48 and class < 57 and #s > 2 then
-      out[i], all, gone = 1, false, gone + 1
-    end
-  else
+  local class = s and byte(s, -3) or 48
+  present = present + (s and 1 or 0)
+  if not s then
     out[i], all = 2, false
+  elseif class > 48 and class < 57 and #s > 2 then
+    out[i], all, gone = 1, false, gone + 1
   end
 end
 local removed = present > 0 and call('ZREM', Z, unpack(ARGV, 3)) or 0
@@ -52,18 +49,15 @@ if removed < present then
   local seen = {}
   for i = 1, n do
     local id = ARGV[i + 2]
-    if seen[id] then
-      if out[i] == 1 then gone = gone - 1 end
-      out[i], all = 2, false
-    end
+    if seen[id] and out[i] == 1 then gone = gone - 1 end
+    if seen[id] then out[i], all = 2, false end
     seen[id] = true
   end
 end
 if not all and call('ZCARD', D) > 1 then
   for i = 1, n do
-    local id = ARGV[i + 2]
-    if out[i] == 2 and call('ZREM', D, id) == 1 then
-      call('HDEL', I, id)
+    if out[i] == 2 and call('ZREM', D, ARGV[i + 2]) == 1 then
+      call('HDEL', I, ARGV[i + 2])
       out[i] = 0
     end
   end
@@ -79,8 +73,7 @@ if all or parts == 1 then
 else
   local fields = { 'in_flight', int(flight - gone) }
   for part = parts, 1, -1 do
-    local at = #fields
-    fields[at + 1], fields[at + 2], fields[at + 3], fields[at + 4] = remember(named(part), part_of(part))
+    for _, field in ipairs({ remember(named(part), part_of(part)) }) do fields[#fields + 1] = field end
   end
   call('HSET', M, unpack(fields))
 end

@@ -185,6 +185,12 @@ struct ShardsIn {
     shards: ShardCount,
 }
 
+/// Why the number of shards is not changed: a topic that vanished is not one that was never created.
+fn refusal(app: &App, error: ResizeError) -> Problem {
+    let ResizeError::UnknownTopic(topic) = &error else { return error.into() };
+    app.catalog.troubles().of(topic).map_or_else(|| error.into(), Problem::from)
+}
+
 /// Ask for another shard count
 ///
 /// Messages move while everything goes on; `GET` shows how far it is. While one resize runs another
@@ -209,7 +215,7 @@ pub(crate) async fn put(
     let bytes = body::whole(body, &headers, SHARDS_BYTES_MAX).await?;
     let ask: ShardsIn = fields::read(&bytes)?;
     // First of all: is there such a topic, and does who decides answer?
-    app.resizing.check(&topic).await?;
+    app.resizing.check(&topic).await.map_err(|error| refusal(&app, error))?;
     let wish = serde_json::to_value(ask.shards).expect("a number or a word");
     let change = TopicChange::new(Map::from_iter([("shards".to_owned(), wish)]));
     // A topic that is deleted meanwhile is not made again.

@@ -15,11 +15,16 @@ if #work > #ARGV[3] and string.sub(work, -#ARGV[3]) == ARGV[3] then
   return string.match(work, '^{"life":(%d+),')
 end
 if call('HEXISTS', KEYS[1], ARGV[1]) == 1 or work ~= ARGV[2] then return '0' end
--- A counter that was lost goes on from the seconds, above what it had: a deletion that was noted before the
--- loss and is carried out after it then still finds a later life. Shards with messages need no such number.
-local last = tonumber(call('HGET', KEYS[3], '') or call('TIME')[1])
-local life = math.max(last, tonumber(ARGV[4]), tonumber(call('HGET', KEYS[3], ARGV[1]) or '0')) + 1
-if life >= 8589934592 then return redis.error_reply('LIVES the numbers of lives are used up') end
+-- At least the seconds of the clock. A counter that was lost then goes on above what it had, and a deletion that
+-- was noted before the loss and is carried out after it still finds a later life. And a number that a failover
+-- took back is not given again, to a life that a node with the earlier record would take for its own. Shards with
+-- messages need no such number.
+local LIVES_MAX = 8589934592
+local seconds = tonumber(call('TIME')[1])
+if seconds >= LIVES_MAX / 2 then seconds = 0 end
+local life = math.max(seconds, tonumber(call('HGET', KEYS[3], '') or '0'), tonumber(ARGV[4]),
+  tonumber(call('HGET', KEYS[3], ARGV[1]) or '0')) + 1
+if life >= LIVES_MAX then return redis.error_reply('LIVES the numbers of lives are used up') end
 life = string.format('%.0f', life)
 call('HSET', KEYS[3], '', life)
 call('HSET', KEYS[2], ARGV[1], '{"life":' .. life .. ',' .. ARGV[3])

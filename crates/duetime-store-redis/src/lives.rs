@@ -200,29 +200,32 @@ impl RedisStore {
     pub(crate) async fn remove_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         let doing = "delete a topic";
         let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
-        // A later life was created after this one was deleted: by us, if the answer was lost, or by somebody else.
-        let mut met: Option<u64> = None;
+        // The life that is to go: one that is created once it has gone is not meant.
+        let mut meant = None;
         for _ in 0..SWAPS_MAX {
             let there = self.field(doing, self.keys.topics(), topic).await?;
             let noted = self.field(doing, self.keys.pending(), topic).await?.unwrap_or_default();
             let record = match &there {
                 Some(text) => {
                     let record = parse(text)?;
-                    if met.is_some_and(|met| met != record.routing.life()) {
+                    if record.routing.life() > *meant.get_or_insert(record.routing.life()) {
                         return Ok(true);
                     }
-                    met = Some(record.routing.life());
                     record
                 }
                 None => {
                     let pending = if noted.is_empty() { None } else { Some(Pending::read(&noted)?) };
+                    let gone = match meant {
+                        Some(life) => self.deleted_life(topic).await? >= life,
+                        None => false,
+                    };
                     match pending {
                         // A deletion that was interrupted is finished.
                         Some(pending) if pending.deleting => {
                             self.finish_deletion(&pending, &noted).await?;
                             return Ok(true);
                         }
-                        _ if met.is_some() => return Ok(true),
+                        _ if gone => return Ok(true),
                         Some(pending) if pending.is_at_work(now) => return Ok(false),
                         _ => match self.lost_record(topic, now).await? {
                             Some(record) => record,

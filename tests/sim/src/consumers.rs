@@ -127,6 +127,16 @@ impl Client {
             // It may be done, and the message claimed again, before its answer is here.
             self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
         }
+        let has_acked = || {
+            let servers = &self.door().store.link.servers;
+            servers.iter().any(|server| server.has_acked(&self.topic, &message.id, score))
+        };
+        // Whoever has no answer to an ack does not know: the masters do.
+        let note_if_done = || {
+            if outcome == Outcome::Rejected || outcome == Outcome::Accepted && has_acked() {
+                self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
+            }
+        };
         let note = || {
             if outcome != Outcome::Retry {
                 self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
@@ -157,11 +167,10 @@ impl Client {
                 }
                 Some(false) => {
                     assert!(repeated || !calm || !in_time, "a valid receipt of {} was refused", message.id);
-                    // An earlier try did it, for all anybody knows.
-                    if repeated {
-                        note();
-                    }
-                    return;
+                    // An earlier try may have done it.
+                    return if repeated {
+                        note_if_done()
+                    };
                 }
                 None => {
                     repeated = true;
@@ -169,7 +178,8 @@ impl Client {
                 }
             }
         }
-        note();
+        // What was sent cannot be carried out any more: each call ends with that.
+        note_if_done();
     }
 }
 

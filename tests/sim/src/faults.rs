@@ -24,7 +24,7 @@ const STOPPED_MS_MAX: u64 = 12_000;
 /// How wrong a clock is.
 const WRONG_MS: [i64; 5] = [-3_600_000, 3_600_000, -5_000, 5_000, -1_500];
 /// How far all clocks are ahead together.
-const ALL_AHEAD_MS: i64 = 3_600_000;
+pub const ALL_AHEAD_MS: i64 = 3_600_000;
 
 /// Which faults a world has.
 #[derive(Clone, Copy, Debug)]

@@ -66,17 +66,17 @@ impl Mutation {
     #[must_use]
     pub const fn first_seed(self) -> u64 {
         match self {
-            Self::LateCalls => 157,
+            Self::LateCalls => 44,
             Self::LateCreation => 28,
-            Self::FenceOfAnotherLife => 70,
+            Self::FenceOfAnotherLife => 140,
             Self::CreationOverMessages => 4,
-            Self::AnyLife => 3,
-            Self::DelayOfOneClock => 73,
+            Self::AnyLife => 5,
+            Self::DelayOfOneClock => 239,
             Self::HighWater => 22,
             Self::DeletionOfAnyLife => 5,
             Self::DeadlinesRunAhead => 1,
             Self::LongCancels => 16,
-            Self::BatchOfOneAnswer => 1,
+            Self::BatchOfOneAnswer => 2,
         }
     }
 }

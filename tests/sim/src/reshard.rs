@@ -142,7 +142,12 @@ impl Reshard for SimStore {
         for part in batch.chunks(OLD_ITEMS_MAX) {
             let (part, request) = (part.to_vec(), self.link.dice.next());
             let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-                let act = || at_once(server.mem.settle_old(shard, sent.caller, &part));
+                let act = || {
+                    let settled = at_once(server.mem.settle_old(shard, sent.caller, &part))?;
+                    let done = |one: &AtOld<Settled>| matches!(one, AtOld::There(there) if *there != Settled::Expired);
+                    server.has_settled(&shard.topic, &part, settled.iter().map(done));
+                    Ok(settled)
+                };
                 server.once(&seat(shard), "settle_old", request, sent, act)
             };
             all.extend(self.kept(shard, script).await?);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{Clock as _, Shard, Store as _, StoreError, Timestamp, TopicName};
+use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Settlement};
+use duetime_core::{Clock as _, MessageId, Score, Shard, Store as _, StoreError, Timestamp, TopicName};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -80,6 +80,8 @@ struct Witness {
     deleted: BTreeMap<(TopicName, u64), Instant>,
     /// Shards that were emptied while they held messages.
     emptied: Vec<(Seat, u64, Instant)>,
+    /// Claims whose ack was carried out.
+    acked: BTreeSet<(TopicName, MessageId, Score)>,
 }
 
 /// See the module.
@@ -186,6 +188,25 @@ impl Server {
     /// Takes down that the deletion of a life is noted.
     pub fn is_deleted(&self, topic: &TopicName, life: u64) {
         self.witness.lock().deleted.entry((topic.clone(), life)).or_insert_with(Instant::now);
+    }
+
+    /// Takes down which acks of a batch were carried out.
+    pub fn has_settled(&self, topic: &TopicName, batch: &[Settle], done: impl Iterator<Item = bool>) {
+        let acks = batch.iter().zip(done).filter(|(settle, done)| *done && settle.how == Settlement::Ack);
+        let keys = acks.map(|(settle, _)| (topic.clone(), settle.id.clone(), settle.score));
+        self.witness.lock().acked.extend(keys);
+    }
+
+    /// Whether an ack of this claim was carried out here.
+    pub fn has_acked(&self, topic: &TopicName, id: &MessageId, score: Score) -> bool {
+        self.witness.lock().acked.contains(&(topic.clone(), id.clone(), score))
+    }
+
+    /// Settles a batch.
+    pub fn settle(&self, shard: &Shard, sent: &Sent, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        let settled = at_once(self.mem.settle(shard, sent.caller, batch))?;
+        self.has_settled(&shard.topic, batch, settled.iter().map(|one| *one != Settled::Expired));
+        Ok(settled)
     }
 
     /// Shards of this server that held messages when they were emptied, and whose life `catalogue` had not deleted.

@@ -203,7 +203,7 @@ impl Store for SimStore {
     async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let (batch, request) = (batch.to_vec(), self.link.dice.next());
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-            let act = || at_once(server.mem.settle(shard, sent.caller, &batch));
+            let act = || server.settle(shard, sent, &batch);
             server.once(&seat(shard), "settle", request, sent, act)
         };
         self.quick(shard, true, script).await

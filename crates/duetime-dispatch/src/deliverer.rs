@@ -81,7 +81,7 @@ impl Deliverer {
         let mut stopping = false;
         while open || !self.queue.is_empty() || !self.calls.is_empty() {
             self.start_calls().await;
-            let decided_at = self.undecided.decided_at(self.work.settle_margin());
+            let decided_at = self.undecided.decided_at(self.work.decision_margin());
             tokio::select! {
                 biased;
                 () = ends.abandon.cancelled() => return self.abandon(from).await,

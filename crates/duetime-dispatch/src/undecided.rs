@@ -115,15 +115,15 @@ impl Undecided {
         })
     }
 
-    /// When the target is taken to be down if it accepts nothing until then; `settle_margin`: how long before
-    /// its deadline a message has to be settled.
-    pub(crate) fn decided_at(&self, settle_margin: Duration) -> Option<Instant> {
+    /// When the target is taken to be down if it accepts nothing until then; `margin`: how long before its
+    /// deadline a message has to be settled.
+    pub(crate) fn decided_at(&self, margin: Duration) -> Option<Instant> {
         let first = self.waiting.front()?.ended;
         if self.waiting.len() >= FAILURES_MAX {
             return Some(first);
         }
         let nearest = self.waiting.iter().map(|waiting| waiting.hold.deadline).min()?;
-        let settled_by = nearest.checked_sub(settle_margin).unwrap_or(first);
+        let settled_by = nearest.checked_sub(margin).unwrap_or(first);
         Some((first + self.longest).min(settled_by))
     }
 

@@ -62,6 +62,11 @@ impl Work {
         (call_time + self.settle_margin()).clamp(least, visibility / 4 * 3)
     }
 
+    /// A message that waits for a decision is settled at least this long before its deadline: many may be at once.
+    pub(crate) fn decision_margin(&self) -> Duration {
+        (self.record.config.visibility_timeout / 4).min(Duration::from_secs(5))
+    }
+
     /// The end of a call is at least this long before the deadline, so that it can be settled.
     pub(crate) fn settle_margin(&self) -> Duration {
         (self.record.config.visibility_timeout / 20).min(Duration::from_secs(1))

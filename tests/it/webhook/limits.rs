@@ -77,7 +77,9 @@ async fn a_name_that_leads_inside_is_refused_unless_it_is_allowed_and_on_the_lis
     }
     for (name, _) in &sinks[..4] {
         let counts = house.counts(name).await;
-        assert_eq!((&counts["scheduled"], &counts["dead"]), (&json!(3), &json!(0)), "{name} waits: {counts}");
+        // One may be on its way: the target is tried again every few seconds.
+        let waits = counts["scheduled"].as_u64().unwrap() + counts["in_flight"].as_u64().unwrap();
+        assert_eq!((waits, &counts["dead"]), (3, &json!(0)), "{name} waits: {counts}");
         assert_eq!(house.message(name, "order-1").await["attempts"], 0, "{name}");
     }
 }

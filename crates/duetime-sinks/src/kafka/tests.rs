@@ -53,7 +53,8 @@ fn each_error_has_the_verdict_of_whom_it_concerns() {
     assert!(matches!(of(Code::TopicAuthorizationFailed, true), Verdict::Retry { .. }));
     assert!(matches!(of(Code::TopicAuthorizationFailed, false), Verdict::Unavailable { .. }));
     assert!(matches!(of(Code::AllBrokersDown, false), Verdict::Unavailable { .. }));
-    for code in [Code::NotEnoughReplicas, Code::LeaderNotAvailable, Code::MessageTimedOut] {
+    assert!(matches!(of(Code::MessageTimedOut, false), Verdict::Unavailable { .. }));
+    for code in [Code::NotEnoughReplicas, Code::LeaderNotAvailable] {
         assert!(matches!(of(code, false), Verdict::DestinationDown { .. }), "{code:?}");
     }
     assert!(matches!(of(Code::NotImplemented, false), Verdict::Retry { .. }));

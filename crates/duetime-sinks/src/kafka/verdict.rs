@@ -12,7 +12,7 @@ pub(super) enum Met {
     ItsTopic,
     /// This message, this time.
     ThisTime,
-    /// The partition it goes to: it has no leader, or not enough replicas, or does not answer in time.
+    /// The partition it goes to: it has no leader, or not enough replicas.
     ItsPartition,
     /// The cluster as a whole.
     Cluster,
@@ -33,15 +33,15 @@ pub(super) fn met(code: Code) -> Met {
         | Code::UnknownTopicOrPartition
         | Code::UnknownPartition
         | Code::TopicAuthorizationFailed => Met::ItsTopic,
-        Code::OperationTimedOut
-        | Code::MessageTimedOut
-        | Code::NotEnoughReplicas
+        Code::NotEnoughReplicas
         | Code::NotEnoughReplicasAfterAppend
         | Code::LeaderNotAvailable
         | Code::NotLeaderForPartition
-        | Code::RequestTimedOut
         | Code::KafkaStorageError => Met::ItsPartition,
         Code::BrokerTransportFailure
+        | Code::OperationTimedOut
+        | Code::MessageTimedOut
+        | Code::RequestTimedOut
         | Code::AllBrokersDown
         | Code::Resolve
         | Code::Authentication

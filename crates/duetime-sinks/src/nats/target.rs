@@ -158,7 +158,7 @@ impl NatsTarget {
 
     fn silent(&self) -> Verdict {
         let reason = format!("JetStream did not acknowledge within {} ms", self.config.timeout.as_millis());
-        Verdict::DestinationDown { reason, after: None }
+        Verdict::Unavailable { reason, after: None }
     }
 
     async fn deliver(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use duetime_core::StoreError;
 use rusqlite::ErrorCode;
 
+/// The database file; SQLite keeps `-wal` and `-shm` beside it.
+pub const DATABASE: &str = "duetime.db";
+
 /// Why a request could not be carried out.
 #[derive(Debug)]
 pub enum Fault {
@@ -28,7 +31,7 @@ impl From<StoreError> for Fault {
 
 impl Fault {
     /// What the caller is told about data in `folder`.
-    pub fn told(self, doing: &'static str, folder: &Path) -> StoreError {
+    pub fn into_store_error(self, doing: &'static str, folder: &Path) -> StoreError {
         match self {
             Self::Refused(error) => error,
             Self::Sql(error) => sql_error(&error, doing, folder),
@@ -75,7 +78,7 @@ pub const WRITABLE: &str = "give the folder to the user duetime runs as, or choo
 
 /// A file in `folder` that cannot be read as what it is.
 pub fn damaged(folder: &Path, what: &str) -> StoreError {
-    let file: PathBuf = folder.join(crate::folder::DATABASE);
+    let file: PathBuf = folder.join(DATABASE);
     StoreError::Damaged(format!(
         "{} cannot be read ({what}); stop duetime, keep a copy of the folder, then restore a backup or \
          save what can be read with `sqlite3 {} .recover`",

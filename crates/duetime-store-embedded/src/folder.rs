@@ -9,10 +9,8 @@ use std::path::Path;
 use duetime_core::StoreError;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::fault::{Fault, WRITABLE, damaged};
+use crate::fault::{DATABASE, Fault, WRITABLE, damaged};
 
-/// The database file; SQLite keeps `-wal` and `-shm` beside it.
-pub const DATABASE: &str = "duetime.db";
 const LOCK: &str = "duetime.lock";
 /// "Duet" in ASCII: what `file` and SQLite see in the header.
 const APPLICATION: i64 = 0x4475_6574;
@@ -110,11 +108,11 @@ fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 
 /// The one connection that writes; makes the tables in a new file.
 pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
-    let told = |error: rusqlite::Error| Fault::Sql(error).told("open the store", folder);
-    let conn = connect(folder, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE).map_err(told)?;
-    let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(told);
+    let failed = |error: rusqlite::Error| Fault::Sql(error).into_store_error("open the store", folder);
+    let conn = connect(folder, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE).map_err(failed)?;
+    let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
     let (application, format) = (number("application_id")?, number("user_version")?);
-    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(told)?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if (tables > 0 || application != 0) && application != APPLICATION {
         return Err(damaged(folder, "it is another program's database"));
     }
@@ -125,21 +123,21 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
             folder.display()
         )));
     }
-    conn.pragma_update(None, "journal_mode", "wal").map_err(told)?;
+    conn.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
     // A commit writes the log without waiting; the syncer waits, for many commits at once.
-    conn.pragma_update(None, "synchronous", "normal").map_err(told)?;
-    conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(told)?;
+    conn.pragma_update(None, "synchronous", "normal").map_err(failed)?;
+    conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(failed)?;
     if tables == 0 {
         conn.execute_batch(&format!(
             "BEGIN; {SCHEMA} {SCHEMA_2} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT"
         ))
-        .map_err(told)?;
+        .map_err(failed)?;
     } else if format < 2 {
-        conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(told)?;
+        conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(failed)?;
     }
-    conn.execute_batch(LIVES).map_err(told)?;
+    conn.execute_batch(LIVES).map_err(failed)?;
     // The log has to be there before the syncer opens it.
-    conn.pragma_update(None, "user_version", FORMAT).map_err(told)?;
+    conn.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
     Ok(conn)
 }
 

@@ -4,29 +4,29 @@ use duetime_core::StoreError;
 use tokio::sync::oneshot;
 
 use crate::fault::Fault;
-use crate::writer::Desk;
+use crate::write_context::WriteContext;
 
-/// How a request is treated.
+/// When a request is answered, and in which transaction it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// New messages: refused when space is short; answered when on the disk.
-    Enqueue,
-    /// Answered when on the disk.
-    Durable,
-    /// Answered when committed. A power loss may undo it, a killed process not.
-    Quick,
-    /// Makes its own transaction; answered when on the disk.
-    Alone,
+pub enum CommitMode {
+    /// New messages: answered once on the disk, and refused while space is short.
+    NewMessages,
+    /// Answered once on the disk.
+    Synced,
+    /// Answered once committed. A power loss may undo it, a killed process does not.
+    Committed,
+    /// Makes its own transaction; answered once on the disk.
+    OwnTransaction,
 }
 
-/// A request of any kind.
+/// A request, whatever it asks.
 pub trait Job: Send {
-    /// How it is treated.
-    fn kind(&self) -> Kind;
+    /// When it is answered.
+    fn mode(&self) -> CommitMode;
     /// Messages and bytes it writes, about.
     fn size(&self) -> (usize, usize);
     /// Does it and keeps the answer. May be called again after a rollback.
-    fn run(&mut self, desk: &mut Desk) -> rusqlite::Result<()>;
+    fn run(&mut self, ctx: &mut WriteContext) -> rusqlite::Result<()>;
     /// Gives the kept answer to whoever asked.
     fn answer(self: Box<Self>);
     /// Says why there is no answer.
@@ -37,7 +37,7 @@ pub trait Job: Send {
 
 /// A [`Job`] made of a function.
 pub struct Task<A, F> {
-    pub kind: Kind,
+    pub mode: CommitMode,
     pub size: (usize, usize),
     pub doing: &'static str,
     pub act: F,
@@ -48,18 +48,18 @@ pub struct Task<A, F> {
 impl<A, F> Job for Task<A, F>
 where
     A: Send,
-    F: FnMut(&mut Desk) -> Result<A, Fault> + Send,
+    F: FnMut(&mut WriteContext) -> Result<A, Fault> + Send,
 {
-    fn kind(&self) -> Kind {
-        self.kind
+    fn mode(&self) -> CommitMode {
+        self.mode
     }
 
     fn size(&self) -> (usize, usize) {
         self.size
     }
 
-    fn run(&mut self, desk: &mut Desk) -> rusqlite::Result<()> {
-        self.kept = Some(match (self.act)(desk) {
+    fn run(&mut self, ctx: &mut WriteContext) -> rusqlite::Result<()> {
+        self.kept = Some(match (self.act)(ctx) {
             Ok(answer) => Ok(answer),
             Err(Fault::Refused(error)) => Err(error),
             Err(Fault::Sql(error)) => return Err(error),

@@ -12,6 +12,7 @@
 mod body;
 mod claim;
 mod clock;
+mod directory;
 mod edit;
 mod enqueue;
 mod fault;
@@ -27,6 +28,7 @@ mod shard;
 mod store;
 mod syncer;
 mod topics;
+mod write_context;
 mod writer;
 
 pub use store::EmbeddedStore;

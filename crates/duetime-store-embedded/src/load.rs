@@ -10,8 +10,7 @@ use rusqlite::{Connection, params};
 use tracing::error;
 
 use crate::fault::Fault;
-use crate::shard::{Meta, ShardState};
-use crate::writer::TopicState;
+use crate::shard::{Meta, ShardState, TopicState};
 
 /// Rows of a deleted topic taken away in one transaction.
 pub const SWEEP_ROWS: i64 = 2048;

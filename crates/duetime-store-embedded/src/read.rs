@@ -1,67 +1,22 @@
 //! Reads on connections of their own, so that nobody waits for the writer: messages, dead letters,
 //! the forecast.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use duetime_core::message::Death;
 use duetime_core::store::DeadPage;
-use duetime_core::{
-    MessageId, MessageState, Routing, Score, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
-    stored,
-};
-use parking_lot::{Mutex, RwLock};
+use duetime_core::{MessageId, MessageState, Score, StoreError, StoredMessage, Timestamp, TopicRecord, stored};
+use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::fault::Fault;
 use crate::folder::open_reader;
-use crate::shard::ShardView;
-use crate::writer::TopicState;
-use crate::{body, folder};
+use crate::{body, fault};
 
 /// Idle reading connections that are kept.
 const IDLE_MAX: usize = 4;
-
-type TopicView = BTreeMap<u32, Arc<ShardView>>;
-
-/// Which shards there are and what they begin with, for everybody.
-#[derive(Clone, Debug, Default)]
-pub struct Published(Arc<RwLock<HashMap<TopicName, TopicView>>>);
-
-/// Refuses a caller whose routing record is another one than the shard's.
-pub fn check_epoch(routing: &Routing, shard: &Shard) -> Result<(), StoreError> {
-    match shard.epoch.cmp(&routing.epoch) {
-        Ordering::Less => Err(StoreError::Stale(Box::new(routing.clone()))),
-        Ordering::Greater => Err(StoreError::NotReady(shard.to_string())),
-        Ordering::Equal => Ok(()),
-    }
-}
-
-impl Published {
-    pub fn show(&self, topic: &TopicState) {
-        let view = topic.shards.iter().map(|(index, state)| (*index, state.view.clone())).collect();
-        self.0.write().insert(topic.record.name.clone(), view);
-    }
-
-    pub fn hide(&self, topic: &TopicName) {
-        self.0.write().remove(topic);
-    }
-
-    /// The shard for a look, which never refuses.
-    pub fn look(&self, shard: &Shard) -> Option<Arc<ShardView>> {
-        self.0.read().get(&shard.topic)?.get(&shard.index).cloned()
-    }
-
-    /// The shard in the tables.
-    pub fn key(&self, shard: &Shard) -> Result<i64, StoreError> {
-        let view = self.look(shard).ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
-        check_epoch(&view.routing(), shard)?;
-        Ok(view.key)
-    }
-}
 
 /// Connections that only read.
 #[derive(Debug)]
@@ -99,7 +54,7 @@ impl Readers {
         };
         let done = tokio::task::spawn_blocking(work).await;
         let done = done.map_err(|error| StoreError::Unavailable { doing, source: Box::new(error) })?;
-        done.map_err(|fault: Fault| fault.told(doing, &self.folder))
+        done.map_err(|fault: Fault| fault.into_store_error(doing, &self.folder))
     }
 }
 
@@ -108,7 +63,7 @@ const MESSAGE: &str = "SELECT m.id, m.score, m.body, d.cursor, d.attempts, d.rea
 
 fn message(row: &Row<'_>) -> Result<StoredMessage, Fault> {
     let id: String = row.get(0)?;
-    let damaged = |what: String| StoreError::Damaged(format!("message {id:?} in {}: {what}", folder::DATABASE));
+    let damaged = |what: String| StoreError::Damaged(format!("message {id:?} in {}: {what}", fault::DATABASE));
     let stored: Vec<u8> = row.get(2)?;
     body::check(&id, &stored).map_err(|reason| damaged(reason.to_owned()))?;
     let body = body::decode(&Bytes::from(stored)).map_err(|error| damaged(error.to_string()))?;

@@ -20,7 +20,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Reserve {
+pub struct DiskReserve {
     path: PathBuf,
     there: bool,
     /// The database has as much room inside.
@@ -28,7 +28,7 @@ pub struct Reserve {
     tried: Option<Instant>,
 }
 
-impl Reserve {
+impl DiskReserve {
     /// Makes the reserve in `folder`, as far as there is space.
     pub fn new(folder: &Path) -> Self {
         let mut reserve = Self { path: folder.join(NAME), there: false, room: false, tried: None };

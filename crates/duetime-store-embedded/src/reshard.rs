@@ -17,11 +17,11 @@ use rusqlite::Connection;
 
 use crate::enqueue::Ready;
 use crate::fault::Fault;
-use crate::job::Kind;
+use crate::job::CommitMode;
 use crate::moves::Place;
 use crate::shard::ShardState;
 use crate::store::{EmbeddedStore, ITEM_BYTES, plain};
-use crate::writer::Desk;
+use crate::write_context::WriteContext;
 use crate::{edit, enqueue, moves, read, settle, topics};
 
 /// Where the ids of a batch are, and what the act answered to those that are there.
@@ -54,14 +54,14 @@ impl EmbeddedStore {
     async fn step<A: Send + 'static>(
         &self,
         op: &'static str,
-        kind: Kind,
+        mode: CommitMode,
         size: (usize, usize),
         shard: &Shard,
         mut act: impl FnMut(&Connection, &mut ShardState) -> Result<A, Fault> + Send + 'static,
     ) -> Result<A, StoreError> {
         let shard = shard.clone();
-        let act = move |desk: &mut Desk| desk.on_shard(&shard, &mut act);
-        self.metered(op, self.ask(op, kind, size, act)).await
+        let act = move |ctx: &mut WriteContext| ctx.on_shard(&shard, &mut act);
+        self.metered(op, self.ask(op, mode, size, act)).await
     }
 }
 
@@ -79,8 +79,9 @@ impl RoutingAuthority for EmbeddedStore {
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
         let (topic, seen, new) = (topic.clone(), seen.clone(), new.clone());
-        let act = move |desk: &mut Desk| topics::swap(desk, &topic, &seen, &new);
-        self.metered("swap_routing", self.ask("change a topic's routing", Kind::Alone, plain(1), act)).await
+        let act = move |ctx: &mut WriteContext| topics::swap(ctx, &topic, &seen, &new);
+        self.metered("swap_routing", self.ask("change a topic's routing", CommitMode::OwnTransaction, plain(1), act))
+            .await
     }
 }
 
@@ -94,23 +95,23 @@ impl Reshard for EmbeddedStore {
         floor: &Floor,
     ) -> Result<Fenced, StoreError> {
         let (topic, routing, floor) = (topic.clone(), routing.clone(), *floor);
-        let act = move |desk: &mut Desk| topics::fence(desk, &topic, index, &routing, &floor);
-        self.metered("fence", self.ask("fence a shard", Kind::Alone, plain(1), act)).await
+        let act = move |ctx: &mut WriteContext| topics::fence(ctx, &topic, index, &routing, &floor);
+        self.metered("fence", self.ask("fence a shard", CommitMode::OwnTransaction, plain(1), act)).await
     }
 
     async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
         let topic = topic.clone();
-        let act = move |desk: &mut Desk| {
-            let shards = desk.topics.get(&topic).map(|topic| &topic.shards);
+        let act = move |ctx: &mut WriteContext| {
+            let shards = ctx.topics.get(&topic).map(|topic| &topic.shards);
             let inspected = |index| -> Result<Option<Inspected>, Fault> {
                 let Some(state) = shards.and_then(|shards| shards.get(&index)) else { return Ok(None) };
-                let outbox = moves::named(&desk.conn, state)?;
+                let outbox = moves::named(&ctx.conn, state)?;
                 let held = state.live + state.dead + outbox.map_or(0, |(_, _, frozen)| frozen);
                 Ok(Some(Inspected { routing: Routing::clone(&state.routing), floor: state.floor(), outbox, held }))
             };
             indexes.clone().map(inspected).collect()
         };
-        self.metered("inspect", self.ask("inspect shards", Kind::Quick, plain(1), act)).await
+        self.metered("inspect", self.ask("inspect shards", CommitMode::Committed, plain(1), act)).await
     }
 
     async fn enqueue_old(
@@ -123,7 +124,7 @@ impl Reshard for EmbeddedStore {
         let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
         let ids: Vec<MessageId> = batch.iter().map(|item| item.id.clone()).collect();
         let (ids, mut ready) = (Arc::new(ids), ready);
-        self.step("enqueue_old", Kind::Enqueue, (batch.len(), bytes), shard, move |conn, state| {
+        self.step("enqueue_old", CommitMode::NewMessages, (batch.len(), bytes), shard, move |conn, state| {
             let items = ids.iter().zip(&mut ready).collect();
             at_old(
                 conn,
@@ -148,7 +149,7 @@ impl Reshard for EmbeddedStore {
             let act = |state: &mut ShardState, there: Vec<Edit>| Ok(edit::edit(conn, state, now, &there)?);
             at_old(conn, state, batch.clone(), id_of, act)
         };
-        let mut answers = self.step("edit_old", Kind::Durable, plain(1), shard, act).await?;
+        let mut answers = self.step("edit_old", CommitMode::Synced, plain(1), shard, act).await?;
         // Cancelled earlier in this very batch.
         answers.iter_mut().filter(|answer| **answer == AtOld::There(Edited::Unknown)).for_each(|a| *a = AtOld::Absent);
         Ok(answers)
@@ -156,7 +157,7 @@ impl Reshard for EmbeddedStore {
 
     async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
         let ids = ids.to_vec();
-        self.step("get_old", Kind::Durable, plain(ids.len()), shard, move |conn, state| {
+        self.step("get_old", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             let key = state.key;
             at_old(
                 conn,
@@ -176,7 +177,7 @@ impl Reshard for EmbeddedStore {
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
         let batch = batch.to_vec();
-        self.step("settle_old", Kind::Durable, plain(batch.len()), shard, move |conn, state| {
+        self.step("settle_old", CommitMode::Synced, plain(batch.len()), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
             at_old(conn, state, batch.clone(), |item| &item.id, act)
         })
@@ -191,7 +192,7 @@ impl Reshard for EmbeddedStore {
         action: DeadAction,
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
         let ids = ids.to_vec();
-        self.step("settle_dead_old", Kind::Durable, plain(ids.len()), shard, move |conn, state| {
+        self.step("settle_dead_old", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<MessageId>| {
                 Ok(settle::settle_dead(conn, state, now, &there, action)?)
             };
@@ -202,7 +203,7 @@ impl Reshard for EmbeddedStore {
 
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
         let from = from.cloned();
-        self.step("scan", Kind::Durable, plain(limit), shard, move |conn, state| {
+        self.step("scan", CommitMode::Synced, plain(limit), shard, move |conn, state| {
             moves::scan(conn, state, from.as_ref(), limit)
         })
         .await
@@ -210,7 +211,7 @@ impl Reshard for EmbeddedStore {
 
     async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
         let (index, ids) = (shard.index, ids.to_vec());
-        self.step("take", Kind::Durable, plain(ids.len()), shard, move |conn, state| {
+        self.step("take", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             moves::take(conn, state, index, to, &ids, nonce)
         })
         .await
@@ -219,28 +220,28 @@ impl Reshard for EmbeddedStore {
     async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
         let index = shard.index;
         let act = move |conn: &Connection, state: &mut ShardState| moves::outbox(conn, state, index);
-        self.step("outbox", Kind::Durable, plain(1), shard, act).await
+        self.step("outbox", CommitMode::Synced, plain(1), shard, act).await
     }
 
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
         let bytes = |frozen: &duetime_core::reshard::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
         let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());
         let batch = batch.clone();
-        self.step("put", Kind::Enqueue, size, shard, move |conn, state| moves::put(conn, state, &batch)).await
+        self.step("put", CommitMode::NewMessages, size, shard, move |conn, state| moves::put(conn, state, &batch)).await
     }
 
     async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
         let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::memory(conn, state, from)?);
-        self.step("memory", Kind::Durable, plain(1), shard, act).await
+        self.step("memory", CommitMode::Synced, plain(1), shard, act).await
     }
 
     async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
         let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::renumber(conn, state, seen, new)?);
-        self.step("renumber", Kind::Durable, plain(1), shard, act).await
+        self.step("renumber", CommitMode::Synced, plain(1), shard, act).await
     }
 
     async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::drop_batch(conn, state, nonce)?);
-        self.step("drop_batch", Kind::Durable, plain(1), shard, act).await
+        self.step("drop_batch", CommitMode::Synced, plain(1), shard, act).await
     }
 }

@@ -3,7 +3,7 @@
 //! Counts and the head are a cache of the tables, made when the folder is opened and kept in step
 //! with every write. The rest ([`Meta`]) is stored with the messages, in the same transaction.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::reshard::Floor;
 use duetime_core::store::Survey;
-use duetime_core::{LeaseClass, Routing, Score, Timestamp, deadlines};
+use duetime_core::{LeaseClass, Routing, Score, Timestamp, TopicRecord, deadlines};
 use parking_lot::RwLock;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
 /// Claims whose request is remembered.
 const REQUESTS_KEPT: usize = 16;
-/// No head, as it is published.
+/// No head, as it is directory.
 const EMPTY: i64 = i64::MIN;
 
 /// What readers see without asking the writer.
@@ -247,4 +247,12 @@ impl ShardState {
             self.view.head.store(head.unwrap_or(EMPTY), Ordering::Release);
         }
     }
+}
+
+/// One topic as the writer knows it.
+#[derive(Debug)]
+pub struct TopicState {
+    pub record: TopicRecord,
+    /// By index; while their number changes, new ones may not have been made yet.
+    pub shards: BTreeMap<u32, ShardState>,
 }

@@ -20,13 +20,15 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::error;
 
+use crate::directory::ShardDirectory;
 use crate::enqueue::Ready;
 use crate::fault::Fault;
-use crate::job::{Job, Kind, Task};
-use crate::read::{Published, Readers};
-use crate::reserve::Reserve;
+use crate::job::{CommitMode, Job, Task};
+use crate::read::Readers;
+use crate::reserve::DiskReserve;
 use crate::syncer::{Broken, broken_error};
-use crate::writer::{Desk, REQUESTS_MAX, Writer};
+use crate::write_context::WriteContext;
+use crate::writer::{REQUESTS_MAX, Writer};
 use crate::{claim, clock, edit, enqueue, folder, load, read, settle, syncer, topics};
 
 /// Hints kept for a slow listener.
@@ -41,7 +43,7 @@ pub struct EmbeddedStore {
     jobs: Option<mpsc::Sender<Box<dyn Job>>>,
     writer: Option<JoinHandle<()>>,
     readers: Arc<Readers>,
-    published: Published,
+    directory: ShardDirectory,
     wakeups: broadcast::Sender<Wakeup>,
     broken: Broken,
     /// Names whose record could not be read at the last look.
@@ -61,8 +63,8 @@ impl EmbeddedStore {
     pub fn open(folder: &Path, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
         let lock = folder::take(folder)?;
         let conn = folder::open_writer(folder)?;
-        let told = |fault: Fault| fault.told("open the store", folder);
-        let mut loaded = load::load(&conn).map_err(told)?;
+        let failed = |fault: Fault| fault.into_store_error("open the store", folder);
+        let mut loaded = load::load(&conn).map_err(failed)?;
         let shards = loaded.values_mut().flat_map(|topic| topic.shards.values_mut());
         if let Some(back) = shards.filter_map(|shard| shard.note(clock::machine())).max() {
             clock::was_put_back(back);
@@ -73,10 +75,10 @@ impl EmbeddedStore {
         let (to_sync, synced) = sync_channel(syncer::WAITING_MAX);
         let (wakeups, _) = broadcast::channel(WAKEUPS_KEPT);
         let broken = Broken::default();
-        let desk = Desk::new(conn, folder.to_owned(), loaded);
-        let published = desk.published.clone();
-        let reserve = Reserve::new(folder);
-        let mut writer = Writer { desk, reserve, wakeups: wakeups.clone(), to_sync, broken: broken.clone() };
+        let ctx = WriteContext::new(conn, folder.to_owned(), loaded);
+        let directory = ctx.directory.clone();
+        let reserve = DiskReserve::new(folder);
+        let mut writer = Writer { ctx, reserve, wakeups: wakeups.clone(), to_sync, broken: broken.clone() };
         let no_thread = |error| StoreError::Unavailable { doing: "start the writer", source: Box::new(error) };
         let sync_broken = broken.clone();
         let syncer = std::thread::Builder::new()
@@ -101,7 +103,7 @@ impl EmbeddedStore {
             jobs: Some(jobs),
             writer: Some(writer),
             readers,
-            published,
+            directory,
             wakeups,
             broken,
             unreadable: Mutex::default(),
@@ -128,13 +130,13 @@ impl EmbeddedStore {
     pub async fn ask<A: Send + 'static>(
         &self,
         doing: &'static str,
-        kind: Kind,
+        mode: CommitMode,
         size: (usize, usize),
-        act: impl FnMut(&mut Desk) -> Result<A, Fault> + Send + 'static,
+        act: impl FnMut(&mut WriteContext) -> Result<A, Fault> + Send + 'static,
     ) -> Result<A, StoreError> {
         let ended = || StoreError::Unavailable { doing, source: "its writer has ended; start duetime again".into() };
         let (reply, answer) = oneshot::channel();
-        let job = Task { kind, size, doing, act, kept: None, reply };
+        let job = Task { mode, size, doing, act, kept: None, reply };
         let jobs = self.jobs.as_ref().ok_or_else(ended)?;
         jobs.send(Box::new(job)).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
@@ -170,21 +172,23 @@ impl Store for EmbeddedStore {
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let record = record.clone();
-        let act = move |desk: &mut Desk| topics::put(desk, &record, seen);
-        self.metered("put_topic", self.ask("keep a topic", Kind::Alone, plain(1), act)).await
+        let act = move |ctx: &mut WriteContext| topics::put(ctx, &record, seen);
+        self.metered("put_topic", self.ask("keep a topic", CommitMode::OwnTransaction, plain(1), act)).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.metered("delete_topic", async {
             let name = topic.clone();
-            let act = move |desk: &mut Desk| topics::delete(desk, &name);
-            let Some(keys) = self.ask("delete a topic", Kind::Alone, plain(1), act).await? else { return Ok(false) };
+            let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
+            let Some(keys) = self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act).await? else {
+                return Ok(false);
+            };
             // In steps, so that other topics' requests get their turn between them.
             let keys = Arc::new(keys);
             loop {
                 let keys = keys.clone();
-                let act = move |desk: &mut Desk| Ok(load::sweep(&desk.conn, &keys)?);
-                if self.ask("sweep a deleted topic", Kind::Alone, plain(1), act).await? {
+                let act = move |ctx: &mut WriteContext| Ok(load::sweep(&ctx.conn, &keys)?);
+                if self.ask("sweep a deleted topic", CommitMode::OwnTransaction, plain(1), act).await? {
                     return Ok(true);
                 }
             }
@@ -196,21 +200,22 @@ impl Store for EmbeddedStore {
         let shard = shard.clone();
         let mut ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
         let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
-        let act = move |desk: &mut Desk| {
-            desk.on_shard(&shard, |conn, state| Ok(enqueue::enqueue(conn, state, now, &mut ready)?))
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(enqueue::enqueue(conn, state, now, &mut ready)?))
         };
-        self.metered("enqueue", self.ask("schedule messages", Kind::Enqueue, (batch.len(), bytes), act)).await
+        self.metered("enqueue", self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act)).await
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
-        let act = move |desk: &mut Desk| desk.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
-        self.metered("edit", self.ask("change messages", Kind::Durable, size, act)).await
+        let act =
+            move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
+        self.metered("edit", self.ask("change messages", CommitMode::Synced, size, act)).await
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.metered("get", async {
-            let (key, ids) = (self.published.key(shard)?, ids.to_vec());
+            let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
             self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
         })
         .await
@@ -219,11 +224,12 @@ impl Store for EmbeddedStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         // A claim that removes must not come undone: its messages would be handed over twice.
         let once = request.delivery == DeliveryMode::AtMostOnce;
-        let kind = if once { Kind::Durable } else { Kind::Quick };
+        let mode = if once { CommitMode::Synced } else { CommitMode::Committed };
         let (shard, size, request) = (shard.clone(), plain(request.limit), request.clone());
-        let act = move |desk: &mut Desk| desk.on_shard(&shard, |conn, state| claim::claim(conn, state, now, &request));
+        let act =
+            move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| claim::claim(conn, state, now, &request));
         self.metered("claim", async {
-            let (mut claim, taken) = self.ask("claim messages", kind, size, act).await?;
+            let (mut claim, taken) = self.ask("claim messages", mode, size, act).await?;
             claim.messages = taken.into_iter().map(claim::Taken::message).collect::<Result<_, _>>()?;
             Ok(claim)
         })
@@ -232,16 +238,17 @@ impl Store for EmbeddedStore {
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let ends = |item: &Settle| matches!(item.how, Settlement::Ack | Settlement::Bury(_));
-        let kind = if batch.iter().any(ends) { Kind::Durable } else { Kind::Quick };
+        let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
-        let act =
-            move |desk: &mut Desk| desk.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?));
-        self.metered("settle", self.ask("settle claims", kind, size, act)).await
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
+        };
+        self.metered("settle", self.ask("settle claims", mode, size, act)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.metered("dead", async {
-            let key = self.published.key(shard)?;
+            let key = self.directory.key(shard)?;
             self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
         })
         .await
@@ -255,26 +262,26 @@ impl Store for EmbeddedStore {
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
         let (shard, size, ids) = (shard.clone(), plain(ids.len()), ids.to_vec());
-        let act = move |desk: &mut Desk| {
-            desk.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
         };
-        self.metered("settle_dead", self.ask("settle dead letters", Kind::Durable, size, act)).await
+        self.metered("settle_dead", self.ask("settle dead letters", CommitMode::Synced, size, act)).await
     }
 
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         let (size, shards) = (plain(shards.len()), shards.to_vec());
-        let act = move |desk: &mut Desk| {
-            shards.iter().map(|shard| Ok(desk.look(shard, |conn, state| state.survey(conn, now))?)).collect()
+        let act = move |ctx: &mut WriteContext| {
+            shards.iter().map(|shard| Ok(ctx.look(shard, |conn, state| state.survey(conn, now))?)).collect()
         };
-        self.metered("survey", self.ask("count messages", Kind::Quick, size, act)).await
+        self.metered("survey", self.ask("count messages", CommitMode::Committed, size, act)).await
     }
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        Ok(shards.iter().map(|shard| self.published.look(shard)?.head()).collect())
+        Ok(shards.iter().map(|shard| self.directory.look(shard)?.head()).collect())
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.published.look(shard)?.key)).collect();
+        let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.directory.look(shard)?.key)).collect();
         let edges = edges.to_vec();
         let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
         self.metered("forecast", self.readers.read("count what falls due", act)).await

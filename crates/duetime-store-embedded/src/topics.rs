@@ -8,21 +8,21 @@ use duetime_core::{Routing, StoreError, TopicName, TopicRecord, stored};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::fault::Fault;
-use crate::shard::{Meta, ShardState};
-use crate::writer::{Desk, TopicState};
+use crate::shard::{Meta, ShardState, TopicState};
+use crate::write_context::WriteContext;
 
 pub fn text<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("plain data")
 }
 
 /// Creates or changes a topic.
-pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, Fault> {
-    let there = desk.topics.get(&record.name).map(|topic| topic.record.clone());
+pub fn put(ctx: &mut WriteContext, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, Fault> {
+    let there = ctx.topics.get(&record.name).map(|topic| topic.record.clone());
     if there.as_ref().map(|there| there.version) != seen || record.version != seen.unwrap_or(0) + 1 {
         return Err(StoreError::Conflict.into());
     }
     let mut record = record.clone();
-    let (conn, name) = (&desk.conn, record.name.to_string());
+    let (conn, name) = (&ctx.conn, record.name.to_string());
     let old = kept(conn, &name)?;
     conn.execute_batch("BEGIN")?;
     let mut made = BTreeMap::new();
@@ -51,12 +51,12 @@ pub fn put(desk: &mut Desk, record: &TopicRecord, seen: Option<u64>) -> Result<T
     }
     conn.execute_batch("COMMIT")?;
     let stored = record.clone();
-    match desk.topics.get_mut(&record.name) {
+    match ctx.topics.get_mut(&record.name) {
         Some(topic) => topic.record = record,
         None => {
             let topic = TopicState { record, shards: made };
-            desk.published.show(&topic);
-            desk.topics.insert(topic.record.name.clone(), topic);
+            ctx.directory.show(&topic);
+            ctx.topics.insert(topic.record.name.clone(), topic);
         }
     }
     Ok(stored)
@@ -77,22 +77,28 @@ fn next_life(conn: &Connection) -> rusqlite::Result<u64> {
 }
 
 /// Replaces a topic's routing, if it is still what was seen.
-pub fn swap(desk: &mut Desk, name: &TopicName, seen: &RoutingRecord, new: &RoutingRecord) -> Result<(), Fault> {
-    let there = desk.topics.get_mut(name).filter(|topic| topic.record.routing_record() == *seen);
+pub fn swap(ctx: &mut WriteContext, name: &TopicName, seen: &RoutingRecord, new: &RoutingRecord) -> Result<(), Fault> {
+    let there = ctx.topics.get_mut(name).filter(|topic| topic.record.routing_record() == *seen);
     let topic = there.ok_or(StoreError::Conflict)?;
     let mut record = topic.record.clone();
     record.set_routing(new);
-    let old = kept(&desk.conn, name.as_str())?;
+    let old = kept(&ctx.conn, name.as_str())?;
     let written = stored::write(&record, old.as_deref());
-    desk.conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name.as_str(), written])?;
+    ctx.conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name.as_str(), written])?;
     topic.record = record;
     Ok(())
 }
 
 /// Raises a shard to a routing record, creating it if it is new.
-pub fn fence(desk: &mut Desk, name: &TopicName, index: u32, routing: &Routing, floor: &Floor) -> Result<Fenced, Fault> {
+pub fn fence(
+    ctx: &mut WriteContext,
+    name: &TopicName,
+    index: u32,
+    routing: &Routing,
+    floor: &Floor,
+) -> Result<Fenced, Fault> {
     let unknown = || StoreError::UnknownShard(routing.shard(name, index).to_string());
-    let topic = desk.topics.get_mut(name).ok_or_else(unknown)?;
+    let topic = ctx.topics.get_mut(name).ok_or_else(unknown)?;
     if topic.record.routing.life() != routing.life() {
         return Err(unknown().into());
     }
@@ -104,7 +110,7 @@ pub fn fence(desk: &mut Desk, name: &TopicName, index: u32, routing: &Routing, f
         None => routing.clone(),
         Some(before) => crate::moves::raised(before, name, index, routing)?,
     };
-    let conn = &desk.conn;
+    let conn = &ctx.conn;
     conn.execute_batch("BEGIN")?;
     let mut state = if let Some(state) = topic.shards.get(&index) {
         state.clone()
@@ -123,24 +129,24 @@ pub fn fence(desk: &mut Desk, name: &TopicName, index: u32, routing: &Routing, f
     state.publish();
     let floor = state.floor();
     topic.shards.insert(index, state);
-    desk.published.show(topic);
+    ctx.directory.show(topic);
     Ok(Fenced { before, floor })
 }
 
 /// Deletes a topic; what it held is nobody's from then on and has to be swept. `None`: it was not there.
-pub fn delete(desk: &mut Desk, name: &TopicName) -> Result<Option<Vec<i64>>, Fault> {
-    let Some(topic) = desk.topics.get(name) else { return Ok(None) };
+pub fn delete(ctx: &mut WriteContext, name: &TopicName) -> Result<Option<Vec<i64>>, Fault> {
+    let Some(topic) = ctx.topics.get(name) else { return Ok(None) };
     let keys = topic.shards.values().map(|state| state.key).collect();
-    desk.conn.execute_batch("BEGIN")?;
-    desk.conn.execute("DELETE FROM topic WHERE name = ?1", [name.as_str()])?;
-    desk.conn.execute("INSERT INTO gone (shard) SELECT key FROM shard WHERE topic = ?1", [name.as_str()])?;
+    ctx.conn.execute_batch("BEGIN")?;
+    ctx.conn.execute("DELETE FROM topic WHERE name = ?1", [name.as_str()])?;
+    ctx.conn.execute("INSERT INTO gone (shard) SELECT key FROM shard WHERE topic = ?1", [name.as_str()])?;
     for table in ["fence", "outbox", "frozen", "moved"] {
         let sql = format!("DELETE FROM {table} WHERE shard IN (SELECT key FROM shard WHERE topic = ?1)");
-        desk.conn.execute(&sql, [name.as_str()])?;
+        ctx.conn.execute(&sql, [name.as_str()])?;
     }
-    desk.conn.execute("DELETE FROM shard WHERE topic = ?1", [name.as_str()])?;
-    desk.conn.execute_batch("COMMIT")?;
-    desk.topics.remove(name);
-    desk.published.hide(name);
+    ctx.conn.execute("DELETE FROM shard WHERE topic = ?1", [name.as_str()])?;
+    ctx.conn.execute_batch("COMMIT")?;
+    ctx.topics.remove(name);
+    ctx.directory.hide(name);
     Ok(Some(keys))
 }

@@ -100,7 +100,7 @@ async fn a_second_process_on_the_folder_is_told_what_to_do() {
 async fn a_folder_of_a_newer_version_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
-    let conn = rusqlite::Connection::open(folder.path().join(folder::DATABASE)).unwrap();
+    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
     conn.pragma_update(None, "user_version", folder::FORMAT + 1).unwrap();
     drop(conn);
     let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
@@ -114,7 +114,7 @@ async fn a_flipped_byte_in_a_body_makes_a_dead_letter_and_is_never_delivered() {
     let batch = ["good", "flipped"].map(|id| message(id, Due::At(NOW)));
     store.enqueue(&shard(), NOW, &batch).await.unwrap();
     drop(store);
-    let conn = rusqlite::Connection::open(folder.path().join(folder::DATABASE)).unwrap();
+    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
     let flip =
         "UPDATE message SET body = CAST(substr(body, 1, 20) || x'00' || substr(body, 22) AS BLOB) WHERE id = 'flipped'";
     assert_eq!(conn.execute(flip, []).unwrap(), 1);
@@ -140,7 +140,7 @@ async fn an_enqueue_that_becomes_the_head_is_told() {
 
 /// Takes from a folder what format 1 did not have: it knew no change of the shard count.
 fn downgrade(folder: &Path) {
-    let conn = rusqlite::Connection::open(folder.join(folder::DATABASE)).unwrap();
+    let conn = rusqlite::Connection::open(folder.join(crate::fault::DATABASE)).unwrap();
     conn.execute_batch(
         "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved; DROP TABLE life;
          UPDATE topic SET record = json_remove(record, '$.desired', '$.widest');

@@ -73,6 +73,23 @@ impl StoreError {
         matches!(self, Self::Unavailable { .. } | Self::NotReady(_))
     }
 
+    /// All that [`Self::kind`] answers: labels that a metric has from the start.
+    pub const KINDS: [&str; 13] = [
+        "unavailable",
+        "full",
+        "stale",
+        "not_ready",
+        "unknown_shard",
+        "lost",
+        "occupied",
+        "vanished",
+        "settings_unknown",
+        "skew",
+        "conflict",
+        "damaged",
+        "setup",
+    ];
+
     /// A stable word for metrics and logs.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::TopicName;
+use duetime_core::{StoreError, TopicName};
 use parking_lot::RwLock;
 use prometheus::core::Collector;
 use prometheus::{
@@ -95,6 +95,9 @@ impl StoreTrouble {
         }
     }
 }
+
+/// What can become of a shard at a node: the values of the label `kind` of [`table::LEASE_CHANGES`].
+const LEASE_KINDS: [&str; 5] = ["taken", "given_up", "lost", "taken_over", "late"];
 
 /// The meters of one topic.
 #[derive(Debug)]
@@ -191,6 +194,12 @@ fn counter(registry: &Registry, row: &Metric) -> IntCounterVec {
     registered(registry, IntCounterVec::new(opts(row), row.labels))
 }
 
+/// A rate misses the increment that a series begins with, so series that can be known begin at 0.
+fn from_zero(counters: IntCounterVec, kinds: &[&str]) -> IntCounterVec {
+    kinds.iter().for_each(|kind| counters.with_label_values(&[kind]).inc_by(0));
+    counters
+}
+
 fn gauge(registry: &Registry, row: &Metric) -> IntGaugeVec {
     registered(registry, IntGaugeVec::new(opts(row), row.labels))
 }
@@ -230,14 +239,8 @@ impl Meters {
             settlements_lost: counter(r, &table::SETTLEMENTS_LOST),
             breaker_open: gauge(r, &table::BREAKER_OPEN),
             store_call: histogram(r, &table::STORE_CALL),
-            store_errors: counter(r, &table::STORE_ERRORS),
-            shard_refusals: {
-                let refusals = counter(r, &table::SHARD_REFUSALS);
-                for kind in ["vanished", "occupied", "lost"] {
-                    refusals.with_label_values(&[kind]).inc_by(0);
-                }
-                refusals
-            },
+            store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
+            shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
             shards_lost: gauge(r, &table::SHARDS_LOST),
             topics_troubled: {
                 let troubled = gauge(r, &table::TOPICS_TROUBLED);
@@ -258,7 +261,7 @@ impl Meters {
                 gauge(r, &table::SHARD_DUE),
                 registered(r, GaugeVec::new(opts(&table::SHARD_OLDEST_DUE_AGE), table::SHARD_OLDEST_DUE_AGE.labels)),
             ),
-            lease_changes: counter(r, &table::LEASE_CHANGES),
+            lease_changes: from_zero(counter(r, &table::LEASE_CHANGES), &LEASE_KINDS),
             owners: gauge(r, &table::OWNERS),
             store_clock_skew: {
                 let skew = registered(r, GaugeVec::new(opts(&table::STORE_CLOCK_SKEW), table::STORE_CLOCK_SKEW.labels));
@@ -369,6 +372,7 @@ impl Meters {
 
     /// One call to the store failed.
     pub fn store_error(&self, kind: &str) {
+        debug_assert!(StoreError::KINDS.contains(&kind), "{kind} does not begin at 0");
         self.store_errors.with_label_values(&[kind]).inc();
     }
 

@@ -3,6 +3,7 @@
 mod canary;
 mod cli;
 mod delivery;
+mod deploy;
 mod embedded_crash;
 mod embedded_store;
 mod fleet;
@@ -13,6 +14,7 @@ mod in_place;
 mod left;
 mod metrics;
 mod million;
+mod monitoring;
 mod openapi;
 mod ownership;
 mod properties;

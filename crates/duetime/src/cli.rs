@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use duetime_core::units::parse_duration;
 use duetime_core::{Due, Timestamp};
 
-use crate::commands::{consume, dead, enqueue, message, observe, shards, topic};
+use crate::commands::{consume, dead, enqueue, message, monitoring, observe, plan, shards, topic};
 use crate::serve::ServeArgs;
 
 /// Delivers messages in due time.
@@ -59,6 +59,12 @@ pub enum Command {
     Top(observe::TopArgs),
     /// Measures a node or a store.
     Bench(duetime_bench::Args),
+    /// Writes Grafana dashboards into a folder.
+    Dashboards(monitoring::DashboardsArgs),
+    /// Prints rules for Prometheus: recordings and alerts for what you promise of lateness.
+    Alerts(monitoring::AlertsArgs),
+    /// Computes how many masters, shards and nodes a load needs.
+    Plan(plan::PlanArgs),
     /// Makes tokens for `[[auth.tokens]]`.
     #[command(subcommand)]
     Token(TokenCommand),

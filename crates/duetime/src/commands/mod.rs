@@ -5,8 +5,10 @@ pub mod consume;
 pub mod dead;
 pub mod enqueue;
 pub mod message;
+pub mod monitoring;
 pub mod observe;
 mod output;
+pub mod plan;
 pub mod shards;
 pub mod token;
 pub mod top;
@@ -49,6 +51,9 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Status(connection) => observe::status(&connection).await,
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench(args).await,
+        Command::Dashboards(args) => monitoring::dashboards(&args),
+        Command::Alerts(args) => monitoring::alerts(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Token(command) => token::run(&command),
         Command::CheckConfig { file } => check_config::run(&file).await,
         Command::Completions { shell } => {

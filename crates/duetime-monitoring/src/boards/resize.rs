@@ -1,0 +1,67 @@
+//! How far is a change of the shard count?
+
+use duetime_metrics::table::{LATENESS, MESSAGES, RESIZE_REMAINING, SHARDS, SHARDS_OWNED};
+
+use crate::board::Board;
+use crate::expr::{TOPICS, WINDOW, max, quantile, rate, series, sum};
+use crate::panel::{Panel, Shape};
+
+pub(super) fn board() -> Board {
+    let moved = format!(r#"{TOPICS},event="moved""#);
+    let remaining = || max(&RESIZE_REMAINING, "topic", TOPICS);
+    Board::new("resize", "Resize", "How far is a change of the shard count?")
+        .row(
+            "Progress",
+            vec![
+                Panel::new(
+                    Shape::Lines,
+                    "Messages still to be moved",
+                    "short",
+                    "0 when nothing moves. Flat above 0: `duetime shards get TOPIC` says what blocks it.",
+                )
+                .query(remaining(), "{{topic}}"),
+                Panel::new(
+                    Shape::Lines,
+                    "Time that is left",
+                    "s",
+                    "At the rate of the last five minutes. No line while nothing moves.",
+                )
+                .query(
+                    format!(
+                        "{} / on (topic) (max by (topic) (-deriv({}[5m])) > 0)",
+                        remaining(),
+                        series(&RESIZE_REMAINING, TOPICS)
+                    ),
+                    "{{topic}}",
+                ),
+                Panel::new(
+                    Shape::Lines,
+                    "Messages moved a second",
+                    "cps",
+                    "Bounded by `resize.messages_per_second` of each node.",
+                )
+                .query(rate(&MESSAGES, "topic", &moved, WINDOW), "{{topic}}"),
+                Panel::new(
+                    Shape::Lines,
+                    "Lateness while it moves, p99",
+                    "s",
+                    "What the move costs those whose time comes meanwhile.",
+                )
+                .query(quantile(0.99, &LATENESS, "topic", TOPICS, WINDOW), "{{topic}}"),
+            ],
+        )
+        .row(
+            "Shards",
+            vec![
+                Panel::new(Shape::Lines, "Shards of a topic", "short", "The number that new messages are spread over.")
+                    .query(max(&SHARDS, "topic", TOPICS), "{{topic}}"),
+                Panel::new(
+                    Shape::Lines,
+                    "Shards that are scanned",
+                    "short",
+                    "By all nodes together. Below the line beside it: some shard has no owner.",
+                )
+                .query(sum(&SHARDS_OWNED, "topic", TOPICS), "{{topic}}"),
+            ],
+        )
+}

@@ -1,0 +1,78 @@
+//! Is the store well, and who scans what?
+
+use duetime_metrics::table::{
+    LEASE_CHANGES, OWNERS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST, SHARDS_OWNED, STORE_CALL,
+    STORE_CLOCK_SKEW, STORE_ERRORS, STORE_TROUBLES, TOPICS_TROUBLED,
+};
+
+use crate::board::Board;
+use crate::expr::{NODES, TOPICS, WINDOW, count_rate, max, quantile, rate, series, sum};
+use crate::panel::{Panel, Shape};
+
+pub(super) fn board() -> Board {
+    let process = |name: &str| format!("process_{name}{{{NODES}}}");
+    Board::new("store", "Store and shards", "Is the store well, and who scans what?")
+        .row(
+            "Danger",
+            vec![
+                Panel::new(Shape::Number, "Topics in trouble", "short",
+                    "Vanished from the catalogue while their shards hold messages, or with a record that cannot be read.")
+                    .warn(1.0, 1.0)
+                    .query(format!("sum({})", max(&TOPICS_TROUBLED, "kind", NODES)), ""),
+                Panel::new(Shape::Number, "Shards lost", "short", "Shards whose server came back without them. 0 where there is no such series.")
+                    .warn(1.0, 1.0)
+                    .query(format!("sum({}) or vector(0)", max(&SHARDS_LOST, "topic", TOPICS)), ""),
+                Panel::new(Shape::Number, "Masters in trouble", "short", "Masters of Redis with a policy or a disk that puts messages in danger, or with too few replicas.")
+                    .warn(1.0, 1.0)
+                    .query(format!("sum({})", max(&STORE_TROUBLES, "kind", NODES)), ""),
+                Panel::new(Shape::Number, "Clock skew", "s", "The furthest that the store's clock is from a node's. Beyond 2 s relative times are refused.")
+                    .warn(0.5, 1.5)
+                    .query(format!("max(abs({}))", series(&STORE_CLOCK_SKEW, NODES)), ""),
+                Panel::new(Shape::Lines, "Shards that were not made", "cps", "Because messages are in their place, or their topic vanished.")
+                    .wide(8)
+                    .query(rate(&SHARD_REFUSALS, "kind", NODES, WINDOW), "{{kind}}"),
+            ],
+        )
+        .row(
+            "Calls",
+            vec![
+                Panel::new(Shape::Lines, "Time of a call, p99", "s", "By operation. Claims wait for nothing: they are as slow as the store.")
+                    .query(quantile(0.99, &STORE_CALL, "op", NODES, WINDOW), "{{op}}"),
+                Panel::new(Shape::Lines, "Calls a second", "cps", "By operation; a call carries up to 256 messages.")
+                    .query(count_rate(&STORE_CALL, "op", NODES, WINDOW), "{{op}}"),
+                Panel::new(Shape::Stacked, "Calls that failed", "cps", "By kind. `full` needs memory or disk, `unavailable` a server.")
+                    .query(format!("{} or vector(0)", rate(&STORE_ERRORS, "kind", NODES, WINDOW)), "{{kind}}"),
+                Panel::new(Shape::Lines, "Clock of the store against the nodes'", "s", "Above 0 the store is ahead.")
+                    .query(series(&STORE_CLOCK_SKEW, NODES), "{{instance}}"),
+            ],
+        )
+        .row(
+            "Shards",
+            vec![
+                Panel::new(Shape::Lines, "Ten latest shards", "s", "How long the oldest due message of a shard has waited.")
+                    .query(format!("topk(10, {})", max(&SHARD_OLDEST_DUE_AGE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
+                Panel::new(Shape::Lines, "Ten fullest shards", "short", "Due messages. One far above the others is a hot shard.")
+                    .query(format!("topk(10, {})", sum(&SHARD_DUE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
+                Panel::new(Shape::Stacked, "Shards by the node that scans them", "short", "The sum is the number of shards; a dent is a hand-over.")
+                    .query(format!("sum by (instance) ({})", series(&SHARDS_OWNED, TOPICS)), "{{instance}}"),
+                Panel::new(Shape::Lines, "Nodes that share the shards", "short", "As each node sees them. Lines that differ for long: nodes do not see each other.")
+                    .query(series(&OWNERS, NODES), "{{instance}}"),
+                Panel::new(Shape::Stacked, "Changes of owners", "cps", "By what became of shards at a node.")
+                    .query(format!("{} or vector(0)", rate(&LEASE_CHANGES, "kind", NODES, WINDOW)), "{{kind}}"),
+            ],
+        )
+        .row(
+            "Nodes",
+            vec![
+                Panel::new(Shape::Lines, "Processor", "percentunit", "Of one core; a node with nothing due needs next to none.")
+                    .wide(8)
+                    .query(format!("rate({}[{WINDOW}])", process("cpu_seconds_total")), "{{instance}}"),
+                Panel::new(Shape::Lines, "Memory", "bytes", "Resident. It grows with what is in flight, not with what is scheduled.")
+                    .wide(8)
+                    .query(process("resident_memory_bytes"), "{{instance}}"),
+                Panel::new(Shape::Lines, "Open files", "percentunit", "Of what the system allows; at 1 no connection is taken any more.")
+                    .wide(8)
+                    .query(format!("{} / {}", process("open_fds"), process("max_fds")), "{{instance}}"),
+            ],
+        )
+}

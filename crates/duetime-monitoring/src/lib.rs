@@ -1,0 +1,21 @@
+//! Grafana dashboards and Prometheus rules, generated from the metric table.
+//!
+//! Every expression takes a metric's name from `duetime_metrics::table`, so that one which is renamed does
+//! not compile here and one which is removed cannot stay on a dashboard. Upstream: `duetime dashboards`,
+//! `duetime alerts`. Does no I/O: it answers texts.
+
+pub mod alerts;
+mod board;
+mod boards;
+mod expr;
+pub mod objective;
+mod panel;
+mod rules;
+
+pub use board::{Board, boards};
+pub use objective::{Objective, Objectives};
+pub use panel::Panel;
+pub use rules::{Alert, Recording, rules};
+
+/// The label `job` under which Prometheus scrapes the nodes, unless the user says otherwise.
+pub const JOB: &str = "duetime";

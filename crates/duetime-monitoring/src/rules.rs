@@ -1,0 +1,122 @@
+//! Prometheus rules: recordings of lateness against its objective, and the alerts.
+//!
+//! The windows and burn rates are those of "multiwindow, multi-burn-rate alerts" in Google's SRE workbook,
+//! chapter 5: a page at 14.4 times the budget's pace over an hour or 6 times over six, a ticket at 3 times over
+//! a day or once over three.
+
+use std::fmt::Write as _;
+
+use duetime_metrics::table::{LATENESS, OLDEST_DUE_AGE};
+
+use crate::alerts;
+use crate::expr::{bucket, part, series};
+use crate::objective::Objectives;
+
+/// The windows that lateness is recorded over.
+pub(crate) const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
+
+/// A series that Prometheus keeps beside those it scrapes.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// Its name.
+    pub record: String,
+    /// What it is.
+    pub expr: String,
+}
+
+/// A condition that somebody has to look at.
+#[derive(Clone, Debug)]
+pub struct Alert {
+    /// Its name, and that of its section in the runbook.
+    pub name: &'static str,
+    /// When it is met.
+    pub expr: String,
+    /// For how long it has to be met.
+    pub lasts: &'static str,
+    /// `page`: somebody is called. `ticket`: somebody looks at it in the next days.
+    pub severity: &'static str,
+    /// One sentence, with the labels and the value in it.
+    pub summary: &'static str,
+}
+
+/// 1 for a topic whose oldest due message is later than its bound, else 0.
+pub(crate) const OVERDUE: &str = "duetime:topic_overdue";
+
+/// The name of the share of late messages over a window.
+pub(crate) fn late_ratio(window: &str) -> String {
+    format!("duetime:late_ratio:{window}")
+}
+
+/// What is recorded for these objectives.
+#[must_use]
+pub fn recordings(objectives: &Objectives, job: &str) -> Vec<Recording> {
+    let mut all = Vec::new();
+    let joined = |matcher: &str| {
+        let job = format!(r#"job="{job}""#);
+        if matcher.is_empty() { job } else { format!("{job},{matcher}") }
+    };
+    for (objective, matcher) in objectives.matchers() {
+        all.push(Recording {
+            record: OVERDUE.to_owned(),
+            expr: format!(
+                "max by (topic) ({}) > bool {}",
+                series(&OLDEST_DUE_AGE, &joined(&matcher)),
+                objective.seconds()
+            ),
+        });
+    }
+    for window in WINDOWS {
+        for (objective, matcher) in objectives.matchers() {
+            let matcher = joined(&matcher);
+            let count = |end: &str, matcher: &str| {
+                format!("sum by (topic) (rate({}[{window}]))", part(&LATENESS, end, matcher))
+            };
+            let in_time = count("bucket", &format!("{matcher},{}", bucket(objective.seconds())));
+            let all_of_them = count("count", &matcher);
+            // The histogram counts what was delivered: while nothing is, it says nothing. So the time in which
+            // a due message waited longer than the bound counts as late too, and the worse of both holds.
+            let named = matcher.split(',').find(|matcher| matcher.starts_with("topic"));
+            let overdue = named.map_or_else(|| OVERDUE.to_owned(), |matcher| format!("{OVERDUE}{{{matcher}}}"));
+            all.push(Recording {
+                record: late_ratio(window),
+                expr: format!(
+                    "max by (topic) (label_replace(1 - {in_time} / ({all_of_them} > 0), \"of\", \"delivered\", \"\", \"\") \
+                     or label_replace(avg_over_time({overdue}[{window}]), \"of\", \"waiting\", \"\", \"\"))"
+                ),
+            });
+        }
+    }
+    all
+}
+
+/// The file of rules. `runbook` is the address under which the runbooks can be read; a name of an alert in small
+/// letters is appended to it.
+#[must_use]
+pub fn rules(objectives: &Objectives, job: &str, runbook: &str) -> String {
+    let mut text = String::from("# Written by `duetime alerts`; change its arguments, not this file.\ngroups:\n");
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "  - name: duetime-lateness\n    interval: 30s\n    rules:");
+    for recording in recordings(objectives, job) {
+        let _ = writeln!(text, "      - record: {}\n        expr: {}", recording.record, quoted(&recording.expr));
+    }
+    let _ = writeln!(text, "  - name: duetime-alerts\n    rules:");
+    for alert in alerts::all(objectives, job) {
+        let _ = writeln!(
+            text,
+            "      - alert: Duetime{}\n        expr: {}\n        for: {}\n        labels:\n          severity: {}\n        \
+             annotations:\n          summary: {}\n          runbook_url: {}",
+            alert.name,
+            quoted(&alert.expr),
+            alert.lasts,
+            alert.severity,
+            quoted(alert.summary),
+            quoted(&format!("{runbook}#duetime{}", alert.name.to_lowercase())),
+        );
+    }
+    text
+}
+
+/// A YAML scalar in double quotes, which are JSON's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

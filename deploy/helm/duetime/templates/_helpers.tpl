@@ -1,0 +1,168 @@
+{{- define "duetime.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "duetime.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "duetime.labels" -}}
+{{ include "duetime.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "duetime.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "duetime.mounts" -}}
+- {name: config, mountPath: /etc/duetime, readOnly: true}
+{{- if eq .Values.store.kind "redis" }}
+- {name: store, mountPath: /run/secrets/store, readOnly: true}
+{{- end }}
+{{- range .Values.secrets }}
+- {name: secret-{{ . | replace "." "-" }}, mountPath: /run/secrets/{{ . }}, readOnly: true}
+{{- end }}
+{{- if .Values.tls.secretName }}
+- {name: tls, mountPath: /run/tls, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "duetime.pod" -}}
+metadata:
+  labels:
+    {{- include "duetime.selector" . | nindent 4 }}
+    {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
+  annotations:
+    checksum/config: {{ include "duetime.config" . | sha256sum }}
+    {{- with .Values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
+spec:
+  serviceAccountName: {{ include "duetime.name" . }}
+  automountServiceAccountToken: false
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  terminationGracePeriodSeconds: {{ add .Values.shutdownGraceSeconds 15 }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    fsGroup: 65532
+    fsGroupChangePolicy: OnRootMismatch
+    seccompProfile: {type: RuntimeDefault}
+  topologySpreadConstraints:
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels: {{- include "duetime.selector" . | nindent 10 }}
+    - maxSkew: 1
+      topologyKey: topology.kubernetes.io/zone
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels: {{- include "duetime.selector" . | nindent 10 }}
+  initContainers:
+    - name: check-config
+      image: {{ include "duetime.image" . | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args: [check-config, /etc/duetime/duetime.toml]
+      securityContext: &locked
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: {drop: [ALL]}
+      resources: {{- toYaml .Values.resources | nindent 8 }}
+      volumeMounts:
+        {{- include "duetime.mounts" . | nindent 8 }}
+        - {name: data, mountPath: /var/lib/duetime}
+  containers:
+    - name: duetime
+      image: {{ include "duetime.image" . | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args: [serve, --config, /etc/duetime/duetime.toml]
+      env:
+        # A node is named after its pod.
+        - {name: DUETIME_NODE_ID, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+      ports: [{name: http, containerPort: 3830}]
+      startupProbe:
+        httpGet: &healthz {path: /healthz, port: http{{ if .Values.tls.secretName }}, scheme: HTTPS{{ end }}}
+        periodSeconds: 2
+        failureThreshold: 60
+      livenessProbe: {httpGet: *healthz, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
+      readinessProbe:
+        httpGet: {path: /readyz, port: http{{ if .Values.tls.secretName }}, scheme: HTTPS{{ end }}}
+        periodSeconds: 5
+        timeoutSeconds: 5
+      # The service stops sending requests before the node stops taking them.
+      lifecycle: {preStop: {sleep: {seconds: 5}}}
+      securityContext: *locked
+      resources: {{- toYaml .Values.resources | nindent 8 }}
+      volumeMounts:
+        {{- include "duetime.mounts" . | nindent 8 }}
+        - {name: data, mountPath: /var/lib/duetime}
+  {{- with .Values.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  volumes:
+    - {name: config, configMap: {name: {{ include "duetime.name" . }}}}
+    {{- if eq .Values.store.kind "redis" }}
+    - {name: data, emptyDir: {}}
+    - name: store
+      secret: {secretName: {{ .Values.store.redis.urlSecret.name }}, items: [{key: {{ .Values.store.redis.urlSecret.key }}, path: url}]}
+    {{- end }}
+    {{- range .Values.secrets }}
+    - {name: secret-{{ . | replace "." "-" }}, secret: {secretName: {{ . }}}}
+    {{- end }}
+    {{- if .Values.tls.secretName }}
+    - {name: tls, secret: {secretName: {{ .Values.tls.secretName }}}}
+    {{- end }}
+{{- end }}
+
+{{- define "duetime.config" -}}
+[node]
+listen = "0.0.0.0:3830"
+log_format = "json"
+shutdown_grace = "{{ .Values.shutdownGraceSeconds }}s"
+hosts = {{ concat (list (include "duetime.name" .) (printf "%s.%s" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc.cluster.local" (include "duetime.name" .) .Release.Namespace)) .Values.hosts | toJson }}
+{{- if .Values.tls.secretName }}
+tls = { cert = "/run/tls/tls.crt", key = "/run/tls/tls.key" }
+{{- end }}
+
+[store]
+{{- if eq .Values.store.kind "embedded" }}
+url = "embedded:/var/lib/duetime/data"
+{{- else }}
+url = { file = "/run/secrets/store/url" }
+namespace = {{ .Values.store.redis.namespace | toJson }}
+durability = {{ .Values.store.redis.durability | toJson }}
+{{- end }}
+
+[ownership]
+mode = {{ .Values.ownership.mode | toJson }}
+{{- if eq .Values.ownership.mode "etcd" }}
+etcd = {{ .Values.ownership.etcd | toJson }}
+lease_ttl = {{ .Values.ownership.leaseTtl | toJson }}
+{{- end }}
+
+[auth]
+metrics = {{ .Values.auth.metrics }}
+{{- range .Values.auth.tokens }}
+
+[[auth.tokens]]
+name = {{ .name | toJson }}
+hash = {{ .hash | toJson }}
+scopes = {{ .scopes | toJson }}
+{{- with .topics }}
+topics = {{ . | toJson }}
+{{- end }}
+{{- end }}
+{{- with .Values.config }}
+
+{{ . | trim }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,164 @@
+//! The Helm chart, the Kustomize base and the compose file.
+
+use std::path::{Path, PathBuf};
+
+use duetime_testkit::servers::{EtcdServers, RedisServer, write_certificates};
+use duetime_testkit::webhook::Webhook;
+
+use super::{PROGRAM, command, done, ran, root};
+
+fn cases(end: &str) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = std::fs::read_dir(root().join("deploy/helm/cases"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|is| is == end))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn the_chart_makes_what_was_read_and_kept_for_each_set_of_values() {
+    let folder = tempfile::tempdir().unwrap();
+    done(command("deploy/helm/render").arg(folder.path()));
+    assert!(cases("yaml").len() >= 6);
+    for case in cases("yaml") {
+        let kept = std::fs::read_to_string(case.with_extension("golden")).unwrap_or_default();
+        let name = case.with_extension("golden");
+        let made = std::fs::read_to_string(folder.path().join(name.file_name().unwrap())).unwrap();
+        assert!(made == kept, "{}: read what the chart makes now, then keep it: deploy/helm/render", case.display());
+    }
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_by_the_schema() {
+    let refusals = [
+        (vec!["replicas=2"], "round-robin"),
+        (vec!["auth.tokens=null"], "tokens"),
+        (vec!["colour=red"], "colour"),
+        (vec!["store.kind=redis"], "urlSecret"),
+        (vec!["ownership.mode=etcd"], "etcd"),
+        (vec!["autoscaling.enabled=true"], "autoscaling"),
+        (vec!["store.kind=redis", "store.redis.urlSecret.name=r", "replicas=3"], "ownership"),
+        (vec!["auth.tokens[0].name=a", "auth.tokens[0].hash=plain", "auth.tokens[0].scopes={admin}"], "hash"),
+    ];
+    for (sets, names) in refusals {
+        let mut helm = command("helm");
+        helm.args(["template", "x", "deploy/helm/duetime", "--values", "deploy/helm/cases/embedded.yaml"]);
+        for set in &sets {
+            helm.args(["--set", set]);
+        }
+        let (well, printed) = ran(&mut helm);
+        assert!(!well && printed.contains(names), "{sets:?}: {printed}");
+    }
+    done(command("helm").args([
+        "lint",
+        "--strict",
+        "deploy/helm/duetime",
+        "--values",
+        "deploy/helm/cases/redis-etcd.yaml",
+    ]));
+}
+
+#[test]
+fn every_object_is_one_that_kubernetes_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().join("base.yaml");
+    std::fs::write(&base, done(command("kubectl").args(["kustomize", "deploy/kustomize/base"]))).unwrap();
+    for file in cases("golden").into_iter().chain([base]) {
+        let printed = done(command("kubernetes-validate").args(["-k", "1.37", "--strict"]).arg(&file));
+        assert!(
+            printed.contains("passed for resource deployment/") || printed.contains("passed for resource statefulset/"),
+            "{printed}"
+        );
+        // Of objects that are not Kubernetes' own there is no schema.
+        let unknown = |line: &&str| {
+            line.contains("WARN")
+                && !["ScaledObject", "ServiceMonitor", "PrometheusRule"].iter().any(|kind| line.contains(kind))
+        };
+        assert_eq!(printed.lines().find(unknown), None);
+    }
+}
+
+/// The block of YAML below a line, without its indentation.
+fn block(text: &str, head: &str) -> String {
+    let mut lines = text.lines().skip_while(|line| line.trim() != head);
+    let indent = lines.next().map_or(0, |line| line.len() - line.trim_start().len());
+    let inner = lines.take_while(|line| line.trim().is_empty() || line.len() - line.trim_start().len() > indent);
+    inner.map(|line| line.get(indent + 2..).unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn the_configuration_of_each_case_passes_check_config_with_real_servers() {
+    let redis = RedisServer::start().await;
+    let etcd = EtcdServers::start(1).await;
+    let webhook = Webhook::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    write_certificates(folder.path());
+    std::fs::write(path("url"), redis.url()).unwrap();
+    std::fs::write(path("key"), "whsec_c2VjcmV0LW9mLXRoZS13ZWJob29rLW9mLXRlc3Rz").unwrap();
+    let etcd = etcd.urls().first().cloned().unwrap();
+    for golden in cases("golden") {
+        let text = std::fs::read_to_string(&golden).unwrap();
+        let config = block(&text, "duetime.toml: |");
+        assert!(config.contains("[store]"), "{}:\n{config}", golden.display());
+        let here = config
+            .replace("/var/lib/duetime", &path("data"))
+            .replace("/run/secrets/store/url", &path("url"))
+            .replace("/run/secrets/webhook/key", &path("key"))
+            .replace("/run/tls/tls.crt", &path("server.pem"))
+            .replace("/run/tls/tls.key", &path("server.key"))
+            .replace("http://etcd-0.etcd:2379", &etcd)
+            .replace("http://etcd-1.etcd:2379", &etcd)
+            .replace(
+                "\"https://shop.example/hooks/timeouts\"",
+                &format!("{:?}\nallow = [\"127.0.0.1\"]", webhook.url("/")),
+            )
+            // No replica follows the server of this test.
+            .replace("\"replicas:1\"", "\"memory\"");
+        let file = path("duetime.toml");
+        std::fs::write(&file, &here).unwrap();
+        let (well, printed) = ran(command(PROGRAM).args(["check-config", &file]));
+        assert!(well, "{}:\n{printed}\n{here}", golden.display());
+    }
+}
+
+#[test]
+fn the_rules_in_the_chart_are_rules_for_prometheus() {
+    let golden = root().join("deploy/helm/cases/redis-etcd.golden");
+    let text = std::fs::read_to_string(golden).unwrap();
+    let object = text.split("---").find(|object| object.contains("kind: PrometheusRule")).unwrap();
+    let rules = block(object, "spec:");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    std::fs::write(&file, rules).unwrap();
+    let printed = done(command("promtool").args(["check", "rules"]).arg(&file));
+    assert!(printed.contains("rules found") && !printed.contains(" 0 rules"), "{printed}");
+    let shown = text.matches("(the file of this name in deploy/grafana)").count();
+    assert_eq!(
+        shown,
+        std::fs::read_dir(root().join("deploy/grafana")).unwrap().count(),
+        "each dashboard is in the chart"
+    );
+}
+
+#[test]
+fn the_compose_file_and_the_dockerfile_are_well_formed() {
+    done(command("check-jsonschema").args(["--builtin-schema", "vendor.compose-spec", "deploy/compose/compose.yaml"]));
+    done(command("hadolint").arg("deploy/image/Dockerfile"));
+    for mounted in [
+        "../prometheus/prometheus.yml",
+        "../prometheus/alertmanager.yml",
+        "../prometheus/duetime.rules.yaml",
+        "../grafana",
+        "./duetime.toml",
+        "./grafana",
+    ] {
+        let compose = std::fs::read_to_string(root().join("deploy/compose/compose.yaml")).unwrap();
+        assert!(compose.contains(mounted), "{mounted} is not mounted");
+        assert!(Path::new(&root().join("deploy/compose").join(mounted)).exists(), "{mounted} is not there");
+    }
+    done(command("promtool").args(["check", "config", "deploy/prometheus/prometheus.yml"]));
+    done(command("amtool").args(["check-config", "deploy/prometheus/alertmanager.yml"]));
+}

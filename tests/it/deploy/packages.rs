@@ -1,0 +1,106 @@
+//! The image, the packages and the unit.
+
+use std::path::Path;
+
+use duetime_testkit::servers::Node;
+use serde_json::{Value, json};
+
+use super::{command, done, ran, root, stripped};
+use crate::http_api::client;
+
+/// Longest wait for a message that is due.
+const DELIVERED_WITHIN: &str = "20s";
+
+/// The example of the README: an order is enqueued, cancelled, and another one is claimed at its time.
+async fn run_the_order_example(node: &Node) {
+    let url = |path: &str| format!("{}/v1/topics/orders{path}", node.url());
+    let done = |answer: reqwest::Response| async move {
+        assert!(answer.status().is_success(), "{}", answer.status());
+        answer.json::<Value>().await.unwrap()
+    };
+    done(client().put(url("")).json(&json!({})).send().await.unwrap()).await;
+    for (id, delay) in [("order-42", "30m"), ("order-43", "1s")] {
+        done(client().post(url("/messages")).json(&json!({"id": id, "delay": delay})).send().await.unwrap()).await;
+    }
+    let cancelled = done(client().delete(url("/messages/order-42")).send().await.unwrap()).await;
+    assert_eq!(cancelled["outcome"], "cancelled");
+    let claim = json!({"max": 10, "wait": DELIVERED_WITHIN});
+    let claimed = done(client().post(url("/claim")).json(&claim).send().await.unwrap()).await;
+    assert_eq!(claimed["messages"][0]["id"], "order-43");
+}
+
+#[tokio::test]
+async fn a_package_is_the_same_twice_and_the_node_in_it_runs_from_an_empty_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = stripped(folder.path());
+    let build = |out: &Path| {
+        done(command("deploy/packages/build").arg(&program).arg(out).env("SOURCE_DATE_EPOCH", "1700000000"));
+        let mut files: Vec<_> = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    };
+    let (first, second) = (build(&folder.path().join("first")), build(&folder.path().join("second")));
+    assert_eq!(first.len(), 2, "{first:?}");
+    for (a, b) in first.iter().zip(&second) {
+        assert_eq!(a.file_name(), b.file_name());
+        assert!(std::fs::read(a).unwrap() == std::fs::read(b).unwrap(), "{} is not the same twice", a.display());
+    }
+    let deb = first.iter().find(|path| path.extension().is_some_and(|end| end == "deb")).unwrap();
+    let root = folder.path().join("root");
+    done(command("dpkg-deb").arg("-x").arg(deb).arg(&root));
+    for file in [
+        "usr/lib/systemd/system/duetime.service",
+        "etc/duetime/duetime.toml",
+        "usr/share/bash-completion/completions/duetime",
+    ] {
+        assert!(root.join(file).is_file(), "{file} is not in the package");
+    }
+    let config = std::fs::read_to_string(root.join("etc/duetime/duetime.toml")).unwrap();
+    let config = config.replace("/var/lib/duetime", folder.path().join("state").to_str().unwrap());
+    std::fs::create_dir(folder.path().join("state")).unwrap();
+    let node = Node::start_embedded(root.join("usr/bin/duetime"), &config).await;
+    run_the_order_example(&node).await;
+}
+
+#[test]
+fn the_unit_is_well_formed_and_exposes_little() {
+    let unit = root().join("deploy/systemd/duetime.service");
+    let printed = done(command("systemd-analyze").args(["security", "--offline=yes", "--threshold=20"]).arg(&unit));
+    assert!(printed.contains("Overall exposure level"), "{printed}");
+    // It ends with 0 whatever it finds, and prints it.
+    let (_, printed) = ran(command("systemd-analyze").arg("verify").arg(&unit));
+    let others: Vec<&str> = printed
+        .lines()
+        .filter(|line| line.contains("duetime") && !line.contains("/usr/bin/duetime is not executable"))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn an_image_is_the_same_twice_and_its_program_runs_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = stripped(folder.path());
+    let build = |name: &str| {
+        let archive = folder.path().join(name);
+        let digest = done(command("deploy/image/build").arg(&program).arg(&archive));
+        (digest, archive)
+    };
+    let ((first, archive), (second, _)) = (build("first.tar"), build("second.tar"));
+    assert_eq!(first, second, "the same program makes another image");
+    let layers = folder.path().join("image");
+    std::fs::create_dir(&layers).unwrap();
+    done(command("tar").arg("-xf").arg(&archive).arg("-C").arg(&layers));
+    let manifest: Value = serde_json::from_slice(&std::fs::read(layers.join("manifest.json")).unwrap()).unwrap();
+    let config = manifest[0]["Config"].as_str().unwrap();
+    let config: Value = serde_json::from_slice(&std::fs::read(layers.join(config)).unwrap()).unwrap();
+    assert_eq!(config["config"]["User"], "65532:65532");
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    for layer in manifest[0]["Layers"].as_array().unwrap() {
+        done(command("tar").arg("-xf").arg(layers.join(layer.as_str().unwrap())).arg("-C").arg(&files));
+    }
+    assert!(!files.join("bin/sh").exists() && !files.join("usr/bin/sh").exists(), "there is no shell in it");
+    let version =
+        done(command("chroot").args(["--userspec=65532:65532"]).arg(&files).args(["/usr/bin/duetime", "--version"]));
+    assert!(version.starts_with("duetime "), "{version}");
+}

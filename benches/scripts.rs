@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput};
 use duetime_core::store::{ClaimRequest, Edit, Enqueue, Settle, Settlement};
 use duetime_core::{
-    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Store,
-    Timestamp, TopicConfig, TopicName, TopicRecord,
+    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

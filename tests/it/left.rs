@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::{Clock as _, Reshard, Store};
+use duetime_core::{Clock as _, Store};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
@@ -13,9 +13,9 @@ use duetime_testkit::history::{FinalState, Left, digest};
 const PAGE: usize = 1_000;
 
 /// Every message in every shard of every topic, and the sum of the shards' own counts.
-pub async fn left(store: &dyn Reshard) -> FinalState {
+pub async fn left(store: &dyn Store) -> FinalState {
     let (mut all, mut counts) = (Vec::new(), (0, 0, 0));
-    for record in Store::topics(store).await.unwrap() {
+    for record in store.topics().await.unwrap() {
         let topic = &record.name;
         for (index, inspected) in (0..).zip(store.inspect(topic, 0..record.widest()).await.unwrap()) {
             let Some(inspected) = inspected else { continue };

@@ -12,7 +12,7 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Store as _, StoreError};
+use duetime_core::{StoreError, StoreHealth as _, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use nix::sys::signal::Signal;

@@ -12,7 +12,7 @@ mod wishes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Reshard, Store, TopicName};
+use duetime_core::{Store, TopicName};
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -34,9 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const KEPT: usize = 400;
 
 /// Sees that each message that was kept is in its home, once, and that nothing else is anywhere.
-async fn check_homes(store: Arc<dyn Reshard>, kept: usize) {
+async fn check_homes(store: Arc<dyn Store>, kept: usize) {
     let topic = TopicName::new("orders").unwrap();
-    let record = Store::topics(&*store).await.unwrap().into_iter().find(|record| record.name == topic).unwrap();
+    let record = store.topics().await.unwrap().into_iter().find(|record| record.name == topic).unwrap();
     assert!(!record.routing.is_moving());
     let mut seen = 0;
     for (index, inspected) in (0..).zip(store.inspect(&topic, 0..record.widest()).await.unwrap()) {

@@ -14,8 +14,8 @@ use duetime_core::reshard::{Batch, Floor, Put, Reshard, RoutingAuthority, Routin
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
-    Due, Headers, MessageId, Nonce, OnConflict, Routing, ShardCount, Store, Timestamp, TopicConfig, TopicName,
-    TopicRecord,
+    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Routing, ShardCount, Timestamp, TopicConfig,
+    TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

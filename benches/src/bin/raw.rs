@@ -13,8 +13,8 @@ use duetime_benches::resp;
 use duetime_benches::tap::Tap;
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement};
 use duetime_core::{
-    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Store,
-    Timestamp, TopicConfig, TopicName, TopicRecord,
+    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

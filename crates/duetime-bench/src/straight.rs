@@ -9,8 +9,9 @@ use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Survey};
 use duetime_core::{
-    Clock, Delivery, Due, Fleet, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard, ShardCount,
-    Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord, Topics, Verdict,
+    Clock, Delivery, Due, Fleet, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, Ownership,
+    ScheduleStore as _, Shard, ShardCount, Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName,
+    TopicRecord, TopicStore as _, Topics, Verdict,
 };
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_metrics::Meters;
@@ -104,6 +105,7 @@ impl Target for Straight {
         let topics = watch::Sender::new(Arc::new(topics));
         let engine = Engine::start(EngineParts {
             store: self.store.clone(),
+            schedule: self.store.clone(),
             topics: topics.subscribe(),
             owned: ownership.owned(),
             ownership: ownership.clone(),

@@ -8,7 +8,10 @@ use duetime_core::routing::Shard;
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
 };
-use duetime_core::{MessageId, Place, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{
+    ClaimStore, MessageId, MessageStore, Place, ScheduleStore, Store, StoreError, StoreHealth, StoredMessage,
+    Timestamp, TopicName, TopicRecord, TopicStore,
+};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -63,7 +66,7 @@ macro_rules! timed {
 }
 
 #[async_trait]
-impl Store for TimedStore {
+impl TopicStore for TimedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.inner.topics().await
     }
@@ -75,7 +78,10 @@ impl Store for TimedStore {
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.inner.delete_topic(topic).await
     }
+}
 
+#[async_trait]
+impl MessageStore for TimedStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         timed!(self, Op::Enqueue, self.inner.enqueue(shard, now, batch))
     }
@@ -86,14 +92,6 @@ impl Store for TimedStore {
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.inner.get(shard, ids).await
-    }
-
-    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        timed!(self, Op::Claim, self.inner.claim(shard, now, request))
-    }
-
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        timed!(self, Op::Settle, self.inner.settle(shard, now, batch))
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -110,16 +108,30 @@ impl Store for TimedStore {
         self.inner.settle_dead(shard, now, ids, action).await
     }
 
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.inner.forecast(shards, edges).await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for TimedStore {
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        timed!(self, Op::Claim, self.inner.claim(shard, now, request))
+    }
+
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        timed!(self, Op::Settle, self.inner.settle(shard, now, batch))
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for TimedStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         self.inner.survey(shards, now).await
     }
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         timed!(self, Op::Look, self.inner.heads(shards))
-    }
-
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.inner.forecast(shards, edges).await
     }
 
     fn place_of(&self, shard: &Shard) -> Place {
@@ -129,7 +141,10 @@ impl Store for TimedStore {
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.inner.wakeups()
     }
+}
 
+#[async_trait]
+impl StoreHealth for TimedStore {
     async fn ready(&self) -> Result<(), StoreError> {
         self.inner.ready().await
     }

@@ -35,6 +35,6 @@ pub trait Consumers: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// As [`crate::Store::claim`]; [`StoreError::UnknownShard`] when the topic does not exist.
+    /// As [`crate::ClaimStore::claim`]; [`StoreError::UnknownShard`] when the topic does not exist.
     async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<HandedOver>, StoreError>;
 }

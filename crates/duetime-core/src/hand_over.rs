@@ -1,7 +1,7 @@
 //! Hand-over inside the store: what is due moves to a stream beside the shard, in one atomic step.
 //!
 //! Upstream: dispatch, for topics whose sink says so ([`crate::Sink::in_place`]). A store that can
-//! answers [`crate::Store::has_streams`]. There is no claim and nothing to settle: the step that
+//! answers [`crate::ClaimStore::has_streams`]. There is no claim and nothing to settle: the step that
 //! takes a message out of the shard is the one that appends it, so it happens exactly once.
 
 use crate::time::Timestamp;

@@ -5,6 +5,7 @@
 
 pub mod assign;
 pub mod consumer;
+pub mod contract;
 pub mod deadlines;
 pub mod envelope;
 pub mod hand_over;
@@ -29,6 +30,7 @@ pub mod topic;
 pub mod units;
 
 pub use consumer::{ClaimAsk, Consumers, HandedOver};
+pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 pub use hand_over::{HandOver, InPlace, Streamed};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
@@ -41,6 +43,6 @@ pub use retry::RetryPolicy;
 pub use routing::{Routing, RoutingState, Shard};
 pub use score::{LeaseClass, Score};
 pub use sink::{Delivery, Sink, SinkBinder, Verdict};
-pub use store::{Store, StoreError};
+pub use store::StoreError;
 pub use time::{Clock, Timestamp};
 pub use topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord, Topics};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::contract::ScheduleStore;
 use crate::routing::Shard;
-use crate::store::Store;
 
 /// One server of a store. The number says nothing but that shards of one place are silent together;
 /// it is the same on every node that names the server by the same address. 0: the only one, or none known.
@@ -25,7 +25,7 @@ impl Place {
 /// Sorts shards by the server that holds them, so that each can be asked by itself. Answers their
 /// positions.
 #[must_use]
-pub fn by_place(store: &dyn Store, shards: &[Shard]) -> BTreeMap<Place, Vec<usize>> {
+pub fn by_place(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, Vec<usize>> {
     let mut places = BTreeMap::<Place, Vec<usize>>::new();
     for (at, shard) in shards.iter().enumerate() {
         places.entry(store.place_of(shard)).or_default().push(at);

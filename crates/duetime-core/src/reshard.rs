@@ -11,7 +11,7 @@
 //!   when it answers, all of it on one and the same primary; else the answer is
 //!   [`StoreError::Unavailable`] and the call is made again. So a caller never waits for replicas
 //!   itself. [`Kept`] says when there was no replica to wait for.
-//! - **The caller's epoch is checked** as in [`Store`]: lower than the shard's is
+//! - **The caller's epoch is checked** as in [`crate::store`]: lower than the shard's is
 //!   [`StoreError::Stale`] with the shard's record, higher is [`StoreError::NotReady`]: fence the shard
 //!   ([`Reshard::fence`]) and repeat.
 //!
@@ -26,7 +26,7 @@ use bytes::Bytes;
 use crate::names::{MessageId, TopicName};
 use crate::routing::{Routing, Shard};
 use crate::score::{LeaseClass, Score};
-use crate::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store, StoreError};
+use crate::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
 use crate::time::Timestamp;
 use crate::{MessageState, StoredMessage};
 
@@ -240,7 +240,7 @@ fn not_here<T>() -> Result<T, StoreError> {
 ///
 /// The bodies given here refuse: a double that is never resized need not write them.
 #[async_trait]
-pub trait Reshard: Store {
+pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
     /// Raises shard `index` of `topic` to `routing`, creating it, empty, if it is new. Idempotent.
     ///
     /// Its last deadlines are raised to `floor`. With the epoch and rid it has already, only the
@@ -272,7 +272,7 @@ pub trait Reshard: Store {
         not_here()
     }
 
-    /// [`Store::enqueue`] at the old home: acts on ids that live there, creates none.
+    /// [`crate::MessageStore::enqueue`] at the old home: acts on ids that live there, creates none.
     async fn enqueue_old(
         &self,
         shard: &Shard,
@@ -283,19 +283,19 @@ pub trait Reshard: Store {
         not_here()
     }
 
-    /// [`Store::edit`] at the old home; `There` is never [`Edited::Unknown`].
+    /// [`crate::MessageStore::edit`] at the old home; `There` is never [`Edited::Unknown`].
     async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
         let _ = (shard, now, batch);
         not_here()
     }
 
-    /// [`Store::get`] at the old home.
+    /// [`crate::MessageStore::get`] at the old home.
     async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
         let _ = (shard, ids);
         not_here()
     }
 
-    /// [`Store::settle`] at the old home. `There(Expired)`: the id lives here and the receipt is not its.
+    /// [`crate::ClaimStore::settle`] at the old home. `There(Expired)`: the id lives here and the receipt is not its.
     ///
     /// Also the way to settle what was claimed in a shard that is not the id's home any more: a
     /// receipt is good wherever its message is.
@@ -309,7 +309,7 @@ pub trait Reshard: Store {
         not_here()
     }
 
-    /// [`Store::settle_dead`] at the old home. `There(false)`: the id lives here, but not as a dead letter.
+    /// [`crate::MessageStore::settle_dead`] at the old home. `There(false)`: the id lives here, but not as a dead letter.
     async fn settle_dead_old(
         &self,
         shard: &Shard,

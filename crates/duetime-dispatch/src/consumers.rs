@@ -1,6 +1,6 @@
 //! Hands due messages to consumers of topics without a sink: long polling that never polls the store.
 //!
-//! Upstream: the front door. Downstream: `lane`, `Store`. A waiter waits for its turn, then for a
+//! Upstream: the front door. Downstream: `lane`, `ClaimStore`. A waiter waits for its turn, then for a
 //! shard to fall due. The claim runs in a task of its own: if the waiter has gone away meanwhile, or gone
 //! on because the shard's server did not answer, what was claimed for it is released and costs no attempt.
 

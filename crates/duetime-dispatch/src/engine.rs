@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
-use duetime_core::{Clock, Consumers, OwnedShards, Ownership, SinkBinder, Store, TopicName, TopicRecord, Topics};
+use duetime_core::{
+    ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, TopicName, TopicRecord, Topics,
+};
 use duetime_metrics::Meters;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -29,8 +31,10 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// What an engine is made of.
 #[derive(Debug)]
 pub struct EngineParts {
-    /// Where messages are.
-    pub store: Arc<dyn Store>,
+    /// Where messages are claimed and settled.
+    pub store: Arc<dyn ClaimStore>,
+    /// When they are due.
+    pub schedule: Arc<dyn ScheduleStore>,
     /// The topics, now and as they change.
     pub topics: watch::Receiver<Arc<Topics>>,
     /// The shards this node scans, now and as they change.
@@ -63,7 +67,7 @@ impl Engine {
         let (ends, tracker) = (Ends::default(), TaskTracker::new());
         let health = Arc::new(Health::default());
         let pace = Pace {
-            store: parts.store.clone(),
+            store: parts.schedule.clone(),
             lanes: Arc::default(),
             wheel: Arc::default(),
             clock: parts.clock.clone(),
@@ -234,7 +238,7 @@ impl Supervisor {
         let parts = &self.parts;
         let new = || {
             let (wheel, clock) = (self.pace.wheel.clone(), parts.clock.clone());
-            let lane = Lane::new(name.clone(), wheel, clock, self.emptied.clone(), parts.store.clone());
+            let lane = Lane::new(name.clone(), wheel, clock, self.emptied.clone(), parts.schedule.clone());
             Running { record: record.clone(), lane, runner: None, refused: None }
         };
         let fresh = !self.running.contains_key(name);

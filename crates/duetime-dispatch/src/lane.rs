@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{Clock, Place, Shard, Store, Streamed, Timestamp, TopicName};
+use duetime_core::{Clock, Place, ScheduleStore, Shard, Streamed, Timestamp, TopicName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -89,7 +89,7 @@ pub(crate) struct Lane {
     clock: Arc<dyn Clock>,
     emptied: Arc<Notify>,
     /// Asked where shards are, and nothing else.
-    store: Arc<dyn Store>,
+    store: Arc<dyn ScheduleStore>,
 }
 
 impl Lane {
@@ -99,7 +99,7 @@ impl Lane {
         wheel: Arc<Wheel>,
         clock: Arc<dyn Clock>,
         emptied: Arc<Notify>,
-        store: Arc<dyn Store>,
+        store: Arc<dyn ScheduleStore>,
     ) -> Arc<Self> {
         Arc::new(Self {
             topic,

@@ -13,7 +13,7 @@
 //!                        │ verdicts
 //!                     settler ──▶ store
 //! ```
-//! Knows nothing of Redis, HTTP or any sink in particular: it speaks [`duetime_core::Store`],
+//! Knows nothing of Redis, HTTP or any sink in particular: it speaks [`duetime_core::ClaimStore`],
 //! [`duetime_core::Sink`] and [`duetime_core::Ownership`]. Upstream: the program. Keeps: nothing is
 //! sent after its deadline, one settlement per claim, memory bounded by permits.
 

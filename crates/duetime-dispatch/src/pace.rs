@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duetime_core::limits::LOOK_EVERY;
 use duetime_core::store::Wakeup;
-use duetime_core::{Clock, OwnedShards, Place, Shard, Store, StoreError, TopicName};
+use duetime_core::{Clock, OwnedShards, Place, ScheduleStore, Shard, StoreError, TopicName};
 use duetime_metrics::Meters;
 use futures::StreamExt;
 use futures::future::join_all;
@@ -42,7 +42,7 @@ type Seats = Vec<(Arc<Lane>, Idle)>;
 /// What the loops of this file share.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn ScheduleStore>,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) wheel: Arc<Wheel>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -1,6 +1,6 @@
 //! Settles what the sink's verdicts ask for: in batches per shard, in the order verdicts arrive.
 //!
-//! Upstream: `deliverer`. Downstream: `Store`. Never talks to a sink. While the store does not
+//! Upstream: `deliverer`. Downstream: `ClaimStore`. Never talks to a sink. While the store does not
 //! answer, a settlement is tried again as long as its claim's deadline is ahead; then it is dropped,
 //! and the message is due again. What waits here is bounded by the permits, which a message keeps
 //! until it is settled.

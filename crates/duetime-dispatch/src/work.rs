@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimedMessage, Settle};
-use duetime_core::{Clock, Delivery, DeliveryMode, Receipt, Score, Store, Timestamp, TopicRecord};
+use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Score, Timestamp, TopicRecord};
 use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ impl Ends {
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) record: Arc<TopicRecord>,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn ClaimStore>,
     pub(crate) lane: Arc<Lane>,
     pub(crate) room: Arc<Room>,
     pub(crate) rate: Arc<Rate>,

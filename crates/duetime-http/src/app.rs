@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use duetime_core::{Clock, Consumers, Fleet, Namespace, Resizing, Store};
+use duetime_core::{Clock, Consumers, Fleet, Namespace, Resizing, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router};
 use tokio::sync::watch;
@@ -36,7 +36,7 @@ pub struct HttpParts {
     /// Knows the topics.
     pub catalog: Arc<Catalog>,
     /// Asked only whether it is ready.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn StoreHealth>,
     /// Hands due messages to consumers.
     pub consumers: Arc<dyn Consumers>,
     /// Changes shard counts.

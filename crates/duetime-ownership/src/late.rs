@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duetime_core::ownership::Demand;
 use duetime_core::place::by_place;
-use duetime_core::{Clock, Place, Shard, Store, Timestamp};
+use duetime_core::{Clock, Place, ScheduleStore, Shard, Timestamp};
 use futures::future::join_all;
 use tokio::sync::watch;
 use tracing::debug;
@@ -22,14 +22,14 @@ const LOOK_WITHIN: Duration = Duration::from_millis(2_000);
 /// See the module. Asks the store for the heads of shards, nothing else.
 #[derive(Clone, Debug)]
 pub struct Late {
-    store: Arc<dyn Store>,
+    store: Arc<dyn ScheduleStore>,
     clock: Arc<dyn Clock>,
 }
 
 impl Late {
     /// Looks at this store by this clock.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(store: Arc<dyn ScheduleStore>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use duetime_core::ownership::Demand;
 use duetime_core::place::by_place;
-use duetime_core::{Place, Shard, Store};
+use duetime_core::{Place, ScheduleStore, Shard};
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -38,7 +38,7 @@ impl Drop for Silent {
 }
 
 impl Silent {
-    pub(crate) fn watch(store: Arc<dyn Store>, demand: watch::Receiver<Demand>) -> Self {
+    pub(crate) fn watch(store: Arc<dyn ScheduleStore>, demand: watch::Receiver<Demand>) -> Self {
         let (told, places) = watch::channel(BTreeSet::new());
         let task = tokio::spawn(async move {
             let mut counts = Counts::default();
@@ -71,7 +71,7 @@ pub(crate) fn named(all: &[crate::ShardName]) -> Vec<Shard> {
 }
 
 /// Whether each server answers about one of its shards; nothing for the only one there is.
-async fn ask(store: &dyn Store, shards: &[Shard]) -> BTreeMap<Place, bool> {
+async fn ask(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, bool> {
     let places = by_place(store, shards);
     if places.len() < 2 {
         return BTreeMap::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::Reshard;
+use duetime_core::Store;
 
 /// A step of the protocol that was just taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +94,7 @@ impl fmt::Debug for Draw {
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// Where messages are.
-    pub store: Arc<dyn Reshard>,
+    pub store: Arc<dyn Store>,
     /// How long a batch is kept at its source where its destination has no replica to wait for
     /// ([`duetime_core::reshard::Kept::Alone`]). Zero where all shards are on one server: then one restart undoes
     /// source and destination alike.
@@ -108,7 +108,7 @@ pub struct Tools {
 impl Tools {
     /// Without grace, with true randomness, unobserved.
     #[must_use]
-    pub fn new(store: Arc<dyn Reshard>) -> Self {
+    pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, grace: Duration::ZERO, draw: Draw::default(), steps: Arc::new(NoSteps) }
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::limits::SHARDS_MAX;
 use duetime_core::reshard::Floor;
-use duetime_core::store::{Enqueue, Store as _};
+use duetime_core::store::Enqueue;
 use duetime_core::{
-    Clock, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, Reshard as _, ResizeError, Resizing as _, Routing,
-    RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp, TopicConfig, TopicName, TopicRecord, Topics,
+    Clock, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, Reshard as _, ResizeError,
+    Resizing as _, Routing, RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
+    TopicRecord, TopicStore as _, Topics,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_testkit::{MemStore, TokioClock};

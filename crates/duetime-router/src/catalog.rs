@@ -1,7 +1,7 @@
 //! This node's picture of the topics: read from memory, changed through the store.
 //!
 //! Upstream: the front door, the engine (which watches it), the program at start. Downstream:
-//! `Store`. A change made by another node is seen at the next refresh or the next refused call.
+//! `TopicStore`. A change made by another node is seen at the next refresh or the next refused call.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use duetime_core::store::{Adopt, Adopted};
 use duetime_core::{
-    Clock, Routing, RoutingRecord, SinkBinder, Store, StoreError, TopicConfig, TopicName, TopicRecord, Topics,
+    Clock, Routing, RoutingRecord, SinkBinder, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore, Topics,
 };
 use duetime_resize::Draw;
 use tokio::sync::{Mutex, watch};
@@ -35,11 +35,12 @@ const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(30);
 /// See the module.
 #[derive(Debug)]
 pub struct Catalog {
-    store: Arc<dyn Store>,
+    store: Arc<dyn TopicStore>,
     clock: Arc<dyn Clock>,
     topics: watch::Sender<Arc<Topics>>,
     nodes: watch::Sender<u32>,
-    sinks: OnceLock<Arc<dyn SinkBinder>>,
+    /// Binds sinks, and whether the store has streams to hand messages over to in place.
+    sinks: OnceLock<(Arc<dyn SinkBinder>, bool)>,
     /// Where random numbers come from.
     draw: OnceLock<Draw>,
     troubles: Troubles,
@@ -63,8 +64,8 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// As [`Store::topics`].
-    pub async fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StoreError> {
+    /// As [`TopicStore::topics`].
+    pub async fn open(store: Arc<dyn TopicStore>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StoreError> {
         let catalog = Self {
             store,
             clock,
@@ -80,9 +81,10 @@ impl Catalog {
         Ok(Arc::new(catalog))
     }
 
-    /// From now on a topic's sink must be one that `sinks` can bind. Only the first call counts.
-    pub fn check_sinks_with(&self, sinks: Arc<dyn SinkBinder>) {
-        let _ = self.sinks.set(sinks);
+    /// From now on a topic's sink must be one that `sinks` can bind, and in place only where the store
+    /// `has_streams`. Only the first call counts.
+    pub fn check_sinks_with(&self, sinks: Arc<dyn SinkBinder>, has_streams: bool) {
+        let _ = self.sinks.set((sinks, has_streams));
     }
 
     /// From now on pauses, names and hash seeds are drawn from `draw`. Only the first call counts.
@@ -151,7 +153,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// As [`Store::topics`].
+    /// As [`TopicStore::topics`].
     pub async fn find(&self, name: &TopicName) -> Result<Option<Arc<TopicRecord>>, StoreError> {
         if let Some(found) = self.get(name) {
             return Ok(Some(found));
@@ -183,7 +185,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// As [`Store::topics`].
+    /// As [`TopicStore::topics`].
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let mut read_at = self.reading.lock().await;
         self.read(&mut read_at).await
@@ -316,12 +318,12 @@ impl Catalog {
         }
         let base = present.as_ref().map_or_else(TopicConfig::default, |record| record.config.clone());
         let config = change.apply(&base)?;
-        if let (Some(sink), Some(sinks)) = (&config.sink, self.sinks.get())
+        if let (Some(sink), Some((sinks, has_streams))) = (&config.sink, self.sinks.get())
             && (present.is_none() || change.has("sink"))
         {
             let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
             let bound = sinks.bind(name, sink).map_err(invalid)?;
-            if bound.in_place().is_some() && !self.store.has_streams() {
+            if bound.in_place().is_some() && !has_streams {
                 return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_REDIS}", sink.name)));
             }
         }
@@ -366,7 +368,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// As [`Store::delete_topic`]; repeating it is safe.
+    /// As [`TopicStore::delete_topic`]; repeating it is safe.
     pub async fn delete(&self, name: &TopicName) -> Result<bool, StoreError> {
         let was = self.store.delete_topic(name).await?;
         self.topics.send_if_modified(|topics| Arc::make_mut(topics).remove(name).is_some());
@@ -379,7 +381,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// As [`Store::adopt_topic`].
+    /// As [`TopicStore::adopt_topic`].
     pub async fn adopt(
         &self,
         name: &TopicName,

@@ -8,10 +8,11 @@ use async_trait::async_trait;
 use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, ScanPage};
 use duetime_core::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
-    Store, StoreError, Survey, Wakeup,
+    StoreError, Survey, Wakeup,
 };
 use duetime_core::{
-    Clock, HandOver, MessageId, Place, Routing, Shard, StoredMessage, Streamed, Timestamp, TopicName, TopicRecord,
+    ClaimStore, Clock, HandOver, MessageId, MessageStore, Place, Routing, ScheduleStore, Shard, Store, StoreHealth,
+    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
 use tokio::sync::broadcast;
@@ -20,14 +21,14 @@ use tokio::time::Instant;
 /// A store with a stop-watch. Changes nothing else.
 #[derive(Debug)]
 pub struct MeteredStore {
-    inner: Arc<dyn Reshard>,
+    inner: Arc<dyn Store>,
     meters: Arc<Meters>,
 }
 
 impl MeteredStore {
     /// Puts the watch on `inner`.
     #[must_use]
-    pub fn new(inner: Arc<dyn Reshard>, meters: Arc<Meters>) -> Arc<Self> {
+    pub fn new(inner: Arc<dyn Store>, meters: Arc<Meters>) -> Arc<Self> {
         Arc::new(Self { inner, meters })
     }
 
@@ -47,7 +48,7 @@ impl MeteredStore {
 }
 
 #[async_trait]
-impl Store for MeteredStore {
+impl TopicStore for MeteredStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.timed("topics", self.inner.topics()).await
     }
@@ -75,7 +76,10 @@ impl Store for MeteredStore {
     fn unreadable(&self) -> Vec<String> {
         self.inner.unreadable()
     }
+}
 
+#[async_trait]
+impl MessageStore for MeteredStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         self.timed("enqueue", self.inner.enqueue(shard, now, batch)).await
     }
@@ -90,26 +94,6 @@ impl Store for MeteredStore {
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.timed("get", self.inner.get(shard, ids)).await
-    }
-
-    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.timed("claim", self.inner.claim(shard, now, request)).await
-    }
-
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
-        self.timed("hand_over", self.inner.hand_over(shard, now, ask)).await
-    }
-
-    fn has_streams(&self) -> bool {
-        self.inner.has_streams()
-    }
-
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.timed("settle", self.inner.settle(shard, now, batch)).await
-    }
-
-    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        self.timed("settle", self.inner.settle_kept(shard, now, batch)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -136,6 +120,40 @@ impl Store for MeteredStore {
         self.timed("settle_dead", self.inner.settle_dead_kept(shard, now, ids, action)).await
     }
 
+    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
+        self.timed("forecast", self.inner.forecast_known(shards, edges)).await
+    }
+
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.timed("forecast", self.inner.forecast(shards, edges)).await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for MeteredStore {
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.timed("claim", self.inner.claim(shard, now, request)).await
+    }
+
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+        self.timed("hand_over", self.inner.hand_over(shard, now, ask)).await
+    }
+
+    fn has_streams(&self) -> bool {
+        self.inner.has_streams()
+    }
+
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.timed("settle", self.inner.settle(shard, now, batch)).await
+    }
+
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        self.timed("settle", self.inner.settle_kept(shard, now, batch)).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for MeteredStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         self.timed("survey", self.inner.survey(shards, now)).await
     }
@@ -148,14 +166,6 @@ impl Store for MeteredStore {
         self.timed("survey", self.inner.survey_known(shards, now)).await
     }
 
-    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        self.timed("forecast", self.inner.forecast_known(shards, edges)).await
-    }
-
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.timed("forecast", self.inner.forecast(shards, edges)).await
-    }
-
     fn place_of(&self, shard: &Shard) -> Place {
         self.inner.place_of(shard)
     }
@@ -163,7 +173,10 @@ impl Store for MeteredStore {
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.inner.wakeups()
     }
+}
 
+#[async_trait]
+impl StoreHealth for MeteredStore {
     async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         self.timed("apart", self.inner.apart(clock)).await
     }

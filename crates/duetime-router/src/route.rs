@@ -335,7 +335,7 @@ mod tests {
 
     use duetime_core::limits::BATCH_ITEMS_MAX;
     use duetime_core::routing::RoutingState;
-    use duetime_core::{Store as _, Timestamp, TopicConfig};
+    use duetime_core::{Timestamp, TopicConfig, TopicStore as _};
     use duetime_testkit::{ManualClock, MemStore};
     use parking_lot::Mutex;
 

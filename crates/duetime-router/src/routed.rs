@@ -5,12 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::hand_over::{HandOver, Streamed};
-use duetime_core::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Store,
-    StoreError, Survey, Wakeup,
-};
-use duetime_core::{Clock, MessageId, Place, Shard, StoredMessage, Timestamp, TopicName, TopicRecord};
-use tokio::sync::broadcast;
+use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, StoreError};
+use duetime_core::{ClaimStore, Shard, Timestamp};
 
 use crate::error::is_misrouted;
 use crate::router::Router;
@@ -21,7 +17,7 @@ const CLAIM_TRIES: u32 = 4;
 /// See the module.
 #[derive(Debug)]
 pub struct RoutedStore {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn ClaimStore>,
     router: Arc<Router>,
 }
 
@@ -58,7 +54,7 @@ impl RoutedStore {
 }
 
 #[async_trait]
-impl Store for RoutedStore {
+impl ClaimStore for RoutedStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.by_present_record(shard, |shard| async move { self.inner.claim(&shard, now, request).await }).await
     }
@@ -71,97 +67,7 @@ impl Store for RoutedStore {
         self.inner.has_streams()
     }
 
-    async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
-        self.inner.apart(clock).await
-    }
-
     async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         self.router.settle_claimed(shard, batch).await
-    }
-
-    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.inner.topics().await
-    }
-
-    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
-        self.inner.confirm(record).await
-    }
-
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
-        self.inner.put_topic(record, seen).await
-    }
-
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.inner.delete_topic(topic).await
-    }
-
-    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        self.inner.remains(topic).await
-    }
-
-    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
-        self.inner.adopt_topic(topic, ask).await
-    }
-
-    fn unreadable(&self) -> Vec<String> {
-        self.inner.unreadable()
-    }
-
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        self.inner.enqueue(shard, now, batch).await
-    }
-
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        self.inner.edit(shard, now, batch).await
-    }
-
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.inner.get(shard, ids).await
-    }
-
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.inner.dead(shard, from, limit).await
-    }
-
-    async fn settle_dead(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        self.inner.settle_dead(shard, now, ids, action).await
-    }
-
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        self.inner.survey(shards, now).await
-    }
-
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        self.inner.heads(shards).await
-    }
-
-    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
-        self.inner.survey_known(shards, now).await
-    }
-
-    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        self.inner.forecast_known(shards, edges).await
-    }
-
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.inner.forecast(shards, edges).await
-    }
-
-    fn place_of(&self, shard: &Shard) -> Place {
-        self.inner.place_of(shard)
-    }
-
-    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
-        self.inner.wakeups()
-    }
-
-    async fn ready(&self) -> Result<(), StoreError> {
-        self.inner.ready().await
     }
 }

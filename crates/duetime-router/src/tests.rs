@@ -13,8 +13,9 @@ use duetime_core::store::{
     Survey, Wakeup,
 };
 use duetime_core::{
-    Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Reshard, Routing, RoutingAuthority as _,
-    Shard, ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    ClaimStore, Clock, Due, Headers, LeaseClass, MessageId, MessageStore, Nonce, OnConflict, Receipt, Reshard, Routing,
+    RoutingAuthority as _, ScheduleStore, Shard, ShardCount, StoreError, StoreHealth, StoredMessage, Timestamp,
+    TopicConfig, TopicName, TopicRecord, TopicStore,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_resize::Tools;
@@ -41,7 +42,7 @@ struct WatchedStore {
 }
 
 #[async_trait]
-impl Store for WatchedStore {
+impl TopicStore for WatchedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.looks.fetch_add(1, Ordering::SeqCst);
         self.inner.topics().await
@@ -56,6 +57,10 @@ impl Store for WatchedStore {
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.inner.delete_topic(topic).await
     }
+}
+
+#[async_trait]
+impl MessageStore for WatchedStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         assert!(batch.len() <= BATCH_ITEMS_MAX);
         self.batches.lock().push((shard.index, batch.len()));
@@ -82,12 +87,6 @@ impl Store for WatchedStore {
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.inner.get(shard, ids).await
     }
-    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.inner.claim(shard, now, request).await
-    }
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.inner.settle(shard, now, batch).await
-    }
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.inner.dead(shard, from, limit).await
     }
@@ -100,18 +99,36 @@ impl Store for WatchedStore {
     ) -> Result<Vec<bool>, StoreError> {
         self.inner.settle_dead(shard, now, ids, action).await
     }
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.inner.forecast(shards, edges).await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for WatchedStore {
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.inner.claim(shard, now, request).await
+    }
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.inner.settle(shard, now, batch).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for WatchedStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         self.inner.survey(shards, now).await
     }
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.inner.heads(shards).await
     }
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.inner.forecast(shards, edges).await
-    }
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.inner.wakeups()
     }
+}
+
+#[async_trait]
+impl StoreHealth for WatchedStore {
     async fn ready(&self) -> Result<(), StoreError> {
         self.inner.ready().await
     }

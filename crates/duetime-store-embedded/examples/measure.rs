@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement};
 use duetime_core::{
-    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, Shard, Store,
-    Timestamp, TopicConfig, TopicName, TopicRecord,
+    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;

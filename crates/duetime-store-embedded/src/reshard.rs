@@ -11,7 +11,7 @@ use duetime_core::reshard::{
 };
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
-    MessageId, Routing, Shard, Store as _, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    MessageId, Routing, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord, TopicStore as _,
 };
 use rusqlite::Connection;
 

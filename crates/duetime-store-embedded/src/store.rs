@@ -12,7 +12,8 @@ use duetime_core::store::{
     Wakeup,
 };
 use duetime_core::{
-    DeliveryMode, MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    ClaimStore, DeliveryMode, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
+    Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -160,7 +161,7 @@ pub fn plain(items: usize) -> (usize, usize) {
 }
 
 #[async_trait]
-impl Store for EmbeddedStore {
+impl TopicStore for EmbeddedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.metered("topics", async {
             let (records, unreadable) = self.readers.read("read the topics", read::topics).await?;
@@ -196,6 +197,13 @@ impl Store for EmbeddedStore {
         .await
     }
 
+    fn unreadable(&self) -> Vec<String> {
+        self.unreadable.lock().clone()
+    }
+}
+
+#[async_trait]
+impl MessageStore for EmbeddedStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         let shard = shard.clone();
         let mut ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
@@ -221,6 +229,38 @@ impl Store for EmbeddedStore {
         .await
     }
 
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.metered("dead", async {
+            let key = self.directory.key(shard)?;
+            self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
+        })
+        .await
+    }
+
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        let (shard, size, ids) = (shard.clone(), plain(ids.len()), ids.to_vec());
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
+        };
+        self.metered("settle_dead", self.ask("settle dead letters", CommitMode::Synced, size, act)).await
+    }
+
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.directory.look(shard)?.key)).collect();
+        let edges = edges.to_vec();
+        let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
+        self.metered("forecast", self.readers.read("count what falls due", act)).await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for EmbeddedStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         // A claim that removes must not come undone: its messages would be handed over twice.
         let once = request.delivery == DeliveryMode::AtMostOnce;
@@ -245,29 +285,10 @@ impl Store for EmbeddedStore {
         };
         self.metered("settle", self.ask("settle claims", mode, size, act)).await
     }
+}
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.metered("dead", async {
-            let key = self.directory.key(shard)?;
-            self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
-        })
-        .await
-    }
-
-    async fn settle_dead(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        let (shard, size, ids) = (shard.clone(), plain(ids.len()), ids.to_vec());
-        let act = move |ctx: &mut WriteContext| {
-            ctx.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
-        };
-        self.metered("settle_dead", self.ask("settle dead letters", CommitMode::Synced, size, act)).await
-    }
-
+#[async_trait]
+impl ScheduleStore for EmbeddedStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         let (size, shards) = (plain(shards.len()), shards.to_vec());
         let act = move |ctx: &mut WriteContext| {
@@ -280,21 +301,13 @@ impl Store for EmbeddedStore {
         Ok(shards.iter().map(|shard| self.directory.look(shard)?.head()).collect())
     }
 
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.directory.look(shard)?.key)).collect();
-        let edges = edges.to_vec();
-        let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
-        self.metered("forecast", self.readers.read("count what falls due", act)).await
-    }
-
-    fn unreadable(&self) -> Vec<String> {
-        self.unreadable.lock().clone()
-    }
-
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.wakeups.subscribe()
     }
+}
 
+#[async_trait]
+impl StoreHealth for EmbeddedStore {
     async fn ready(&self) -> Result<(), StoreError> {
         if self.broken.load(Ordering::Acquire) {
             return Err(broken_error());

@@ -9,9 +9,12 @@ use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
-    Store, StoreError, Survey, Wakeup,
+    StoreError, Survey, Wakeup,
 };
-use duetime_core::{Clock, MessageId, Place, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_core::{
+    ClaimStore, Clock, MessageId, MessageStore, Place, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName,
+    TopicRecord, TopicStore,
+};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending, Watch};
 use parking_lot::Mutex;
@@ -226,7 +229,7 @@ pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
 }
 
 #[async_trait]
-impl Store for RedisStore {
+impl TopicStore for RedisStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.metered("topics", self.all_topics()).await
     }
@@ -255,7 +258,10 @@ impl Store for RedisStore {
     fn unreadable(&self) -> Vec<String> {
         self.unreadable_topics()
     }
+}
 
+#[async_trait]
+impl MessageStore for RedisStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         self.metered("enqueue", self.schedule(shard, now, batch)).await
     }
@@ -270,26 +276,6 @@ impl Store for RedisStore {
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.metered("get", self.read_messages(shard, ids)).await
-    }
-
-    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.metered("claim", self.take(shard, now, request)).await
-    }
-
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
-        self.metered("hand_over", self.move_to_stream(shard, now, ask)).await
-    }
-
-    fn has_streams(&self) -> bool {
-        true
-    }
-
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        Ok(self.metered("settle", self.settle_claims(shard, now, batch, Waits::No)).await?.answers)
-    }
-
-    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        self.metered("settle", self.settle_claims(shard, now, batch, Waits::ForReplicas)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -316,6 +302,40 @@ impl Store for RedisStore {
         self.metered("settle_dead", self.settle_dead_letters(shard, now, ids, action)).await
     }
 
+    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
+        self.metered("forecast", self.count_known_buckets(shards, edges)).await
+    }
+
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.metered("forecast", self.count_buckets(shards, edges)).await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for RedisStore {
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.metered("claim", self.take(shard, now, request)).await
+    }
+
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+        self.metered("hand_over", self.move_to_stream(shard, now, ask)).await
+    }
+
+    fn has_streams(&self) -> bool {
+        true
+    }
+
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        Ok(self.metered("settle", self.settle_claims(shard, now, batch, Waits::No)).await?.answers)
+    }
+
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        self.metered("settle", self.settle_claims(shard, now, batch, Waits::ForReplicas)).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for RedisStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         self.metered("survey", self.count_shards(shards, now)).await
     }
@@ -332,18 +352,13 @@ impl Store for RedisStore {
         self.metered("survey", self.count_known(shards, now)).await
     }
 
-    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        self.metered("forecast", self.count_known_buckets(shards, edges)).await
-    }
-
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.metered("forecast", self.count_buckets(shards, edges)).await
-    }
-
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.wakeups.subscribe()
     }
+}
 
+#[async_trait]
+impl StoreHealth for RedisStore {
     async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         let doing = "compare redis's clock with this node's";
         let look = self.link.apart(|| clock.now().as_millis());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::{Clock as _, Fleet, Member, Reshard, StoreError, TopicName};
+use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, HttpOptions, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
@@ -135,10 +135,10 @@ async fn start(
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
     let opened = stores::open(&config.store, meters.clone()).await?;
-    let store: Arc<dyn Reshard> = MeteredStore::new(opened.store, meters.clone());
+    let store: Arc<dyn Store> = MeteredStore::new(opened.store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
-    catalog.check_sinks_with(sinks.clone());
+    catalog.check_sinks_with(sinks.clone(), store.has_streams());
     create_topics(config, &catalog).await?;
     let tools = Tools { grace: stores::move_grace(&config.store), steps, ..Tools::new(store.clone()) };
     let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
@@ -155,6 +155,7 @@ async fn start(
     let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
         store: RoutedStore::new(router.clone()),
+        schedule: store.clone(),
         topics: catalog.watch(),
         owned: ownership.owned(),
         ownership: ownership.clone(),

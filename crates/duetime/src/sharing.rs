@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::{Clock, Member, Ownership, Store};
+use duetime_core::{Clock, Member, Ownership, ScheduleStore, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, Late, RedisPresence, RedisTurns, RoundRobin, Solo, Turns};
 use duetime_redis::Link;
@@ -33,7 +33,7 @@ pub struct Parts {
     /// This node as it presents itself.
     pub me: Member,
     /// Looked at for late shards.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn ScheduleStore>,
     /// The link to Redis, if the store is one.
     pub link: Option<Arc<Link>>,
     /// This node's clock.
@@ -72,7 +72,7 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
 /// store does not answer this node, the node takes nothing anyway; here it says so and lets others have
 /// its shards.
 pub async fn watch_clock(
-    store: Arc<dyn Store>,
+    store: Arc<dyn StoreHealth>,
     clock: Arc<dyn Clock>,
     ownership: Arc<dyn Ownership>,
     meters: Arc<Meters>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::{Reshard, RoutingAuthority};
+use duetime_core::{RoutingAuthority, Store};
 use duetime_metrics::Meters;
 use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
@@ -57,7 +57,7 @@ pub fn shown(config: &StoreConfig) -> String {
 #[derive(Debug)]
 pub struct Opened {
     /// Where messages are.
-    pub store: Arc<dyn Reshard>,
+    pub store: Arc<dyn Store>,
     /// Who decides on the routing of topics.
     pub authority: Arc<dyn RoutingAuthority>,
     /// The link to Redis where the store is one: nodes share its shards through it.
@@ -65,7 +65,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    fn new<S: Reshard + RoutingAuthority>(store: Arc<S>, link: Option<Arc<Link>>) -> Self {
+    fn new<S: Store + RoutingAuthority>(store: Arc<S>, link: Option<Arc<Link>>) -> Self {
         Self { authority: store.clone(), store, link }
     }
 }

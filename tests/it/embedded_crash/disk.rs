@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
-    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, Store, StoreError,
+    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, ScheduleStore as _, Shard, StoreError, TopicStore as _,
 };
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::violation::cannot_run;

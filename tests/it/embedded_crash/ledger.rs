@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Settle, Settled, Settlement};
-use duetime_core::{DeliveryMode, LeaseClass, MessageId, RetryPolicy, Store, Timestamp};
+use duetime_core::{
+    ClaimStore as _, DeliveryMode, LeaseClass, MessageId, MessageStore as _, RetryPolicy, ScheduleStore as _, Timestamp,
+};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::promised;
 use duetime_tests::crash::FAR;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, Store, StoreError};
+use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, StoreError};
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount,
-    TopicConfig, TopicName, TopicRecord,
+    ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, Shard, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

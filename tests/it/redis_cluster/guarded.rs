@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock as _, ShardCount, Store as _, TopicConfig, TopicName, TopicRecord};
+use duetime_core::{Clock as _, ScheduleStore as _, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_redis::TlsConfig;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, Store};
-use duetime_core::{DeliveryMode, LeaseClass, RetryPolicy, TopicName, slots};
+use duetime_core::store::ClaimRequest;
+use duetime_core::{
+    ClaimStore as _, DeliveryMode, LeaseClass, MessageStore as _, RetryPolicy, TopicName, TopicStore as _, slots,
+};
 use duetime_metrics::Meters;
 use duetime_redis::{Link, LinkConfig, RedisUrl};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{
-    ClaimRequest, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement, Store,
+    ClaimRequest, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
 };
-use duetime_core::{DeliveryMode, Due, LeaseClass, MessageId, MessageState, RetryPolicy, Score, Shard, StoreError};
+use duetime_core::{
+    ClaimStore as _, DeliveryMode, Due, LeaseClass, MessageId, MessageState, MessageStore as _, RetryPolicy, Score,
+    Shard, StoreError, StoreHealth as _, TopicStore as _,
+};
 use duetime_metrics::Meters;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;

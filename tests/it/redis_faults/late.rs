@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Store};
+use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
-    Due, Headers, MessageId, Nonce, OnConflict, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
+    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Shard, ShardCount, Timestamp, TopicConfig,
+    TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use duetime_core::store::{ClaimRequest, Enqueue, EnqueueOutcome, Settle, Settled, Settlement, Store, StoreError};
+use duetime_core::store::{ClaimRequest, Enqueue, EnqueueOutcome, Settle, Settled, Settlement, StoreError};
 use duetime_core::{
-    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Timestamp,
-    TopicConfig, TopicName, TopicRecord,
+    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Store,
+    Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use parking_lot::Mutex;
 use tokio::task::JoinSet;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use duetime_core::store::{
     ClaimRequest, ClaimedMessage, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
-    Store, StoreError, Survey,
+    StoreError, Survey,
 };
 use duetime_core::{
-    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Timestamp,
-    TopicConfig, TopicName, TopicRecord,
+    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
+    TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{
-    ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, Store, StoreError, Survey,
+    ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, StoreError, Survey,
 };
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount,
-    Timestamp, TopicConfig, TopicName, TopicRecord, slots,
+    ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
+    TopicStore as _, slots,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

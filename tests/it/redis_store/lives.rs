@@ -1,8 +1,8 @@
 //! Lives of a topic: what is carried out late, what vanished, and how it is put back.
 
 use duetime_core::reshard::{Floor, Reshard as _};
-use duetime_core::store::{Adopt, Store, StoreError};
-use duetime_core::{ShardCount, TopicConfig, TopicRecord};
+use duetime_core::store::{Adopt, StoreError};
+use duetime_core::{MessageStore as _, ShardCount, TopicConfig, TopicRecord, TopicStore as _};
 
 use super::by_hand::{World, id, now};
 

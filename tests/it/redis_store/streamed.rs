@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use duetime_core::reshard::{Batch, BatchName, Frozen, FrozenState, Put, Reshard as _};
-use duetime_core::store::{DeadAction, Settlement, Store as _};
-use duetime_core::{HandOver, Headers, InPlace, LeaseClass, Nonce, Score, Streamed, Timestamp, envelope};
+use duetime_core::store::{DeadAction, Settlement};
+use duetime_core::{
+    ClaimStore as _, HandOver, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, Score, Streamed, Timestamp,
+    envelope,
+};
 
 use super::by_hand::{World, id, now};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use duetime_core::reshard::{AtOld, Floor, Kept, Put, Reshard as _};
 use duetime_core::routing::LIFE;
 use duetime_core::store::{DeadAction, Edited, Settled, Settlement};
-use duetime_core::{RoutingAuthority, StoreError};
+use duetime_core::{RoutingAuthority, StoreError, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisOptions, RedisServer};
@@ -211,7 +211,7 @@ async fn a_shard_left_over_from_a_deleted_topic_is_not_taken_for_a_new_ones() {
     }
     let topic = house.topic.clone();
     drop(house);
-    assert!(duetime_core::Store::delete_topic(&*store, &topic).await.unwrap());
+    assert!(store.delete_topic(&topic).await.unwrap());
     let left = server.cli(&["KEYS", "duetime:*:orders:*"]);
     assert!(left.lines().all(|key| key.ends_with(":meta")), "{left}");
     for key in &keys {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement, Store as _};
-use duetime_core::{Clock as _, DeliveryMode, LeaseClass, Receipt, RetryPolicy, Shard};
+use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
+use duetime_core::{ClaimStore as _, Clock as _, DeliveryMode, LeaseClass, Receipt, RetryPolicy, Shard};
 use duetime_router::{SettleAnswer, SettleAsk};
 use duetime_testkit::history::{Outcome, What, digest};
 use tokio::time::Instant;

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock as _, MessageState, Reshard as _, Store as _, TopicRecord};
+use duetime_core::{Clock as _, MessageState, MessageStore as _, Reshard as _, ScheduleStore as _, TopicRecord};
 use duetime_testkit::history::{Event, FinalState, Invariant, Left, Rules, Violation, What, check, digest};
 
 use crate::clients::Shared;

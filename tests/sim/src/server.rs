@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Settlement};
-use duetime_core::{Clock as _, MessageId, Score, Shard, Store as _, StoreError, Timestamp, TopicName};
+use duetime_core::{ClaimStore as _, Clock as _, MessageId, Score, Shard, StoreError, Timestamp, TopicName};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 use tokio::time::Instant;

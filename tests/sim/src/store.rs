@@ -10,7 +10,8 @@ use duetime_core::store::{
     Survey, Wakeup,
 };
 use duetime_core::{
-    Clock as _, Due, MessageId, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    ClaimStore, Clock as _, Due, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
+    Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use tokio::sync::broadcast;
 
@@ -142,7 +143,7 @@ impl SimStore {
 }
 
 #[async_trait]
-impl Store for SimStore {
+impl TopicStore for SimStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         let look = |server: &Server, _: &Sent| Ok(server.catalogue(|all| all.topics.values().cloned().collect()));
         self.link.call(CATALOGUE, false, Kept::No, look).await
@@ -168,7 +169,10 @@ impl Store for SimStore {
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
         self.adopt(topic, ask).await
     }
+}
 
+#[async_trait]
+impl MessageStore for SimStore {
     async fn enqueue(&self, shard: &Shard, _now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         let batch = batch.to_vec();
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
@@ -195,20 +199,6 @@ impl Store for SimStore {
         self.quick(shard, false, move |server, shard, _| at_once(server.mem.get(shard, &ids))).await
     }
 
-    async fn claim(&self, shard: &Shard, _now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        let request = request.clone();
-        self.quick(shard, true, move |server, shard, sent| server.claim(shard, sent, &request)).await
-    }
-
-    async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let (batch, request) = (batch.to_vec(), self.link.dice.next());
-        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-            let act = || server.settle(shard, sent, &batch);
-            server.once(&seat(shard), "settle", request, sent, act)
-        };
-        self.quick(shard, true, script).await
-    }
-
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.quick(shard, false, move |server, shard, _| at_once(server.mem.dead(shard, from, limit))).await
     }
@@ -228,6 +218,37 @@ impl Store for SimStore {
         self.kept(shard, script).await
     }
 
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        let mut all = vec![0; edges.len().saturating_sub(1)];
+        for (master, _, of) in self.by_master(shards) {
+            let edges = edges.to_vec();
+            let look = move |server: &Server, _: &Sent| at_once(server.mem.forecast(&of, &edges));
+            let counts = self.link.call(master, false, Kept::No, look).await?;
+            all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        Ok(all)
+    }
+}
+
+#[async_trait]
+impl ClaimStore for SimStore {
+    async fn claim(&self, shard: &Shard, _now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let request = request.clone();
+        self.quick(shard, true, move |server, shard, sent| server.claim(shard, sent, &request)).await
+    }
+
+    async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        let (batch, request) = (batch.to_vec(), self.link.dice.next());
+        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+            let act = || server.settle(shard, sent, &batch);
+            server.once(&seat(shard), "settle", request, sent, act)
+        };
+        self.quick(shard, true, script).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for SimStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         let mut all = vec![Survey::default(); shards.len()];
         for (master, places, of) in self.by_master(shards) {
@@ -248,22 +269,14 @@ impl Store for SimStore {
         Ok(all)
     }
 
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        let mut all = vec![0; edges.len().saturating_sub(1)];
-        for (master, _, of) in self.by_master(shards) {
-            let edges = edges.to_vec();
-            let look = move |server: &Server, _: &Sent| at_once(server.mem.forecast(&of, &edges));
-            let counts = self.link.call(master, false, Kept::No, look).await?;
-            all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        }
-        Ok(all)
-    }
-
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         // Hints are never needed: nobody gives any.
         broadcast::channel(1).1
     }
+}
 
+#[async_trait]
+impl StoreHealth for SimStore {
     async fn ready(&self) -> Result<(), StoreError> {
         self.topics().await.map(drop)
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, Store, Timestamp,
-    TopicName,
+    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    RetryPolicy, Shard, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::{Clock, DeliveryMode, RateLimit, RetryPolicy, Store, TopicConfig, Verdict};
+use duetime_core::{ClaimStore as _, Clock, DeliveryMode, RateLimit, RetryPolicy, TopicConfig, Verdict};
 use duetime_metrics::Event;
 use tokio::time::Instant;
 

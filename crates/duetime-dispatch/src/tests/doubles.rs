@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
-};
+use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Survey, Wakeup};
 use duetime_core::{
-    Delivery, Fleet, MessageId, OwnedShards, Ownership, Place, Shard, Sink, SinkBinder, SinkRef, Store, StoreError,
-    StoredMessage, Timestamp, TopicName, TopicRecord, Verdict,
+    ClaimStore, Delivery, Fleet, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder, SinkRef,
+    StoreError, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -232,25 +230,7 @@ fn takes_one(counter: &AtomicUsize) -> bool {
 }
 
 #[async_trait]
-impl Store for WiredStore {
-    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.mem.topics().await
-    }
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
-        self.mem.put_topic(record, seen).await
-    }
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.mem.delete_topic(topic).await
-    }
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        self.mem.enqueue(shard, now, batch).await
-    }
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        self.mem.edit(shard, now, batch).await
-    }
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.mem.get(shard, ids).await
-    }
+impl ClaimStore for WiredStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.wire("claim").await?;
         self.reach("claim", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
@@ -265,18 +245,10 @@ impl Store for WiredStore {
         let settled = self.mem.settle(shard, now, batch).await?;
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
     }
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.mem.dead(shard, from, limit).await
-    }
-    async fn settle_dead(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        self.mem.settle_dead(shard, now, ids, action).await
-    }
+}
+
+#[async_trait]
+impl ScheduleStore for WiredStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         self.wire("survey").await?;
         self.reach("survey", shards, GIVEN_UP_AFTER).await?;
@@ -298,14 +270,8 @@ impl Store for WiredStore {
         self.reach("heads", shards, LOOK_GIVEN_UP_AFTER).await?;
         self.mem.heads(shards).await
     }
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.mem.forecast(shards, edges).await
-    }
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         if self.deaf.load(Ordering::SeqCst) { broadcast::channel(1).1 } else { self.mem.wakeups() }
-    }
-    async fn ready(&self) -> Result<(), StoreError> {
-        self.mem.ready().await
     }
 }
 

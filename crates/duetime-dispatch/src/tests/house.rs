@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use duetime_core::store::{DeadPage, Edit, Enqueue, Survey};
 use duetime_core::{
-    Clock, Due, Headers, Member, MessageId, Nonce, OnConflict, Ownership, SinkRef, Store, StoredMessage, Timestamp,
-    TopicConfig, TopicName, TopicRecord, Topics,
+    Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership, ScheduleStore as _,
+    SinkRef, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
 };
 use duetime_metrics::{Meters, TopicMeters};
 use duetime_ownership::Solo;
@@ -78,6 +78,7 @@ impl House {
         let (topics, watched) = watch::channel(Arc::new(Topics::new()));
         let engine = Engine::start(EngineParts {
             store: store.clone(),
+            schedule: store.clone(),
             topics: watched,
             owned: ownership.owned(),
             ownership,
@@ -91,24 +92,24 @@ impl House {
 
     /// Creates or changes the topic and tells the engine.
     pub async fn set_topic(&self, config: TopicConfig) {
-        let there = self.store.topics().await.unwrap().into_iter().find(|record| record.name == name());
+        let there = self.store.mem.topics().await.unwrap().into_iter().find(|record| record.name == name());
         let record = match there.clone() {
             Some(there) => TopicRecord { config, version: there.version + 1, ..there },
             None => TopicRecord::new(name(), config, 1, "0123456789abcdef".to_owned(), self.clock.now()),
         };
-        self.store.put_topic(&record, there.map(|there| there.version)).await.unwrap();
+        self.store.mem.put_topic(&record, there.map(|there| there.version)).await.unwrap();
         self.tell().await;
     }
 
     /// Tells the engine what topics there are.
     pub async fn tell(&self) {
-        let topics = self.store.topics().await.unwrap();
+        let topics = self.store.mem.topics().await.unwrap();
         let topics = topics.into_iter().map(|record| (record.name.clone(), Arc::new(record))).collect();
         self.topics.send_replace(Arc::new(topics));
     }
 
     pub async fn record(&self) -> TopicRecord {
-        self.store.topics().await.unwrap().into_iter().find(|record| record.name == name()).unwrap()
+        self.store.mem.topics().await.unwrap().into_iter().find(|record| record.name == name()).unwrap()
     }
 
     /// Schedules one message, due after `delay`.
@@ -130,7 +131,7 @@ impl House {
                 on_conflict: OnConflict::Reject,
                 nonce: Nonce(rand::random()),
             };
-            self.store.enqueue(&shard, self.clock.now(), &[item]).await.unwrap();
+            self.store.mem.enqueue(&shard, self.clock.now(), &[item]).await.unwrap();
         }
     }
 
@@ -139,7 +140,7 @@ impl House {
         let record = self.record().await;
         let id = MessageId::new(id).unwrap();
         let shard = record.routing.home(&record.name, &id);
-        self.store.edit(&shard, self.clock.now(), &[Edit::Cancel(id)]).await.unwrap();
+        self.store.mem.edit(&shard, self.clock.now(), &[Edit::Cancel(id)]).await.unwrap();
     }
 
     /// Ids whose home is shard `index`.
@@ -158,7 +159,7 @@ impl House {
         let record = self.record().await;
         let id = MessageId::new(id).unwrap();
         let shard = record.routing.home(&record.name, &id);
-        self.store.get(&shard, &[id]).await.unwrap().remove(0)
+        self.store.mem.get(&shard, &[id]).await.unwrap().remove(0)
     }
 
     /// Counts over all shards.
@@ -180,7 +181,7 @@ impl House {
         let record = self.record().await;
         let mut all = Vec::new();
         for shard in record.routing.all(&record.name) {
-            let DeadPage { messages, .. } = self.store.dead(&shard, None, 256).await.unwrap();
+            let DeadPage { messages, .. } = self.store.mem.dead(&shard, None, 256).await.unwrap();
             all.extend(messages.into_iter().map(|m| (m.id.to_string(), m.attempts, m.death.unwrap().reason)));
         }
         all

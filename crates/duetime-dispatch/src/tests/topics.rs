@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{MessageId, SinkRef, Store, TopicConfig, Topics};
+use duetime_core::{MessageId, SinkRef, TopicConfig, TopicStore as _, Topics};
 use duetime_metrics::Meters;
 
 use super::doubles::{HandedOwnership, TestSink, WiredStore, slow};
@@ -54,7 +54,7 @@ async fn a_topic_that_loses_its_sink_is_open_to_consumers() {
 async fn a_deleted_topic_ends_and_can_be_created_anew() {
     let house = House::new(with_sink()).await;
     house.put_all(&ids("o", 10), secs(5)).await;
-    house.store.delete_topic(&name()).await.unwrap();
+    house.store.mem.delete_topic(&name()).await.unwrap();
     house.topics.send_replace(Arc::new(Topics::new()));
     house.pass(secs(10)).await;
     house.store.take_calls();
@@ -72,7 +72,7 @@ async fn a_topic_deleted_behind_the_node_s_back_asks_for_fresh_topics_and_does_n
     let house = House::new(with_sink()).await;
     house.put_all(&ids("o", 10), ms(500)).await;
     house.pass(ms(100)).await;
-    house.store.delete_topic(&name()).await.unwrap();
+    house.store.mem.delete_topic(&name()).await.unwrap();
     let stale = house.engine.stale_topics();
     tokio::time::timeout(secs(5), stale.notified()).await.expect("the node asks for fresh topics");
     house.tell().await;

@@ -9,8 +9,8 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    MessageId, Reshard, Routing, RoutingAuthority, RoutingRecord, Shard, Store, StoreError, StoredMessage, Timestamp,
-    TopicName, TopicRecord,
+    ClaimStore, MessageId, MessageStore, Reshard, Routing, RoutingAuthority, RoutingRecord, ScheduleStore, Shard,
+    StoreError, StoreHealth, StoredMessage, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use duetime_testkit::MemStore;
 use parking_lot::Mutex;
@@ -41,7 +41,7 @@ impl FailingStore {
 }
 
 #[async_trait]
-impl Store for FailingStore {
+impl TopicStore for FailingStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.inner.topics().await
     }
@@ -51,6 +51,10 @@ impl Store for FailingStore {
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         self.inner.delete_topic(topic).await
     }
+}
+
+#[async_trait]
+impl MessageStore for FailingStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         self.fail(shard)?;
         self.inner.enqueue(shard, now, batch).await
@@ -61,9 +65,6 @@ impl Store for FailingStore {
     }
     async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
         Ok(Kept { answers: self.edit(shard, now, batch).await?, replicas: Some(1) })
-    }
-    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        Ok(Kept { answers: self.settle(shard, now, batch).await?, replicas: Some(1) })
     }
     async fn settle_dead_kept(
         &self,
@@ -77,13 +78,6 @@ impl Store for FailingStore {
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.inner.get(shard, ids).await
     }
-    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.fail(shard)?;
-        self.inner.claim(shard, now, request).await
-    }
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.inner.settle(shard, now, batch).await
-    }
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.inner.dead(shard, from, limit).await
     }
@@ -96,18 +90,40 @@ impl Store for FailingStore {
     ) -> Result<Vec<bool>, StoreError> {
         self.inner.settle_dead(shard, now, ids, action).await
     }
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        self.inner.forecast(shards, edges).await
+    }
+}
+
+#[async_trait]
+impl ClaimStore for FailingStore {
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        Ok(Kept { answers: self.settle(shard, now, batch).await?, replicas: Some(1) })
+    }
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.fail(shard)?;
+        self.inner.claim(shard, now, request).await
+    }
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.inner.settle(shard, now, batch).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for FailingStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         self.inner.survey(shards, now).await
     }
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.inner.heads(shards).await
     }
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.inner.forecast(shards, edges).await
-    }
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.inner.wakeups()
     }
+}
+
+#[async_trait]
+impl StoreHealth for FailingStore {
     async fn ready(&self) -> Result<(), StoreError> {
         let topic = TopicName::new("ready").unwrap();
         self.fail(&Shard { topic, index: 0, epoch: 1 })

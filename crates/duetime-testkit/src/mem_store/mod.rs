@@ -138,7 +138,10 @@ impl MemStore {
 #[cfg(test)]
 mod tests {
     use duetime_core::store::ClaimRequest;
-    use duetime_core::{DeliveryMode, LeaseClass, MessageState, RetryPolicy, Store as _, TopicConfig, TopicRecord};
+    use duetime_core::{
+        ClaimStore as _, DeliveryMode, LeaseClass, MessageState, MessageStore as _, RetryPolicy, TopicConfig,
+        TopicRecord, TopicStore as _,
+    };
 
     use super::*;
     use crate::ManualClock;

@@ -4,7 +4,10 @@ use async_trait::async_trait;
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
 };
-use duetime_core::{MessageId, Score, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{
+    ClaimStore, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
+    Timestamp, TopicName, TopicRecord, TopicStore,
+};
 use tokio::sync::broadcast;
 
 use super::shard::ShardState;
@@ -18,7 +21,7 @@ impl Inside {
 }
 
 #[async_trait]
-impl Store for MemStore {
+impl TopicStore for MemStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         Ok(self.inside.lock().topics.values().cloned().collect())
     }
@@ -48,7 +51,10 @@ impl Store for MemStore {
         inside.shards.retain(|(name, _), _| name != topic);
         Ok(inside.topics.remove(topic).is_some())
     }
+}
 
+#[async_trait]
+impl MessageStore for MemStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         let (_, later) = self.both(now);
         self.on_shard(shard, |state| {
@@ -69,19 +75,6 @@ impl Store for MemStore {
         self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.read(id)).collect()))
     }
 
-    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        let own = self.own(now);
-        self.on_shard(shard, |state| state.claim(own, now, request))
-    }
-
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let both = self.both(now);
-        self.on_shard(shard, |state| {
-            self.agree_on(now, batch.iter().any(Settle::is_relative))?;
-            Ok(state.settle(both, batch))
-        })
-    }
-
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.on_shard(shard, |state| Ok(state.dead_page(from, limit)))
     }
@@ -100,6 +93,37 @@ impl Store for MemStore {
         })
     }
 
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+        let inside = self.inside.lock();
+        let scores: Vec<Score> = shards
+            .iter()
+            .flat_map(|shard| inside.look(shard, |state| state.live.values().copied().collect::<Vec<_>>()))
+            .collect();
+        let within = |from: Timestamp, to: Timestamp| {
+            scores.iter().filter(|score| (from..to).contains(&score.visible_at())).count() as u64
+        };
+        Ok(edges.windows(2).map(|edge| within(edge[0], edge[1])).collect())
+    }
+}
+
+#[async_trait]
+impl ClaimStore for MemStore {
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let own = self.own(now);
+        self.on_shard(shard, |state| state.claim(own, now, request))
+    }
+
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        let both = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Settle::is_relative))?;
+            Ok(state.settle(both, batch))
+        })
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for MemStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
         let inside = self.inside.lock();
         let survey = |state: &ShardState| {
@@ -120,22 +144,13 @@ impl Store for MemStore {
         Ok(shards.iter().map(|shard| inside.look(shard, ShardState::head)).collect())
     }
 
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        let inside = self.inside.lock();
-        let scores: Vec<Score> = shards
-            .iter()
-            .flat_map(|shard| inside.look(shard, |state| state.live.values().copied().collect::<Vec<_>>()))
-            .collect();
-        let within = |from: Timestamp, to: Timestamp| {
-            scores.iter().filter(|score| (from..to).contains(&score.visible_at())).count() as u64
-        };
-        Ok(edges.windows(2).map(|edge| within(edge[0], edge[1])).collect())
-    }
-
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.wakeups.subscribe()
     }
+}
 
+#[async_trait]
+impl StoreHealth for MemStore {
     async fn ready(&self) -> Result<(), StoreError> {
         Ok(())
     }

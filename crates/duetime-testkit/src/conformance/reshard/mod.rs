@@ -12,12 +12,12 @@ mod world;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::{Reshard, RoutingAuthority};
+use duetime_core::{RoutingAuthority, Store};
 
 /// A store that is the authority of its topics' routing too.
-pub trait Resizable: Reshard + RoutingAuthority {}
+pub trait Resizable: Store + RoutingAuthority {}
 
-impl<S: Reshard + RoutingAuthority> Resizable for S {}
+impl<S: Store + RoutingAuthority> Resizable for S {}
 
 /// Makes the stores under test.
 #[async_trait]

@@ -1,0 +1,227 @@
+//! The contracts of a store, cut by who asks: each reader takes the traits whose methods it calls.
+//!
+//! | trait | who asks |
+//! |---|---|
+//! | [`TopicStore`] | the catalogue |
+//! | [`MessageStore`] | the router |
+//! | [`ClaimStore`] | the engine, the router |
+//! | [`ScheduleStore`] | the engine, ownership, the router |
+//! | [`StoreHealth`] | the program, the API |
+//! | [`crate::Reshard`] | the live resize, the router |
+//! | [`crate::RoutingAuthority`] | the live resize |
+//!
+//! [`Store`] is all that a store is: for the program, which opens one and gives each its part. What holds for
+//! every call is told in [`crate::store`] and [`crate::reshard`].
+
+use std::fmt;
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+
+use crate::hand_over::{HandOver, Streamed};
+use crate::message::StoredMessage;
+use crate::names::{MessageId, TopicName};
+use crate::place::Place;
+use crate::reshard::Reshard;
+use crate::routing::Shard;
+use crate::store::{
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
+    Survey, Wakeup,
+};
+use crate::store_error::StoreError;
+use crate::time::{Clock, Timestamp};
+use crate::topic::TopicRecord;
+
+/// The records of the topics. Who keeps a picture of them asks: the catalogue.
+#[async_trait]
+pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
+    /// All topics, in no order. O(topics).
+    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError>;
+
+    /// Answers once the routing of `record`, as [`TopicStore::topics`] told it, is where no failover undoes it.
+    ///
+    /// A look may meet a change that is not on the replicas yet. Who acts on one that a failover
+    /// undoes takes shards to a place nobody else knows of.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Conflict`]: it is another one by now.
+    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        let _ = record;
+        Ok(())
+    }
+
+    /// Creates the topic (`seen` is `None`) with all its shards, or changes it from version `seen`;
+    /// `record.version` must be one above `seen`, or 1.
+    ///
+    /// A change never touches the routing: that is the resize's business. A creation begins a life of the
+    /// topic: the store gives it its number ([`crate::routing::LIFE`]), above that of every life of the name
+    /// before. The answer is the record as it is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Conflict`]: it exists already, is gone, or has another version.
+    /// [`StoreError::Vanished`]: nobody deleted the topic that had this name, and its shards hold messages.
+    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError>;
+
+    /// Removes the topic with everything in it; false: it was not there. Works in bounded steps,
+    /// so it may be repeated after an error. A topic whose record vanished is removed too.
+    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError>;
+
+    /// Messages in the shards of a topic that is not in the catalogue and that nobody deletes or creates at
+    /// present; 0: there are none, or it is in the catalogue. A store whose topics and messages are one file
+    /// loses neither without the other.
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
+        let _ = topic;
+        Ok(0)
+    }
+
+    /// Puts the record of a topic back that vanished while its shards hold messages, as its shards have it;
+    /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are made anew.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::UnknownShard`]: nothing is left of it. [`StoreError::Conflict`]: it is being deleted, or
+    /// was. [`StoreError::SettingsUnknown`].
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+        let _ = ask;
+        let found = self.topics().await?.into_iter().find(|record| record.name == *topic);
+        let record = found.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
+        Ok(Adopted { record, restored: false, lost: Vec::new(), remade: Vec::new() })
+    }
+
+    /// Names whose record the last [`TopicStore::topics`] could not read and left out.
+    fn unreadable(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Messages by their id. The router asks.
+#[async_trait]
+pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
+    /// Schedules messages. One script, O(items · log N).
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError>;
+
+    /// Cancels and reschedules. What is of one kind and no longer than
+    /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX) is one step: an error means all of it. Other
+    /// batches are several steps, of which an error loses the answers.
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError>;
+
+    /// [`MessageStore::edit`], with how many replicas have it.
+    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
+        Ok(Kept::here(self.edit(shard, now, batch).await?))
+    }
+
+    /// Reads messages.
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError>;
+
+    /// Dead letters from `from` on (`None`: the oldest), at most `limit`.
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;
+
+    /// Redrives or purges dead letters by id; false: it is not a dead letter.
+    async fn settle_dead(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError>;
+
+    /// [`MessageStore::settle_dead`], with how many replicas have it.
+    async fn settle_dead_kept(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<bool>, StoreError> {
+        Ok(Kept::here(self.settle_dead(shard, now, ids, action).await?))
+    }
+
+    /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards.
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError>;
+
+    /// [`MessageStore::forecast`] in the same way, and how many shards are not in it.
+    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
+        Ok((self.forecast(shards, edges).await?, 0))
+    }
+}
+
+/// Messages by their time. The engine asks.
+#[async_trait]
+pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
+    /// Takes messages that are due. O(limit · log N).
+    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError>;
+
+    /// Moves messages that are due to the shard's own stream: claim, hand-over and ack in one step.
+    /// O(limit · log N). Only where [`ClaimStore::has_streams`].
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+        let _ = (shard, now, ask);
+        Err(StoreError::Setup("this store has no streams to hand messages over to in place".to_owned()))
+    }
+
+    /// Whether [`ClaimStore::hand_over`] works.
+    fn has_streams(&self) -> bool {
+        false
+    }
+
+    /// Settles claims.
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;
+
+    /// [`ClaimStore::settle`] for topics whose acks survive what enqueues do: waits for replicas as those do, and
+    /// answers how many have it.
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        Ok(Kept::here(self.settle(shard, now, batch).await?))
+    }
+}
+
+/// When shards are due, how much is in them and who holds them. The engine asks, and who shares out shards.
+#[async_trait]
+pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
+    /// Counts of many shards in as few round trips as the backend has masters.
+    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError>;
+
+    /// [`ScheduleStore::survey`] without the shards whose server does not answer at present: `None`, where
+    /// others do.
+    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
+        Ok(self.survey(shards, now).await?.into_iter().map(Some).collect())
+    }
+
+    /// The server that holds `shard` at present, as far as known without asking anybody. Calls on
+    /// shards of another place do not wait for it.
+    fn place_of(&self, shard: &Shard) -> Place {
+        let _ = shard;
+        Place::default()
+    }
+
+    /// Visible time of the first message of each shard: the cheapest look there is, one round trip
+    /// for all shards of a master. Answers within about a second, one way or the other.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`]: one of the servers asked is silent. Who asks about shards of several
+    /// asks for each [`Place`] by itself.
+    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
+
+    /// Hints about new heads, from this process and from others where the backend can tell.
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup>;
+}
+
+/// Whether the store serves. The program asks, and who tells it to the outside.
+#[async_trait]
+pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
+    /// By how many milliseconds the store's clock is ahead of `clock` (negative: behind), time on the
+    /// way left out. A store that has no clock of its own is never apart.
+    async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
+        let _ = clock;
+        Ok(0)
+    }
+
+    /// Answers when the store is able to serve.
+    async fn ready(&self) -> Result<(), StoreError>;
+}
+
+/// All that a store is asked while it serves. For who opens it; others take a part.
+pub trait Store: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard {}
+
+impl<S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard> Store for S {}

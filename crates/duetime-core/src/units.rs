@@ -59,18 +59,26 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// A sentence that says what was read and how a moment is written.
 pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     let text = text.trim();
-    if let Ok(millis) = text.parse::<i64>() {
-        if millis < 0 {
-            return Err(format!("{text} lies before 1970; give milliseconds since the Unix epoch"));
-        }
-        return Ok(Timestamp::from_millis(millis));
+    let millis = match text.parse::<i64>() {
+        Ok(millis) => millis,
+        Err(_) => match text.parse::<jiff::Timestamp>() {
+            // Rounded up: a message is never handed over before the moment that was written.
+            Ok(at) => {
+                i64::try_from(at.as_nanosecond().div_euclid(1_000_000)).unwrap_or(i64::MAX)
+                    + i64::from(at.as_nanosecond().rem_euclid(1_000_000) > 0)
+            }
+            Err(_) => {
+                return Err(format!(
+                    "{text:?} is not a time; give milliseconds since the Unix epoch or RFC 3339 \
+                     like \"2030-01-31T12:00:00Z\""
+                ));
+            }
+        },
+    };
+    if millis < 0 {
+        return Err(format!("{text} lies before 1970; give milliseconds since the Unix epoch"));
     }
-    text.parse::<jiff::Timestamp>().map(|at| Timestamp::from_millis(at.as_millisecond())).map_err(|_| {
-        format!(
-            "{text:?} is not a time; give milliseconds since the Unix epoch or RFC 3339 \
-                 like \"2030-01-31T12:00:00Z\""
-        )
-    })
+    Ok(Timestamp::from_millis(millis))
 }
 
 /// Refuses a moment further ahead of `now` than [`DUE_AHEAD_MAX`].
@@ -88,7 +96,7 @@ pub fn check_due_at(due_at: Timestamp, now: Timestamp) -> Result<Timestamp, Stri
     Ok(due_at)
 }
 
-/// Refuses a delay longer than [`DUE_AHEAD_MAX`].
+/// Refuses a delay longer than [`DUE_AHEAD_MAX`]; parts of a millisecond are rounded up.
 ///
 /// # Errors
 ///
@@ -97,7 +105,8 @@ pub fn check_delay(delay: Duration) -> Result<Duration, String> {
     if delay > DUE_AHEAD_MAX {
         return Err("the delay is longer than 10 years; schedule it nearer".to_owned());
     }
-    Ok(delay)
+    // Stores keep milliseconds; what is rounded down would be handed over too early.
+    Ok(Duration::from_millis(u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)))
 }
 
 struct TextOrNumber(String);
@@ -190,8 +199,12 @@ mod tests {
         assert_eq!(parse_size("10").unwrap(), 10);
         assert!(parse_size("x").is_err());
         assert_eq!(parse_time("1970-01-01T00:00:01Z").unwrap().as_millis(), 1000);
-        assert!(parse_time("-5").unwrap_err().contains("1970"));
+        assert_eq!(parse_time("1970-01-01T00:00:00.001000001Z").unwrap().as_millis(), 2, "never too early");
+        for before in ["-5", "1969-12-31T23:59:59Z", "1970-01-01T00:00:00+14:00"] {
+            assert!(parse_time(before).unwrap_err().contains("1970"));
+        }
         assert_eq!(Timestamp::from_millis(1500).to_string(), "1970-01-01T00:00:01.500Z");
+        assert_eq!(check_delay(Duration::from_micros(1500)), Ok(Duration::from_millis(2)));
         assert!(check_due_at(Timestamp::from_millis(i64::MAX), Timestamp::ZERO).is_err());
     }
 }

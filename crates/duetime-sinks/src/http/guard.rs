@@ -158,7 +158,9 @@ fn class_v4(address: Ipv4Addr) -> Option<&'static str> {
         [100, 64..=127, ..] => Some("a shared address of a provider"),
         [127, ..] => Some("a loopback address"),
         [169, 254, ..] => Some("a link-local address"),
-        [192, 0, 0 | 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18 | 19, ..] => Some("a reserved address"),
+        [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18 | 19, ..] => {
+            Some("a reserved address")
+        }
         [224..=239, ..] => Some("a multicast address"),
         [240..=255, ..] => Some("a reserved address"),
         _ => None,
@@ -174,11 +176,15 @@ fn class_v6(address: Ipv6Addr) -> Option<&'static str> {
     };
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("a loopback address"),
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => carried(high, low),
+        [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => carried(high, low),
         [0x64, 0xff9b, ..] => Some("a private address"),
         [0, 0, 0, 0, 0, 0, ..] => Some("an address of no host"),
         [0x2002, high, low, ..] => carried(high, low),
-        [0x2001, 0, ..] | [0x2001, 0xdb8, ..] | [0x100, 0, 0, 0, ..] => Some("a reserved address"),
+        [0x2001, 0, ..] | [0x2001, 0xdb8, ..] | [0x100, 0, 0, 0, ..] | [0x3fff, 0..=0xfff, ..] | [0x5f00, ..] => {
+            Some("a reserved address")
+        }
         [0xfc00..=0xfdff, ..] => Some("a private address"),
         [0xfe80..=0xfebf, ..] => Some("a link-local address"),
         [0xfec0..=0xfeff, ..] => Some("a private address"),
@@ -232,6 +238,10 @@ mod tests {
             "::1",
             "::",
             "::ffff:127.0.0.1",
+            "::ffff:0:127.0.0.1",
+            "192.88.99.1",
+            "3fff::1",
+            "5f00::1",
             "64:ff9b::7f00:1",
             "2002:7f00:1::",
             "fe80::1",

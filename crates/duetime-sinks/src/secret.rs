@@ -13,7 +13,7 @@ use serde::Deserialize;
 const DOTS: &str = "***";
 
 /// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
-const SCRUB_BYTES_MIN: usize = 6;
+pub(crate) const SCRUB_BYTES_MIN: usize = 6;
 
 /// A credential: written in the configuration as a string, as `{ file = "/run/secrets/x" }`, whose
 /// first line it then is, or as `{ env = "NAME" }`.
@@ -94,9 +94,15 @@ impl TargetUrl {
     /// What is secret in it: user information and query.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
-        let (scheme, _, _, query) = self.parts();
+        let (scheme, _, place, query) = self.parts();
         let rest = &self.0[scheme.len()..];
         let mut secrets: Vec<String> = query.into_iter().map(str::to_owned).collect();
+        // A target may repeat the value of one parameter. Where nobody can tell what is secret, all of it is.
+        let doubtful = if place == DOTS { Some(rest) } else { query };
+        for piece in doubtful.into_iter().flat_map(|text| text.split(['&', '=', '#', '?', '@'])) {
+            secrets.push(percent_encoding::percent_decode_str(piece).decode_utf8_lossy().into_owned());
+            secrets.push(piece.to_owned());
+        }
         // A password may have an `@` in it, and so may a query: what ends at any of them is looked for.
         for (at, _) in rest.match_indices('@') {
             let user = &rest[..at];
@@ -122,8 +128,10 @@ impl TargetUrl {
         if user.is_some_and(|user| user.contains('?')) {
             return (scheme, Some(rest), DOTS.to_owned(), None);
         }
-        let place = place.split('#').next().unwrap_or_default();
-        let (place, query) = place.split_once('?').map_or((place, None), |(place, query)| (place, Some(query)));
+        let (place, query) = match place.find(['?', '#']) {
+            Some(at) => (&place[..at], Some(&place[at + 1..])),
+            None => (place, None),
+        };
         let is_proper = user.is_none_or(|user| !user.contains(['/', '#']));
         let place = if is_proper { place.to_owned() } else { format!("{DOTS}@{place}") };
         (scheme, user, place, query)
@@ -157,28 +165,51 @@ impl Scrubber {
     /// Knows these secrets.
     #[must_use]
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let mut known: Vec<String> = secrets.into_iter().filter(|text| text.len() >= SCRUB_BYTES_MIN).collect();
+        let long = secrets.into_iter().filter(|text| text.len() >= SCRUB_BYTES_MIN);
+        // As it is, and as it is shown.
+        let mut known: Vec<String> = long.flat_map(|text| [plain(&text), text]).collect();
         // A secret that contains another one is taken out whole.
-        known.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        known.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        known.dedup();
         Self(known)
     }
 
-    /// `text` with dots for each known secret, without control characters, cut after `bytes_max`.
-    #[must_use]
-    pub fn clean(&self, text: &str, bytes_max: usize) -> String {
-        let mut text = text.to_owned();
+    fn without(&self, mut text: String) -> String {
         for secret in &self.0 {
             if text.contains(secret.as_str()) {
                 text = text.replace(secret.as_str(), DOTS);
             }
         }
-        let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let mut end = plain.len().min(bytes_max);
-        while !plain.is_char_boundary(end) {
-            end -= 1;
-        }
-        plain[..end].trim().to_owned()
+        text
     }
+
+    /// `text` with dots for each known secret, without control characters, cut after `bytes_max`.
+    #[must_use]
+    pub fn clean(&self, text: &str, bytes_max: usize) -> String {
+        let mut text = plain(&self.without(text.to_owned()));
+        text = self.without(text);
+        // Where only the beginning of an answer was read, it may end within a secret.
+        if let Some(begun) = self.0.iter().filter_map(|secret| begun(&text, secret)).min() {
+            text.truncate(begun);
+            text.push_str(DOTS);
+        }
+        let end = text.floor_char_boundary(bytes_max);
+        text[..end].trim().to_owned()
+    }
+}
+
+/// `text` without control characters.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Where `text` ends with the beginning of `secret`, if it is long enough to be told from other words.
+fn begun(text: &str, secret: &str) -> Option<usize> {
+    // A character that was cut in two.
+    let text = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
+    let shortest = text.len().saturating_sub(secret.len());
+    let ends = text.char_indices().map(|(at, _)| at).filter(|at| *at >= shortest);
+    ends.take_while(|at| text.len() - at >= SCRUB_BYTES_MIN).find(|at| secret.starts_with(&text[*at..]))
 }
 
 #[cfg(test)]
@@ -215,6 +246,19 @@ mod tests {
         }
         let plain = "https://hooks.example/team/in";
         assert_eq!(TargetUrl::new(plain).to_string(), plain);
+    }
+
+    #[test]
+    fn a_secret_is_taken_out_of_a_text_that_was_cut_or_made_plain() {
+        let scrubber =
+            Scrubber::new(["key of many words".to_owned(), "tab\tbed secret".to_owned(), "schlüssel".to_owned()]);
+        assert_eq!(scrubber.clean("key\tof\nmany words", 500), DOTS);
+        assert_eq!(scrubber.clean("tab bed secret, tab\tbed secret", 500), "***, ***");
+        assert_eq!(scrubber.clean("refused: key of man", 500), "refused: ***");
+        assert_eq!(scrubber.clean(&String::from_utf8_lossy(&"x schlüssel".as_bytes()[..7]), 500), "x schl\u{fffd}");
+        assert_eq!(scrubber.clean("x schlüsse", 500), "x ***");
+        assert_eq!(scrubber.clean("the key of", 500), "the ***");
+        assert_eq!(scrubber.clean("the key", 500), "the key");
     }
 
     #[test]

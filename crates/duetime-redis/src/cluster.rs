@@ -235,7 +235,7 @@ impl Cluster {
 }
 
 /// Reads CLUSTER SLOTS as `teller` answered it; a node that does not know its own host leaves it out.
-fn read_slots(value: &Value, teller: &str) -> Option<Vec<Range>> {
+pub(crate) fn read_slots(value: &Value, teller: &str) -> Option<Vec<Range>> {
     let Value::Array(rows) = value else { return None };
     rows.iter()
         .map(|row| {

@@ -29,7 +29,7 @@ pub struct MasterFacts {
     pub append_only: bool,
 }
 
-fn read(info: &str) -> MasterFacts {
+pub(crate) fn read(info: &str) -> MasterFacts {
     let fields: HashMap<&str, &str> =
         info.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim())).collect();
     let is = |name: &str, value: &str| fields.get(name) == Some(&value);

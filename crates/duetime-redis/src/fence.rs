@@ -28,7 +28,7 @@ const OWED_MAX: usize = 256;
 /// A connection as its server sees it. Number and address together: a server that was restarted
 /// begins its numbers again.
 #[derive(Debug, Default)]
-struct Sight {
+pub(crate) struct Sight {
     id: u64,
     addr: String,
 }
@@ -90,7 +90,7 @@ pub(crate) async fn greet(by: &mut MultiplexedConnection, clock: &ServerClock) -
 }
 
 /// `id` and `addr` of CLIENT INFO.
-fn sight(info: &Value) -> Option<Sight> {
+pub(crate) fn sight(info: &Value) -> Option<Sight> {
     let text = match info {
         Value::VerbatimString { text, .. } => text.clone(),
         other => word(other)?,

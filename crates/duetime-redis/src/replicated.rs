@@ -115,7 +115,7 @@ impl Waits {
 }
 
 /// Replicas that follow, and the server's history, from INFO.
-fn read(info: &Value) -> Option<(u32, String)> {
+pub(crate) fn read(info: &Value) -> Option<(u32, String)> {
     let text = match info {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
         Value::VerbatimString { text, .. } => text,

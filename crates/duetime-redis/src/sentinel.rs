@@ -57,7 +57,7 @@ fn believed(told: &[Told], configured: usize, seen: u64) -> Option<&Told> {
 }
 
 /// The epoch in what SENTINEL MASTER answers.
-fn read_epoch(facts: &Value) -> Option<u64> {
+pub(crate) fn read_epoch(facts: &Value) -> Option<u64> {
     let Value::Array(facts) = facts else { return None };
     let mut pairs = facts.chunks_exact(2);
     let epoch = pairs.find(|pair| word(&pair[0]).as_deref() == Some("config-epoch"))?;

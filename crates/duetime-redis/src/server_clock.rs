@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 use crate::error::Failure;
+use crate::reply::clock_of;
 
 /// While calls are made, TIME is asked again after this.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ impl ServerClock {
 
     /// TIME was answered. An answer that is not a time is left out.
     pub(crate) fn heard(&self, asked: Instant, answer: &Value) {
-        let Some(told_ms) = read(answer) else { return };
+        let Some(told_ms) = clock_of(answer) else { return };
         let look = Look { asked, heard: Instant::now(), told_ms };
         let mut known = self.look.lock();
         let slow = look.heard - look.asked > self.lifetime / 2;
@@ -104,12 +105,6 @@ impl ServerClock {
         self.heard(asked, &answer);
         Ok(())
     }
-}
-
-fn read(answer: &Value) -> Option<i64> {
-    let Value::Array(parts) = answer else { return None };
-    let part = |at: usize| parts.get(at).and_then(crate::reply::word)?.parse::<i64>().ok();
-    Some(part(0)? * 1000 + part(1)? / 1000)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tracing::warn;
 use crate::error::LinkError;
 use crate::link::Link;
 use crate::node::Node;
-use crate::reply::text;
+use crate::reply::{clock_of, text};
 
 /// What the server must be like.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ const TELL_WITHIN: Duration = Duration::from_secs(1);
 /// Oldest server that has every command the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
 
-fn numbers(version: &str) -> Option<(u32, u32)> {
+pub(crate) fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
 }
@@ -158,10 +158,8 @@ fn apart(before: i64, theirs: i64, after: i64) -> i64 {
     if theirs < before { theirs - before } else { (theirs - after).max(0) }
 }
 
-fn read_clock(value: &Value) -> Result<i64, LinkError> {
-    let Value::Array(parts) = value else { return Err(LinkError::Unavailable("TIME answered oddly".to_owned())) };
-    let part = |at: usize| parts.get(at).map(text).and_then(|t| t.parse::<i64>().ok()).unwrap_or(0);
-    Ok(part(0) * 1000 + part(1) / 1000)
+pub(crate) fn read_clock(value: &Value) -> Result<i64, LinkError> {
+    clock_of(value).ok_or_else(|| LinkError::Unavailable("TIME answered oddly".to_owned()))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(crate) fn copy(record: &TopicRecord) -> String {
     format!("{} {}", record.version, stored::write(record, None))
 }
 
-fn read_copy(copy: &str) -> Option<TopicRecord> {
+pub(crate) fn read_copy(copy: &str) -> Option<TopicRecord> {
     stored::read(copy.split_once(' ')?.1).ok()
 }
 

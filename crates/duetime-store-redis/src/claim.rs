@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::error;
 
 use crate::enqueue::millis;
-use crate::reply::{array, bytes, count, id, int, ints, odd, score, tuple};
+use crate::reply::{array, as_many, bytes, count, id, int, ints, odd, score, tuple};
 use crate::settle::Waits;
 use crate::store::RedisStore;
 
@@ -161,7 +161,7 @@ impl RedisStore {
 }
 
 /// The claim, and what was claimed but cannot be read.
-fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), StoreError> {
+pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), StoreError> {
     let [now, next, left, buried, expired, alone, base, attempts, ids, bodies] = tuple(reply)?;
     let base = int(&base)?;
     let alone = int(&alone)?;
@@ -172,13 +172,13 @@ fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), StoreError> {
     }
     let attempts = match attempts {
         Value::Int(same) => vec![same; ids.len()],
-        list => ints(list)?,
+        list => as_many(ids.len(), ints(list)?)?,
     };
     let mut messages = Vec::with_capacity(ids.len());
     let mut unreadable = Vec::new();
     for ((name, body), tries) in ids.iter().zip(bodies).zip(attempts) {
         let id = id(name)?;
-        let claimed = if once { Receipt::SETTLED } else { Score::from_raw(base + tries) };
+        let claimed = if once { Receipt::SETTLED } else { Score::from_raw(base.saturating_add(tries)) };
         let decoded = bytes(body).ok_or_else(|| "it is gone".to_owned());
         match decoded.and_then(|body| envelope::decode(&body).map_err(|error| error.to_string())) {
             Ok(body) => messages.push(ClaimedMessage {

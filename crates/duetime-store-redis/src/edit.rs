@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use crate::claim::Present;
 use crate::enqueue::{HINT_WITHIN, millis};
 use crate::keys::wake_stem;
-use crate::reply::{ints, odd};
+use crate::reply::{as_many, ints, odd};
 use crate::store::RedisStore;
 
 /// The replicas that have two changes, of those that have each; `None`: none are waited for.
@@ -88,7 +88,7 @@ impl RedisStore {
         let (reply, reached) = self
             .on_shard_confirmed("reschedule messages", &self.scripts.reschedule, shard, Present::new(now), fill)
             .await?;
-        read_rescheduled(reply, answers)?;
+        read_rescheduled(part.len(), reply, answers)?;
         Ok(reached)
     }
 
@@ -110,7 +110,7 @@ impl RedisStore {
 pub(crate) fn read_cancelled(count: usize, reply: Value, answers: &mut Vec<Edited>) -> Result<(), StoreError> {
     match reply {
         Value::Int(0) => answers.extend(std::iter::repeat_n(Edited::Cancelled, count)),
-        list => answers.extend(ints(list)?.into_iter().map(|outcome| match outcome {
+        list => answers.extend(as_many(count, ints(list)?)?.into_iter().map(|outcome| match outcome {
             0 => Edited::Cancelled,
             1 => Edited::InFlight,
             _ => Edited::Unknown,
@@ -119,9 +119,9 @@ pub(crate) fn read_cancelled(count: usize, reply: Value, answers: &mut Vec<Edite
     Ok(())
 }
 
-/// Reads the answer of the reschedule script.
-pub(crate) fn read_rescheduled(reply: Value, answers: &mut Vec<Edited>) -> Result<(), StoreError> {
-    answers.extend(ints(reply)?.into_iter().map(|outcome| match outcome {
+/// Reads the answer of the reschedule script to so many ids.
+pub(crate) fn read_rescheduled(count: usize, reply: Value, answers: &mut Vec<Edited>) -> Result<(), StoreError> {
+    answers.extend(as_many(count, ints(reply)?)?.into_iter().map(|outcome| match outcome {
         -1 => Edited::InFlight,
         -2 => Edited::Dead,
         -3 => Edited::Unknown,

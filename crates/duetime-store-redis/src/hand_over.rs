@@ -37,7 +37,7 @@ impl RedisStore {
     }
 }
 
-fn read(reply: Value) -> Result<Streamed, StoreError> {
+pub(crate) fn read(reply: Value) -> Result<Streamed, StoreError> {
     let [now, next, left, buried, expired, handed, since] = tuple(reply)?;
     let since = array(since)?;
     let visible = since.chunks_exact(2).map(|pair| Ok((Timestamp::from_millis(int(&pair[0])?), count(&pair[1])?)));

@@ -54,7 +54,7 @@ pub(crate) fn seed_word(routing: &Routing) -> String {
 }
 
 /// A record from the fields of meta, in the order epoch, rid, shards, previous, state, seed.
-fn routing(fields: [Value; 6]) -> Option<Routing> {
+pub(crate) fn routing(fields: [Value; 6]) -> Option<Routing> {
     let [epoch, rid, shards, previous, state, seed] = fields.map(text);
     Some(Routing {
         epoch: epoch?.parse().ok()?,
@@ -66,7 +66,7 @@ fn routing(fields: [Value; 6]) -> Option<Routing> {
     })
 }
 
-fn floor(deadlines: &[Value]) -> Result<Floor, StoreError> {
+pub(crate) fn floor(deadlines: &[Value]) -> Result<Floor, StoreError> {
     let mut floor = Floor::default();
     for (class, last) in LeaseClass::held().zip(deadlines) {
         if *last != Value::Nil {
@@ -89,7 +89,7 @@ fn nonce_text(nonce: u64) -> String {
 }
 
 /// A message as the outbox keeps it; see `take.lua`.
-fn frozen(id: MessageId, stored: Value) -> Option<Frozen> {
+pub(crate) fn frozen(id: MessageId, stored: Value) -> Option<Frozen> {
     let stored = bytes(stored)?;
     let kind = *stored.first()?;
     let space = |from: usize| stored[from..].iter().position(|byte| *byte == b' ').map(|at| from + at);
@@ -98,19 +98,20 @@ fn frozen(id: MessageId, stored: Value) -> Option<Frozen> {
     let number = |from: usize, to: usize| std::str::from_utf8(&stored[from..to]).ok();
     let length: usize = number(first + 1, second)?.parse().ok()?;
     let at = score(&Value::BulkString(stored[1..first].to_vec())).ok()??;
-    let info = stored.get(second + 1..second + 1 + length)?;
+    let end = (second + 1).checked_add(length)?;
+    let info = stored.get(second + 1..end)?;
     let state = if kind.eq_ignore_ascii_case(&b'l') {
         FrozenState::Live(at)
     } else {
         let (attempts, reason) = std::str::from_utf8(info).ok()?.split_once(' ')?;
         FrozenState::Dead { at: at.raw(), attempts: attempts.parse().unwrap_or(0), reason: reason.to_owned() }
     };
-    let body = kind.is_ascii_lowercase().then(|| stored.slice(second + 1 + length..));
+    let body = kind.is_ascii_lowercase().then(|| stored.slice(end..));
     Some(Frozen { id, state, body })
 }
 
 /// Reads an outbox as its scripts answer it.
-fn outbox(from: u32, reply: Value) -> Result<Option<Batch>, StoreError> {
+pub(crate) fn outbox(from: u32, reply: Value) -> Result<Option<Batch>, StoreError> {
     let fields = match reply {
         Value::Map(pairs) => pairs,
         list => {

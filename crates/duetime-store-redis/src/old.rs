@@ -99,8 +99,9 @@ impl RedisStore {
                     let script = &self.scripts.old.reschedule;
                     let doing = "reschedule at the old home";
                     let (found, reply) = self.at_old(doing, script, shard, Present::new(now), part.len(), fill).await?;
-                    if found.contains(&0) {
-                        read_rescheduled(reply, &mut answers)?;
+                    let there = found.iter().filter(|place| **place == 0).count();
+                    if there > 0 {
+                        read_rescheduled(there, reply, &mut answers)?;
                     }
                     found
                 };

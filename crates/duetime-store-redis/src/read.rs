@@ -66,9 +66,15 @@ pub(crate) fn messages<'a>(
     ids: impl Iterator<Item = &'a MessageId>,
     reply: Value,
 ) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+    let ids: Vec<&MessageId> = ids.collect();
     let [scores, bodies, graves, infos] = tuple(reply)?;
-    let rows = array(scores)?.into_iter().zip(array(bodies)?).zip(array(graves)?.into_iter().zip(array(infos)?));
-    ids.zip(rows)
+    let (scores, bodies, graves, infos) = (array(scores)?, array(bodies)?, array(graves)?, array(infos)?);
+    if [scores.len(), bodies.len(), graves.len(), infos.len()] != [ids.len(); 4] {
+        return Err(odd("another number of messages than of ids"));
+    }
+    let rows = scores.into_iter().zip(bodies).zip(graves.into_iter().zip(infos));
+    ids.into_iter()
+        .zip(rows)
         .map(|(id, ((at, stored), (grave, info)))| {
             Ok(match (score(&at)?, score(&grave)?) {
                 (Some(at), _) => Some(live(id.clone(), at, body(stored))),
@@ -260,7 +266,7 @@ impl RedisStore {
 }
 
 /// Reads the answers to the counts of one shard.
-fn counted(values: &[Value]) -> Result<Survey, StoreError> {
+pub(crate) fn counted(values: &[Value]) -> Result<Survey, StoreError> {
     let [first, all, due, dead, held] = values else { return Err(odd("another number of counts than asked for")) };
     let in_flight = if *held == Value::Nil { 0 } else { count(held)? };
     Ok(Survey {
@@ -274,15 +280,16 @@ fn counted(values: &[Value]) -> Result<Survey, StoreError> {
 }
 
 /// Adds the counts of shards, bucket by bucket.
-fn add_up(totals: &mut [u64], values: &[Value]) -> Result<(), StoreError> {
+pub(crate) fn add_up(totals: &mut [u64], values: &[Value]) -> Result<(), StoreError> {
     for (at, value) in values.iter().enumerate() {
-        totals[at % totals.len()] += count(value)?;
+        let total = &mut totals[at % totals.len()];
+        *total = total.saturating_add(count(value)?);
     }
     Ok(())
 }
 
 /// Visible time of the first message; a shard with only the entry that is never claimed has none.
-fn head(first: Value) -> Result<Option<Timestamp>, StoreError> {
+pub(crate) fn head(first: Value) -> Result<Option<Timestamp>, StoreError> {
     Ok(match array(first)?.get(1) {
         Some(at) => score(at)?.map(Score::visible_at),
         None => None,

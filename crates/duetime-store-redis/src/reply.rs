@@ -41,6 +41,12 @@ pub(crate) fn ints(value: Value) -> Result<Vec<i64>, StoreError> {
     array(value)?.iter().map(int).collect()
 }
 
+/// The outcomes, if they are as many as were asked for.
+pub(crate) fn as_many(count: usize, outcomes: Vec<i64>) -> Result<Vec<i64>, StoreError> {
+    let len = outcomes.len();
+    if len == count { Ok(outcomes) } else { Err(odd(&format!("{count} outcomes were expected, not {len}"))) }
+}
+
 /// A count, which is never negative.
 pub(crate) fn count(value: &Value) -> Result<u64, StoreError> {
     Ok(u64::try_from(int(value)?).unwrap_or(0))

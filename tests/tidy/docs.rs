@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::repo::{files, is, none, root};
 
 /// A path in a document is taken for one of the repository when it begins like this.
-const OURS: [&str; 8] = ["crates/", "tests/", "benches/", "docs/", "deploy/", ".ci/", ".config/", "examples/"];
+const OURS: [&str; 9] = ["crates/", "tests/", "benches/", "docs/", "deploy/", ".ci/", ".config/", "examples/", "fuzz/"];
 
 #[test]
 fn paths_named_in_the_documents_exist() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What no rule looks into: made by tools, or data of a run.
-const NOT_OURS: [&str; 4] = [".git", "target", "duetime-data", "__pycache__"];
+const NOT_OURS: [&str; 5] = [".git", "target", "duetime-data", "__pycache__", "corpus"];
 
 /// The root of the repository.
 pub fn root() -> PathBuf {

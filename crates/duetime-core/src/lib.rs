@@ -8,6 +8,8 @@ pub mod consumer;
 pub mod contract;
 pub mod deadlines;
 pub mod envelope;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod hand_over;
 pub mod limits;
 pub mod message;

@@ -41,7 +41,7 @@ struct Span(#[serde(with = "units::duration")] Duration);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct ClaimIn {
+pub(crate) struct ClaimIn {
     max: u64,
     wait: Option<Span>,
     visibility_timeout: Option<Span>,
@@ -54,7 +54,7 @@ impl Default for ClaimIn {
 }
 
 impl ClaimIn {
-    fn checked(&self) -> Result<ClaimAsk, Problem> {
+    pub(crate) fn checked(&self) -> Result<ClaimAsk, Problem> {
         let max =
             usize::try_from(self.max).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
                 Problem::bad("invalid_value", format!("max is {}; give 1 to {BATCH_ITEMS_MAX}", self.max)).at("max")

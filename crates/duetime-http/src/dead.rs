@@ -35,13 +35,13 @@ const PAGE_MAX: usize = 500;
 /// A request that redrives or purges all answers after so long, and says whether any are left.
 const SWEEP_MAX: Duration = Duration::from_secs(20);
 
-fn show_cursor(cursor: DeadCursor) -> String {
+pub(crate) fn show_cursor(cursor: DeadCursor) -> String {
     let mut bytes = cursor.shard.to_be_bytes().to_vec();
     bytes.extend(cursor.from.map(i64::to_be_bytes).into_iter().flatten());
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-fn read_cursor(text: &str) -> Result<Option<DeadCursor>, String> {
+pub(crate) fn read_cursor(text: &str) -> Result<Option<DeadCursor>, String> {
     let help = || "not a cursor; give back `next` of the page before, exactly".to_owned();
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| help())?;
     let (shard, from) = bytes.split_first_chunk::<4>().ok_or_else(help)?;

@@ -1,6 +1,7 @@
 //! Around every request: counted, let in, answered in time, and never lost to a panic.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +34,17 @@ pub(crate) async fn counted(State(app): State<Arc<App>>, request: Request, next:
     response
 }
 
+/// The topic that a path under `/v1/topics/` names, decoded as the handlers decode it.
+pub(crate) fn topic_in(path: &str) -> Cow<'_, str> {
+    percent_decode_str(path.split('/').nth(3).unwrap_or_default()).decode_utf8_lossy()
+}
+
 /// Looks at the token, and hands the caller on to the handlers.
 pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let route = route(&request);
     if route.starts_with("/v1/") {
         let checked = app.auth.caller(request.headers()).and_then(|caller| {
-            let topic = route.contains("{topic}").then(|| request.uri().path().split('/').nth(3).unwrap_or_default());
-            let topic = topic.map(|raw| percent_decode_str(raw).decode_utf8_lossy());
+            let topic = route.contains("{topic}").then(|| topic_in(request.uri().path()));
             audit::called_by(caller.name());
             caller.take_request()?;
             caller.check(scopes_of(request.method(), &route), topic.as_deref())?;

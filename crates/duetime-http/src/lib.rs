@@ -17,6 +17,8 @@ mod dead;
 mod doc;
 mod enqueue;
 mod fields;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod guard;
 mod memory;
 mod message_in;

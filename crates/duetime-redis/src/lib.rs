@@ -9,6 +9,8 @@ mod connection;
 mod error;
 mod facts;
 mod fence;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod link;
 mod node;
 mod patience;

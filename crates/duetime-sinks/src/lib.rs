@@ -5,6 +5,8 @@
 //! Knows nothing of stores and shards; never logs a credential.
 
 pub mod carried;
+#[cfg(all(any(test, fuzzing), feature = "http"))]
+pub mod fuzz;
 pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;

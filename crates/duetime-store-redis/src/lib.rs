@@ -11,6 +11,8 @@ mod claim;
 mod config;
 mod edit;
 mod enqueue;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod hand_over;
 mod health;
 mod keys;

@@ -13,6 +13,9 @@ mod serve;
 mod sharing;
 mod stores;
 
+#[cfg(any(test, fuzzing))]
+pub use config::fuzz;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 

@@ -4,6 +4,8 @@
 //! addresses may be reached, `sign` signs, `verdict` judges the answers, `target` does it all.
 
 mod config;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod guard;
 mod request;
 mod sign;

@@ -48,20 +48,8 @@ impl HttpTarget {
     /// Checks the configuration; opens no connection.
     pub(crate) fn new(config: &HttpConfig, clock: Arc<dyn Clock>) -> Result<Self, String> {
         config.check()?;
-        let help = || format!("url {} is refused; write it as \"https://host/path\"", config.url);
-        let url: Url = config.url.expose().parse().map_err(|_| help())?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(help());
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err("url has a user or password; put it into headers = { authorization = \"Basic …\" }".to_owned());
-        }
         let guard = Arc::new(Guard::new(&config.allow, config.only.as_deref())?);
-        // An address in the URL is never resolved, so it is checked here.
-        let host = url.host_str().unwrap_or_default();
-        if let Ok(address) = host.trim_matches(['[', ']']).parse() {
-            guard.check(host, address).map_err(|refused| refused.to_string())?;
-        }
+        let url = address(config, &guard)?;
         let secrets = config.headers.values().chain(&config.signing_secrets);
         let secrets = secrets.flat_map(|secret| {
             let text = secret.expose();
@@ -180,6 +168,28 @@ impl HttpTarget {
 /// Whether the connection was lost before there was an answer.
 fn was_cut(error: &reqwest::Error) -> bool {
     error.is_request() && !error.is_connect() && !error.is_timeout()
+}
+
+/// Where the configuration leads, if a webhook may go there at all.
+///
+/// # Errors
+///
+/// A sentence that names the fix.
+pub(super) fn address(config: &HttpConfig, guard: &Guard) -> Result<Url, String> {
+    let help = || format!("url {} is refused; write it as \"https://host/path\"", config.url);
+    let url: Url = config.url.expose().parse().map_err(|_| help())?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(help());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("url has a user or password; put it into headers = { authorization = \"Basic …\" }".to_owned());
+    }
+    // An address in the URL is never resolved, so it is checked here.
+    let host = url.host_str().unwrap_or_default();
+    if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+        guard.check(host, address).map_err(|refused| refused.to_string())?;
+    }
+    Ok(url)
 }
 
 fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, String> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use duetime_core::{Timestamp, Verdict};
 
 /// A target is taken at its word for at most this long.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// What is done about a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -167,7 +167,15 @@ pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<Config, Vec<Com
             vec![Complaint { origin: Origin::Whole, text }]
         })?,
     };
-    let file = file.map(Path::to_owned).unwrap_or_default();
+    parse(&text, file.map(Path::to_owned).unwrap_or_default(), overlays)
+}
+
+/// Reads what the file says, and says all that is wrong.
+///
+/// # Errors
+///
+/// Every complaint, in the order of the sections.
+pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, Vec<Complaint>> {
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = text[..error.span().map_or(0, |span| span.start).min(text.len())].matches('\n').count() + 1;
         vec![Complaint { origin: Origin::Line(file.clone(), line), text: error.message().trim().to_owned() }]
@@ -179,8 +187,8 @@ pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<Config, Vec<Com
             section.insert(key.to_owned(), overlay.value.clone());
         }
     }
-    let spans = DeTable::parse(&text).ok().map(Spanned::into_inner);
-    let source = Source { file, text: &text, spans, overlays };
+    let spans = DeTable::parse(text).ok().map(Spanned::into_inner);
+    let source = Source { file, text, spans, overlays };
     let mut complaints = Vec::new();
     for key in table.keys().filter(|key| !SECTIONS.contains(&key.as_str())) {
         let text = read::unknown(key, &SECTIONS);

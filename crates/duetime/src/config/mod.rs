@@ -3,6 +3,8 @@
 //! Each section's struct lies beside its component where there is one; this file puts them together.
 
 mod file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod read;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,4 @@
+//! See `duetime_core::fuzz::topics`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| duetime_core::fuzz::topics(data));

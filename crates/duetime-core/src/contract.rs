@@ -217,6 +217,11 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
         Ok(0)
     }
 
+    /// What harms single topics at present and an operator has to see, one sentence each.
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Answers when the store is able to serve.
     async fn ready(&self) -> Result<(), StoreError>;
 }

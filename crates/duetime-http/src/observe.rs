@@ -124,7 +124,8 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView
     if let Some(detail) = app.catalog.troubles().not_ready() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", detail));
     }
-    let troubles = app.catalog.troubles().of_topics();
+    let mut troubles = app.catalog.troubles().of_topics();
+    troubles.extend(app.store.troubles());
     Ok(Json(ReadyView { status: if troubles.is_empty() { "ready" } else { "degraded" }, troubles }))
 }
 

@@ -78,11 +78,16 @@ pub enum StoreTrouble {
     Replicas,
     /// Behind Sentinel, it takes writes without a replica.
     Unguarded,
+    /// Shards of an embedded store are damaged on its disk, or acknowledged transactions are missing.
+    Damage,
+    /// The log of an embedded store cannot be copied into its database.
+    Checkpoint,
 }
 
 impl StoreTrouble {
     /// All.
-    pub const ALL: [Self; 4] = [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded];
+    pub const ALL: [Self; 6] =
+        [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded, Self::Damage, Self::Checkpoint];
 
     /// As in the metric.
     #[must_use]
@@ -92,6 +97,8 @@ impl StoreTrouble {
             Self::Disk => "disk",
             Self::Replicas => "replicas",
             Self::Unguarded => "unguarded",
+            Self::Damage => "damage",
+            Self::Checkpoint => "checkpoint",
         }
     }
 }

@@ -83,7 +83,7 @@ table! {
     TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
         "Topics that vanished from the catalogue while their shards hold messages, and those whose record is unreadable.";
     STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
-        "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write.";
+        "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
         "Time of one hand-over of a batch, by type of sink.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],

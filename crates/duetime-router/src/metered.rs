@@ -181,6 +181,10 @@ impl StoreHealth for MeteredStore {
         self.timed("apart", self.inner.apart(clock)).await
     }
 
+    fn troubles(&self) -> Vec<String> {
+        self.inner.troubles()
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         self.timed("ready", self.inner.ready()).await
     }

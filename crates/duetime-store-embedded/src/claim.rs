@@ -7,7 +7,7 @@ use duetime_core::{DeliveryMode, LeaseClass, MessageId, Receipt, Score, StoreErr
 use rusqlite::{Connection, Row, params};
 
 use crate::body;
-use crate::fault::Fault;
+use crate::fault::{Fault, is_corrupt};
 use crate::settle::bury;
 use crate::shard::{Answered, ShardState};
 
@@ -49,7 +49,7 @@ struct Found {
     body: Vec<u8>,
 }
 
-fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
+fn read_row(row: &Row<'_>) -> rusqlite::Result<Found> {
     Ok(Found { key: row.get(0)?, id: row.get(1)?, score: Score::from_raw(row.get(2)?), body: row.get(3)? })
 }
 
@@ -69,6 +69,9 @@ pub fn claim(
         Some(answered) => held(conn, state, answered)?,
         None => take(conn, state, now, request, &mut claim)?,
     };
+    if state.damage.is_found() {
+        state.forget_head();
+    }
     claim.next_due = state.head(conn)?.map(|raw| Score::from_raw(raw).visible_at());
     claim.due_left = state.due(conn, now)?;
     Ok((claim, taken))
@@ -78,7 +81,7 @@ pub fn claim(
 fn held(conn: &Connection, state: &ShardState, answered: Answered) -> rusqlite::Result<Vec<Taken>> {
     let sql = "SELECT key, id, score, body FROM message WHERE shard = ?1 AND score BETWEEN ?2 AND ?3 ORDER BY key";
     let mut select = conn.prepare_cached(sql)?;
-    let rows = select.query_map(params![state.key, answered.base, answered.base + 99], found)?;
+    let rows = select.query_map(params![state.key, answered.base, answered.base + 99], read_row)?;
     rows.map(|row| {
         let Found { id, score, body, .. } = row?;
         Ok(Taken { id, score, attempt: score.attempts(), suspect: answered.suspect, body: body.into() })
@@ -109,13 +112,15 @@ fn take(
     let mut taken = Vec::with_capacity(picked.len());
     for Found { key, id, score: was, body } in picked {
         let attempt = was.attempts() + 1;
-        state.removed(was);
         let score = if once {
-            remove.execute([key])?;
+            around(state, key, was, remove.execute([key]))?;
+            state.removed(was);
+            state.freed(body.len() as i64);
             Receipt::SETTLED
         } else {
             let score = Score::new(deadline, class, attempt);
-            hide.execute([key, score.raw()])?;
+            around(state, key, was, hide.execute([key, score.raw()]))?;
+            state.removed(was);
             state.added(score);
             score
         };
@@ -137,12 +142,10 @@ fn pick(
     let last = Score::due_at_most(now);
     let (mut picked, mut to_bury, mut to_wait) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bytes, mut suspect) = (0, false);
-    let sql = "SELECT key, id, score, body FROM message WHERE shard = ?1 AND score <= ?2 ORDER BY score LIMIT ?3";
-    let mut select = conn.prepare_cached(sql)?;
     let limit = request.limit.min(BATCH_ITEMS_MAX) as i64;
-    let mut rows = select.query(params![state.key, last.raw(), limit])?;
-    while let Some(row) = rows.next()? {
-        let score = Score::from_raw(row.get(2)?);
+    let mut source = Source::new(conn, state, last, limit)?;
+    while let Some(found) = source.next(conn, state)? {
+        let score = found.score;
         let ran_out = score.class().is_held();
         let lonely = ran_out || score.class() == LeaseClass::SUSPECT;
         if lonely && !picked.is_empty() {
@@ -150,7 +153,6 @@ fn pick(
         }
         claim.expired += u64::from(ran_out);
         let attempts = score.attempts();
-        let found = found(row)?;
         if attempts >= request.retry.max_attempts {
             let how = if lonely { "; the last claim ended without a verdict" } else { "" };
             to_bury.push((found, format!("used up its {attempts} attempts{how}")));
@@ -174,15 +176,87 @@ fn pick(
             picked.push(found);
         }
     }
-    drop(rows);
     claim.buried = to_bury.len() as u64;
     for (found, reason) in to_bury {
-        bury(conn, state, now, found.key, &found.id, found.score, &reason)?;
+        let buried = bury(conn, state, now, found.key, &found.id, found.score, &reason);
+        around(state, found.key, found.score, buried)?;
     }
     for (found, waits) in to_wait {
-        conn.prepare_cached("UPDATE message SET score = ?2 WHERE key = ?1")?.execute([found.key, waits.raw()])?;
+        let sql = "UPDATE message SET score = ?2 WHERE key = ?1";
+        let moved = conn.prepare_cached(sql)?.execute([found.key, waits.raw()]);
+        around(state, found.key, found.score, moved)?;
         state.removed(found.score);
         state.added(waits);
     }
     Ok((picked, suspect))
+}
+
+/// A message that cannot be changed is left alone from then on; the claim is tried again without it.
+fn around<A>(state: &ShardState, key: i64, score: Score, done: rusqlite::Result<A>) -> rusqlite::Result<A> {
+    if let Err(error) = &done
+        && is_corrupt(error)
+    {
+        state.damage.pass_over(key, score.raw());
+    }
+    done
+}
+
+/// What is due, in order. Of a damaged shard, the index is read first and then each message by itself, so
+/// that one that cannot be read does not stand in the way of the others.
+struct Source {
+    found: std::vec::IntoIter<Found>,
+    keys: std::vec::IntoIter<(i64, i64)>,
+}
+
+impl Source {
+    fn new(conn: &Connection, state: &ShardState, last: Score, limit: i64) -> rusqlite::Result<Self> {
+        let (mut found, mut keys) = (Vec::new(), Vec::new());
+        if state.damage.is_found() {
+            let sql = "SELECT key, score FROM message WHERE shard = ?1 AND score <= ?2 ORDER BY score LIMIT ?3";
+            let mut select = conn.prepare_cached(sql)?;
+            let passed = i64::try_from(state.damage.count(last.raw()).1).unwrap_or(i64::MAX - limit);
+            let rows = select.query_map(params![state.key, last.raw(), limit + passed], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+            })?;
+            for row in rows {
+                let row = row?;
+                if !state.damage.passes(row.0) {
+                    keys.push(row);
+                }
+            }
+        } else {
+            let sql =
+                "SELECT key, id, score, body FROM message WHERE shard = ?1 AND score <= ?2 ORDER BY score LIMIT ?3";
+            let mut bytes = 0;
+            let mut select = conn.prepare_cached(sql)?;
+            let mut rows = select.query(params![state.key, last.raw(), limit])?;
+            while let Some(row) = rows.next()? {
+                let one = read_row(row)?;
+                bytes += one.body.len();
+                found.push(one);
+                // The claim ends before this one; no more bodies than that are held.
+                if bytes > CLAIM_BYTES_MAX && found.len() > 1 {
+                    break;
+                }
+            }
+        }
+        Ok(Self { found: found.into_iter(), keys: keys.into_iter() })
+    }
+
+    fn next(&mut self, conn: &Connection, state: &ShardState) -> rusqlite::Result<Option<Found>> {
+        if let Some(found) = self.found.next() {
+            return Ok(Some(found));
+        }
+        for (key, score) in self.keys.by_ref() {
+            let sql = "SELECT key, id, score, body FROM message WHERE key = ?1";
+            match conn.prepare_cached(sql)?.query_row([key], read_row) {
+                Ok(found) => return Ok(Some(found)),
+                // In the index and not in the table, or in a page that cannot be read.
+                Err(rusqlite::Error::QueryReturnedNoRows) => state.damage.pass_over(key, score),
+                Err(error) if is_corrupt(&error) => state.damage.pass_over(key, score),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
 }

@@ -30,6 +30,12 @@ impl ShardDirectory {
         self.0.write().insert(topic.record.name.clone(), view);
     }
 
+    /// Shows these and no others.
+    pub fn replace<'a>(&self, topics: impl Iterator<Item = &'a TopicState>) {
+        self.0.write().clear();
+        topics.for_each(|topic| self.show(topic));
+    }
+
     pub fn hide(&self, topic: &TopicName) {
         self.0.write().remove(topic);
     }

@@ -2,7 +2,7 @@
 
 use duetime_core::store::{Edit, Edited};
 use duetime_core::{Due, LeaseClass, MessageId, Score, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::body;
 use crate::enqueue::{forget_dead, moment_of};
@@ -23,16 +23,17 @@ pub fn edit(
 }
 
 fn cancel(conn: &Connection, state: &mut ShardState, id: &MessageId) -> rusqlite::Result<Edited> {
-    let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 RETURNING score";
-    let was: Option<Option<i64>> =
-        conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], |row| row.get(0)).optional()?;
+    let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 RETURNING score, length(body)";
+    let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?));
+    let was = conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
+    let Some((was, bytes)) = was else { return Ok(Edited::Unknown) };
+    state.freed(bytes);
     Ok(match was {
-        None => Edited::Unknown,
-        Some(None) => {
+        None => {
             forget_dead(conn, state, id)?;
             Edited::Cancelled
         }
-        Some(Some(raw)) => {
+        Some(raw) => {
             let score = Score::from_raw(raw);
             state.removed(score);
             if score.class().is_held() { Edited::InFlight } else { Edited::Cancelled }

@@ -2,7 +2,7 @@
 
 use duetime_core::store::{Enqueue, EnqueueOutcome, Enqueued};
 use duetime_core::{Due, LeaseClass, MessageId, Nonce, OnConflict, Score, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use crate::body;
 use crate::shard::ShardState;
@@ -55,6 +55,7 @@ pub fn enqueue(
         let added = insert.execute(params![state.key, item.id.as_str(), score.raw(), item.body])?;
         answers.push(if added == 1 {
             state.added(score);
+            state.stored(item.body.len());
             Enqueued { outcome: EnqueueOutcome::Scheduled, due_at, replicas: None }
         } else {
             meet(conn, state, item, due_at, score)?
@@ -71,10 +72,10 @@ fn meet(
     due_at: Timestamp,
     score: Score,
 ) -> rusqlite::Result<Enqueued> {
-    let sql = "SELECT key, score, substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2";
-    let (key, was, head): (i64, Option<i64>, Vec<u8>) = conn
-        .prepare_cached(sql)?
-        .query_row(params![state.key, item.id.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let sql = "SELECT key, score, substr(body, 1, 17), length(body) FROM message WHERE shard = ?1 AND id = ?2";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let (key, was, head, bytes): (i64, Option<i64>, Vec<u8>, i64) =
+        conn.prepare_cached(sql)?.query_row(params![state.key, item.id.as_str()], read)?;
     let there = body::head(&head);
     let there_due = there.map_or(Timestamp::ZERO, |(due_at, _)| due_at);
     // The first answer was lost; acting again would end claims of this very message.
@@ -91,6 +92,8 @@ fn meet(
     let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
     conn.prepare_cached(sql)?.execute(params![key, score.raw(), item.body])?;
     state.added(score);
+    state.freed(bytes);
+    state.stored(item.body.len());
     Ok(Enqueued { outcome: EnqueueOutcome::Replaced, due_at, replicas: None })
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use duetime_core::StoreError;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 /// The database file; SQLite keeps `-wal` and `-shm` beside it.
 pub const DATABASE: &str = "duetime.db";
@@ -44,19 +44,43 @@ impl Fault {
 /// A quota or a file size limit shows as a failed write, not as a full disk.
 pub fn is_full(error: &rusqlite::Error) -> bool {
     let Some(known) = error.sqlite_error() else { return false };
-    let grows = [rusqlite::ffi::SQLITE_IOERR_WRITE, rusqlite::ffi::SQLITE_IOERR_TRUNCATE];
+    let grows = [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_TRUNCATE, ffi::SQLITE_IOERR_SHMSIZE];
     known.code == ErrorCode::DiskFull || grows.contains(&known.extended_code)
 }
 
-/// The text of a store without space.
+/// Whether a page does not hold what was written.
+pub fn is_corrupt(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt))
+}
+
+/// Whether it is unknown what of a file is on the disk.
+pub fn is_unsynced(error: &rusqlite::Error) -> bool {
+    let unsynced = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
+    error.sqlite_error().is_some_and(|known| unsynced.contains(&known.extended_code))
+}
+
+/// The text of a store without space for new messages.
 pub fn full_text(folder: &Path) -> String {
-    format!("no space left for {}; free some space on its disk: claims, acks and cancels go on", folder.display())
+    format!(
+        "no space left for {}: new messages are refused, claims, acks and cancels go on in the space kept back for \
+         them; free some space on its disk",
+        folder.display()
+    )
+}
+
+/// The text of a store without any space.
+fn no_space_text(doing: &str, folder: &Path) -> String {
+    format!(
+        "no space left for {} to {doing}, and none that is kept back for claims, acks and cancels; free some space on \
+         its disk",
+        folder.display()
+    )
 }
 
 /// What a caller is told about an error of the database.
 pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) -> StoreError {
     match error.sqlite_error_code() {
-        _ if is_full(error) => StoreError::Full(full_text(folder)),
+        _ if is_full(error) => StoreError::Full(no_space_text(doing, folder)),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             StoreError::Setup(format!("{} cannot be written: {error}; {}", folder.display(), WRITABLE))
         }
@@ -75,6 +99,10 @@ pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) ->
 
 /// What to do about a folder that cannot be written.
 pub const WRITABLE: &str = "give the folder to the user duetime runs as, or choose another with --store embedded:PATH";
+
+/// What to do about damage.
+pub const RESCUE: &str = "stop duetime, keep a copy of the folder, then restore a backup or save what can be read \
+                          (docs/EMBEDDED.md, \"Damage\")";
 
 /// A file in `folder` that cannot be read as what it is.
 pub fn damaged(folder: &Path, what: &str) -> StoreError {

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use duetime_core::StoreError;
 use rusqlite::{Connection, OpenFlags};
@@ -16,8 +16,6 @@ const LOCK: &str = "duetime.lock";
 const APPLICATION: i64 = 0x4475_6574;
 /// The format this code reads and writes.
 pub const FORMAT: i64 = 2;
-/// Pages of the write-ahead log (of 4 KiB) at which they are copied into the database: 32 MiB.
-const LOG_PAGES: i64 = 8192;
 /// Page cache of one connection.
 const CACHE_KIB: i64 = 64 * 1024;
 
@@ -56,17 +54,25 @@ const SCHEMA_2: &str = "
 /// The number of the last life any topic had. It is no format of its own: a version that does not know it
 /// makes topics whose lives have no number.
 const LIVES: &str = "CREATE TABLE IF NOT EXISTS life (last INTEGER NOT NULL) STRICT;";
+/// The number of the last transaction that touched shards of a topic that is deleted; shards have their own.
+const TRANSACTIONS: &str = "CREATE TABLE IF NOT EXISTS deleted_transaction (last INTEGER NOT NULL) STRICT;";
 
 /// Held for as long as the folder is used; the system lets go of it when the process ends, however.
 #[derive(Debug)]
 pub struct FolderLock {
     file: File,
+    /// The folder itself: it stays locked when somebody removes the file. Not the database, whose own locks
+    /// would go with the first descriptor of it that is closed.
+    folder: Option<File>,
 }
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
         // Closing alone would not do while a process forked a moment ago still has its copy.
         let _ = self.file.unlock();
+        if let Some(folder) = &self.folder {
+            let _ = folder.unlock();
+        }
     }
 }
 
@@ -76,11 +82,12 @@ pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
         |error: std::io::Error| StoreError::Setup(format!("{} cannot be used: {error}; {WRITABLE}", folder.display()));
     fs::create_dir_all(folder).map_err(unusable)?;
     let path = folder.join(LOCK);
+    let itself = lock_itself(folder);
     let mut file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(unusable)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
+    let itself = match (file.try_lock(), itself) {
+        (Ok(()), Ok(itself)) => itself,
+        (Err(TryLockError::WouldBlock), _) | (_, Err(Used)) => {
             let mut holder = String::new();
             // The number only helps; without it the refusal is the same.
             let _ = file.read_to_string(&mut holder);
@@ -91,11 +98,24 @@ pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
                 if holder.trim().is_empty() { "unknown" } else { holder.trim() }
             )));
         }
-        Err(TryLockError::Error(error)) => return Err(unusable(error)),
-    }
+        (Err(TryLockError::Error(error)), _) => return Err(unusable(error)),
+    };
     // On a full disk the number is left out; the lock counts, not the text.
     let _ = file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
-    Ok(FolderLock { file })
+    Ok(FolderLock { file, folder: itself })
+}
+
+/// Another process has the folder.
+struct Used;
+
+/// Locks the folder itself, where the file system can: on some, only files that can be written are locked.
+fn lock_itself(folder: &Path) -> Result<Option<File>, Used> {
+    let Ok(itself) = File::open(folder) else { return Ok(None) };
+    match itself.try_lock() {
+        Ok(()) => Ok(Some(itself)),
+        Err(TryLockError::WouldBlock) => Err(Used),
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
 }
 
 fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
@@ -106,7 +126,8 @@ fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// The one connection that writes; makes the tables in a new file.
+/// The one connection that writes; makes the tables in a new file. One that is there is not written to, so
+/// that it can be opened on a full disk.
 pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| Fault::Sql(error).into_store_error("open the store", folder);
     let conn = connect(folder, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE).map_err(failed)?;
@@ -126,7 +147,8 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     conn.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
     // A commit writes the log without waiting; the syncer waits, for many commits at once.
     conn.pragma_update(None, "synchronous", "normal").map_err(failed)?;
-    conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(failed)?;
+    // The store copies the log into the database itself, and sees the errors of that.
+    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(failed)?;
     if tables == 0 {
         conn.execute_batch(&format!(
             "BEGIN; {SCHEMA} {SCHEMA_2} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT"
@@ -135,10 +157,24 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     } else if format < 2 {
         conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(failed)?;
     }
-    conn.execute_batch(LIVES).map_err(failed)?;
-    // The log has to be there before the syncer opens it.
-    conn.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
+    conn.execute_batch(LIVES).and_then(|()| conn.execute_batch(TRANSACTIONS)).map_err(failed)?;
+    if fs::metadata(log_path(folder)).is_err() {
+        // The log has to be there before the syncer opens it.
+        conn.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
+    }
     Ok(conn)
+}
+
+/// One more connection that copies the log into the database.
+pub fn open_checkpointer(folder: &Path) -> rusqlite::Result<Connection> {
+    let conn = connect(folder, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.pragma_update(None, "synchronous", "normal")?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    Ok(conn)
+}
+
+fn log_path(folder: &Path) -> PathBuf {
+    folder.join(format!("{DATABASE}-wal"))
 }
 
 /// One more connection that only reads.
@@ -148,7 +184,7 @@ pub fn open_reader(folder: &Path) -> rusqlite::Result<Connection> {
 
 /// The write-ahead log, to be synced from outside SQLite, with its name safe on the disk.
 pub fn open_log(folder: &Path) -> std::io::Result<File> {
-    let log = OpenOptions::new().read(true).write(true).open(folder.join(format!("{DATABASE}-wal")))?;
+    let log = OpenOptions::new().read(true).write(true).open(log_path(folder))?;
     log.sync_all()?;
     File::open(folder)?.sync_all()?;
     Ok(log)

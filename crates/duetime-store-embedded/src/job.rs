@@ -81,3 +81,28 @@ where
         self.doing
     }
 }
+
+/// Asks nothing: it makes the writer look around.
+pub struct Nudge;
+
+impl Job for Nudge {
+    fn mode(&self) -> CommitMode {
+        CommitMode::Committed
+    }
+
+    fn size(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
+    fn run(&mut self, _: &mut WriteContext) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>) {}
+
+    fn refuse(self: Box<Self>, _: StoreError) {}
+
+    fn doing(&self) -> &'static str {
+        "look around"
+    }
+}

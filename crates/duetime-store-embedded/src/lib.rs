@@ -10,8 +10,10 @@
 //! ```
 
 mod body;
+mod checkpoint;
 mod claim;
 mod clock;
+mod damage;
 mod directory;
 mod edit;
 mod enqueue;
@@ -23,9 +25,12 @@ mod moves;
 mod read;
 mod reserve;
 mod reshard;
+mod restart;
 mod settle;
 mod shard;
 mod store;
+mod sweep;
+mod synced;
 mod syncer;
 mod topics;
 mod write_context;

@@ -113,7 +113,7 @@ pub fn take(
     if named(conn, state)?.is_some() {
         return outbox(conn, state, from);
     }
-    let sql = "SELECT m.id, m.score, d.cursor, d.attempts, d.reason, m.body FROM message m \
+    let sql = "SELECT m.id, m.score, d.cursor, d.attempts, d.reason, m.body, length(m.body) FROM message m \
                LEFT JOIN dead d ON m.score IS NULL AND d.shard = m.shard AND d.id = m.id \
                WHERE m.shard = ?1 AND m.id = ?2";
     let mut select = conn.prepare_cached(sql)?;
@@ -128,13 +128,15 @@ pub fn take(
     for id in ids.iter().take(BATCH_ITEMS_MAX) {
         let at = params![state.key, id.as_str()];
         let mut rows = select.query(at)?;
-        let Some(one) = rows.next()?.map(frozen).transpose()? else { continue };
+        let Some(row) = rows.next()? else { continue };
+        let (one, stored) = (frozen(row)?, row.get(6)?);
         bytes += one.body.as_ref().map_or(0, Bytes::len);
         if bytes > CLAIM_BYTES_MAX && !messages.is_empty() {
             break;
         }
         insert.execute(params![state.key, id.as_str()])?;
         delete.execute(params![state.key, id.as_str()])?;
+        state.freed(stored);
         match one.state {
             FrozenState::Live(score) => state.removed(score),
             FrozenState::Dead { .. } => forget_dead(conn, state, id)?,
@@ -182,6 +184,7 @@ pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<P
             continue;
         }
         fresh += 1;
+        state.stored(stored.len());
         match &message.state {
             FrozenState::Live(score) => {
                 state.added(*score);

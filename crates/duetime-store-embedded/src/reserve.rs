@@ -29,11 +29,20 @@ pub struct DiskReserve {
 }
 
 impl DiskReserve {
-    /// Makes the reserve in `folder`, as far as there is space.
-    pub fn new(folder: &Path) -> Self {
+    /// The reserve in `folder`, as far as there is space. `spent`: it had to be given up a moment ago.
+    pub fn new(folder: &Path, spent: bool) -> Self {
         let mut reserve = Self { path: folder.join(NAME), there: false, room: false, tried: None };
-        reserve.refill();
+        if spent {
+            reserve.tried = Some(Instant::now());
+        } else {
+            reserve.refill();
+        }
         reserve
+    }
+
+    /// Gives the space in `folder` up before the store is open; false: there was none.
+    pub fn release_in(folder: &Path) -> bool {
+        fs::remove_file(folder.join(NAME)).is_ok()
     }
 
     /// Gives the space up; false: there was none left to give.

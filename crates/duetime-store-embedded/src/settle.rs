@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::body;
 use crate::enqueue::forget_dead;
+use crate::fault::is_corrupt;
 use crate::shard::ShardState;
 
 /// What an extension of a batch asked for, and the deadline it was given.
@@ -23,7 +24,18 @@ pub fn settle(
 ) -> rusqlite::Result<Vec<Settled>> {
     // Extensions of one batch share a deadline, like the messages of one claim.
     let mut deadlines: Vec<Given> = Vec::new();
-    batch.iter().map(|item| one(conn, state, now, item, &mut deadlines)).collect()
+    let mut settle = |item: &Settle| {
+        if state.damage.passes_id(&item.id) {
+            return Ok(Settled::Expired);
+        }
+        let settled = one(conn, state, now, item, &mut deadlines);
+        // Its place is damaged: the batch is tried again without it.
+        if settled.as_ref().is_err_and(is_corrupt) {
+            state.damage.pass_over_id(&item.id);
+        }
+        settled
+    };
+    batch.iter().map(&mut settle).collect()
 }
 
 fn one(
@@ -38,12 +50,12 @@ fn one(
         return Ok(Settled::Expired);
     }
     if item.how == Settlement::Ack {
-        let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3";
-        let gone = conn.prepare_cached(sql)?.execute(params![state.key, item.id.as_str(), claimed.raw()])?;
-        if gone == 0 {
-            return Ok(Settled::Expired);
-        }
+        let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3 RETURNING length(body)";
+        let at = params![state.key, item.id.as_str(), claimed.raw()];
+        let gone = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
+        let Some(bytes) = gone else { return Ok(Settled::Expired) };
         state.removed(claimed);
+        state.freed(bytes);
         return Ok(Settled::Ok);
     }
     let sql = "SELECT key, substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3";
@@ -114,20 +126,24 @@ pub fn settle_dead(
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
         let changed = match action {
-            DeadAction::Purge => conn
-                .prepare_cached("DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score IS NULL")?
-                .execute(params![state.key, id.as_str()])?,
-            DeadAction::Redrive => conn
-                .prepare_cached("UPDATE message SET score = ?3 WHERE shard = ?1 AND id = ?2 AND score IS NULL")?
-                .execute(params![state.key, id.as_str(), score.raw()])?,
+            DeadAction::Purge => {
+                let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score IS NULL RETURNING length(body)";
+                let at = params![state.key, id.as_str()];
+                let bytes = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
+                bytes.inspect(|bytes| state.freed(*bytes)).is_some()
+            }
+            DeadAction::Redrive => {
+                let sql = "UPDATE message SET score = ?3 WHERE shard = ?1 AND id = ?2 AND score IS NULL";
+                conn.prepare_cached(sql)?.execute(params![state.key, id.as_str(), score.raw()])? == 1
+            }
         };
-        if changed == 1 {
+        if changed {
             forget_dead(conn, state, id)?;
             if action == DeadAction::Redrive {
                 state.added(score);
             }
         }
-        answers.push(changed == 1);
+        answers.push(changed);
     }
     Ok(answers)
 }

@@ -13,8 +13,10 @@ use duetime_core::reshard::Floor;
 use duetime_core::store::Survey;
 use duetime_core::{LeaseClass, Routing, Score, Timestamp, TopicRecord, deadlines};
 use parking_lot::RwLock;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
+
+use crate::damage::ShardDamage;
 
 /// Claims whose request is remembered.
 const REQUESTS_KEPT: usize = 16;
@@ -66,6 +68,22 @@ pub struct Meta {
     pub deadlines_ms: [i64; 10],
     /// The last claims, oldest first.
     pub answered: VecDeque<Answered>,
+    /// The transaction that wrote this. `None` in what an older version wrote, as below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<i64>,
+    /// Messages there are, dead letters too: what the tables have to hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<u64>,
+    /// Bytes of their bodies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+impl Meta {
+    /// Of an empty shard, made after this transaction.
+    pub fn fresh(transaction: i64) -> Self {
+        Self { transaction: Some(transaction), messages: Some(0), bytes: Some(0), ..Self::default() }
+    }
 }
 
 /// See the module.
@@ -79,6 +97,8 @@ pub struct ShardState {
     /// Of these, claimed ones.
     pub held: u64,
     pub dead: u64,
+    /// Bytes of the bodies of all of them.
+    pub bytes: u64,
     /// Of the live ones, those with a score of at most `counted_to`.
     due: u64,
     counted_to: i64,
@@ -87,6 +107,7 @@ pub struct ShardState {
     /// Whether the meta must be written.
     pub changed: bool,
     pub view: Arc<ShardView>,
+    pub damage: Arc<ShardDamage>,
 }
 
 impl ShardState {
@@ -98,11 +119,13 @@ impl ShardState {
             live: 0,
             held: 0,
             dead: 0,
+            bytes: 0,
             due: 0,
             counted_to: i64::MIN,
             head: None,
             changed: false,
             view: Arc::new(ShardView::new(key, routing)),
+            damage: Arc::default(),
         }
     }
 
@@ -113,6 +136,18 @@ impl ShardState {
         self.meta.high_water_ms = now.as_millis();
         self.changed |= back > CLOCK_SKEW_MAX;
         (back > CLOCK_SKEW_MAX).then_some(back)
+    }
+
+    /// A body of so many bytes is there.
+    pub fn stored(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.changed = true;
+    }
+
+    /// A body of so many bytes is gone.
+    pub fn freed(&mut self, bytes: i64) {
+        self.bytes = self.bytes.saturating_sub(bytes.unsigned_abs());
+        self.changed = true;
     }
 
     /// A message has this score.
@@ -141,19 +176,38 @@ impl ShardState {
         self.changed = true;
     }
 
-    /// Score of the first message. One seek, if it is not known.
+    /// Score of the first message that is not passed over. One seek, if it is not known.
     pub fn head(&mut self, conn: &Connection) -> rusqlite::Result<Option<i64>> {
         if let Some(head) = self.head {
             return Ok(head);
         }
-        let sql = "SELECT score FROM message WHERE shard = ?1 AND score IS NOT NULL ORDER BY score LIMIT 1";
-        let head = conn.prepare_cached(sql)?.query_row([self.key], |row| row.get(0)).optional()?;
+        let sql = "SELECT score, key FROM message WHERE shard = ?1 AND score IS NOT NULL ORDER BY score";
+        let mut select = conn.prepare_cached(sql)?;
+        let mut rows = select.query([self.key])?;
+        let mut head = None;
+        while let Some(row) = rows.next()? {
+            if !self.damage.is_found() || !self.damage.passes(row.get(1)?) {
+                head = Some(row.get(0)?);
+                break;
+            }
+        }
         self.head = Some(head);
         Ok(head)
     }
 
+    /// The head has to be looked up: what is passed over may have changed.
+    pub fn forget_head(&mut self) {
+        self.head = None;
+    }
+
     /// How many are visible at `now`. Each message is counted once as its time comes: O(newly due).
     pub fn due(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
+        let due = self.due_in_index(conn, now)?;
+        let passed = if self.damage.is_found() { self.damage.count(Score::due_at_most(now).raw()).1 } else { 0 };
+        Ok(due.saturating_sub(passed as u64))
+    }
+
+    fn due_in_index(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
         let to = Score::due_at_most(now).raw();
         if to < self.counted_to {
             return Ok(self.due.saturating_sub(self.count(conn, to, self.counted_to)?));
@@ -229,9 +283,12 @@ impl ShardState {
         self.changed = true;
     }
 
-    /// Writes what must survive, in the transaction under way.
-    pub fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+    /// Writes what must survive, in the transaction under way, which has this number.
+    pub fn save(&mut self, conn: &Connection, transaction: i64) -> rusqlite::Result<()> {
         if std::mem::take(&mut self.changed) {
+            self.meta.transaction = Some(transaction);
+            self.meta.messages = Some(self.live + self.dead);
+            self.meta.bytes = Some(self.bytes);
             let meta = serde_json::to_string(&self.meta).expect("plain numbers");
             conn.prepare_cached("UPDATE shard SET meta = ?2 WHERE key = ?1")?.execute(params![self.key, meta])?;
         }

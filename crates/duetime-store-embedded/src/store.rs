@@ -19,18 +19,23 @@ use duetime_metrics::Meters;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::Instant;
-use tracing::error;
+use tracing::{error, warn};
 
+use crate::checkpoint::Checkpoints;
+use crate::damage::Damages;
 use crate::directory::ShardDirectory;
 use crate::enqueue::Ready;
 use crate::fault::Fault;
 use crate::job::{CommitMode, Job, Task};
 use crate::read::Readers;
 use crate::reserve::DiskReserve;
+use crate::restart::{self, Writing, open_tables};
+use crate::sweep::Sweep;
+use crate::synced::SyncedNumber;
 use crate::syncer::{Broken, broken_error};
 use crate::write_context::WriteContext;
 use crate::writer::{REQUESTS_MAX, Writer};
-use crate::{claim, clock, edit, enqueue, folder, load, read, settle, syncer, topics};
+use crate::{claim, clock, edit, enqueue, folder, read, settle, syncer, topics};
 
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
@@ -47,6 +52,8 @@ pub struct EmbeddedStore {
     directory: ShardDirectory,
     wakeups: broadcast::Sender<Wakeup>,
     broken: Broken,
+    writing: Writing,
+    damages: Arc<Damages>,
     /// Names whose record could not be read at the last look.
     unreadable: Mutex<Vec<String>>,
     meters: Arc<Meters>,
@@ -63,35 +70,51 @@ impl EmbeddedStore {
     /// wrote it. [`StoreError::Damaged`]: its file cannot be read.
     pub fn open(folder: &Path, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
         let lock = folder::take(folder)?;
-        let conn = folder::open_writer(folder)?;
-        let failed = |fault: Fault| fault.into_store_error("open the store", folder);
-        let mut loaded = load::load(&conn).map_err(failed)?;
-        let shards = loaded.values_mut().flat_map(|topic| topic.shards.values_mut());
+        let damages = Arc::new(Damages::new(meters.clone()));
+        let (synced, number) = SyncedNumber::open(folder);
+        let mut spent = false;
+        let (mut conn, mut loaded) = match open_tables(folder, number, &damages) {
+            Err(StoreError::Full(_)) if DiskReserve::release_in(folder) => {
+                warn!(folder = %folder.display(), "no space left to open the store, the reserve is used up for it");
+                spent = true;
+                open_tables(folder, number, &damages)?
+            }
+            opened => opened?,
+        };
+        let shards = loaded.topics.values_mut().flat_map(|topic| topic.shards.values_mut());
         if let Some(back) = shards.filter_map(|shard| shard.note(clock::machine())).max() {
             clock::was_put_back(back);
         }
         let log = folder::open_log(folder)
             .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
-        let (jobs, mut inbox) = mpsc::channel(REQUESTS_MAX);
-        let (to_sync, synced) = sync_channel(syncer::WAITING_MAX);
+        let (jobs, inbox) = mpsc::channel(REQUESTS_MAX);
+        let (to_sync, to_be_synced) = sync_channel(syncer::WAITING_MAX);
         let (wakeups, _) = broadcast::channel(WAKEUPS_KEPT);
-        let broken = Broken::default();
-        let ctx = WriteContext::new(conn, folder.to_owned(), loaded);
-        let directory = ctx.directory.clone();
-        let reserve = DiskReserve::new(folder);
-        let mut writer = Writer { ctx, reserve, wakeups: wakeups.clone(), to_sync, broken: broken.clone() };
+        let (broken, writing) = (Broken::default(), Writing::default());
+        let checkpoints = Checkpoints::start(folder, &mut conn, jobs.downgrade(), damages.clone(), broken.clone())?;
+        let directory = ShardDirectory::default();
+        let ctx = WriteContext::new(conn, folder.to_owned(), loaded, directory.clone(), damages.clone());
+        let writer = Writer {
+            ctx,
+            reserve: DiskReserve::new(folder, spent),
+            checkpoints,
+            sweep: Sweep::default(),
+            wakeups: wakeups.clone(),
+            to_sync,
+            broken: broken.clone(),
+        };
         let no_thread = |error| StoreError::Unavailable { doing: "start the writer", source: Box::new(error) };
         let sync_broken = broken.clone();
         let syncer = std::thread::Builder::new()
             .name("duetime-syncer".to_owned())
-            .spawn(move || syncer::run(&log, &synced, &sync_broken))
+            .spawn(move || syncer::run(&log, &to_be_synced, &sync_broken, synced))
             .map_err(no_thread)?;
+        let watched = writing.clone();
         let writer = std::thread::Builder::new()
             .name("duetime-writer".to_owned())
             .spawn(move || {
-                writer.run(&mut inbox);
-                // The last answers are given before the file is closed and the folder is free.
-                drop(writer);
+                restart::run(writer, inbox, &watched);
+                // The last answers are given before the folder is free.
                 let ended = syncer.join();
                 drop(lock);
                 if ended.is_err() {
@@ -107,6 +130,8 @@ impl EmbeddedStore {
             directory,
             wakeups,
             broken,
+            writing,
+            damages,
             unreadable: Mutex::default(),
             meters,
         }))
@@ -135,7 +160,7 @@ impl EmbeddedStore {
         size: (usize, usize),
         act: impl FnMut(&mut WriteContext) -> Result<A, Fault> + Send + 'static,
     ) -> Result<A, StoreError> {
-        let ended = || StoreError::Unavailable { doing, source: "its writer has ended; start duetime again".into() };
+        let ended = || self.writing.check(doing).err().unwrap_or_else(|| restart::interrupted(doing));
         let (reply, answer) = oneshot::channel();
         let job = Task { mode, size, doing, act, kept: None, reply };
         let jobs = self.jobs.as_ref().ok_or_else(ended)?;
@@ -178,23 +203,9 @@ impl TopicStore for EmbeddedStore {
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.metered("delete_topic", async {
-            let name = topic.clone();
-            let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
-            let Some(keys) = self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act).await? else {
-                return Ok(false);
-            };
-            // In steps, so that other topics' requests get their turn between them.
-            let keys = Arc::new(keys);
-            loop {
-                let keys = keys.clone();
-                let act = move |ctx: &mut WriteContext| Ok(load::sweep(&ctx.conn, &keys)?);
-                if self.ask("sweep a deleted topic", CommitMode::OwnTransaction, plain(1), act).await? {
-                    return Ok(true);
-                }
-            }
-        })
-        .await
+        let name = topic.clone();
+        let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
+        self.metered("delete_topic", self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act)).await
     }
 
     fn unreadable(&self) -> Vec<String> {
@@ -308,10 +319,15 @@ impl ScheduleStore for EmbeddedStore {
 
 #[async_trait]
 impl StoreHealth for EmbeddedStore {
+    fn troubles(&self) -> Vec<String> {
+        self.damages.troubles()
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         if self.broken.load(Ordering::Acquire) {
             return Err(broken_error());
         }
+        self.writing.check("serve")?;
         self.readers.read("ask the store whether it is ready", read::ready).await
     }
 }

@@ -12,6 +12,7 @@ use duetime_core::StoreError;
 use tracing::error;
 
 use crate::job::Job;
+use crate::synced::SyncedNumber;
 
 /// Transactions that may wait for the disk.
 pub const WAITING_MAX: usize = 16;
@@ -27,12 +28,22 @@ pub fn broken_error() -> StoreError {
     )
 }
 
+/// Requests that were committed and are answered once that is on the disk.
+pub struct Group {
+    pub jobs: Vec<Box<dyn Job>>,
+    /// The number of the last transaction so far.
+    pub number: i64,
+}
+
 /// Runs until the writer ends.
-pub fn run(log: &File, inbox: &Receiver<Vec<Box<dyn Job>>>, broken: &Broken) {
-    while let Ok(mut jobs) = inbox.recv() {
+pub fn run(log: &File, inbox: &Receiver<Group>, broken: &Broken, mut synced: SyncedNumber) {
+    while let Ok(Group { mut jobs, mut number }) = inbox.recv() {
         for _ in 0..WAITING_MAX {
             match inbox.try_recv() {
-                Ok(more) => jobs.extend(more),
+                Ok(more) => {
+                    jobs.extend(more.jobs);
+                    number = more.number;
+                }
                 Err(_) => break,
             }
         }
@@ -44,6 +55,9 @@ pub fn run(log: &File, inbox: &Receiver<Vec<Box<dyn Job>>>, broken: &Broken) {
             broken.store(true, Ordering::Release);
         }
         let failed = broken.load(Ordering::Acquire);
+        if !failed {
+            synced.write(number);
+        }
         for job in jobs {
             if failed { job.refuse(broken_error()) } else { job.answer() }
         }

@@ -42,7 +42,7 @@ pub fn put(ctx: &mut WriteContext, record: &TopicRecord, seen: Option<u64>) -> R
         let mut fence = conn.prepare("INSERT INTO fence (shard, routing) VALUES (?1, ?2)")?;
         let routing = Arc::new(record.routing.clone());
         for index in 0..record.routing.shards {
-            let meta = Meta::default();
+            let meta = Meta::fresh(ctx.number);
             insert.execute(params![name, index, text(&meta)])?;
             let key = conn.last_insert_rowid();
             fence.execute(params![key, text(&*routing)])?;
@@ -110,12 +110,12 @@ pub fn fence(
         None => routing.clone(),
         Some(before) => crate::moves::raised(before, name, index, routing)?,
     };
-    let conn = &ctx.conn;
+    let (conn, number) = (&ctx.conn, ctx.number);
     conn.execute_batch("BEGIN")?;
     let mut state = if let Some(state) = topic.shards.get(&index) {
         state.clone()
     } else {
-        let meta = Meta::default();
+        let meta = Meta::fresh(number);
         let sql = "INSERT INTO shard (topic, idx, meta) VALUES (?1, ?2, ?3)";
         conn.execute(sql, params![name.as_str(), index, text(&meta)])?;
         ShardState::new(conn.last_insert_rowid(), meta, Arc::new(next.clone()))
@@ -124,7 +124,7 @@ pub fn fence(
     state.raise(floor);
     let sql = "INSERT OR REPLACE INTO fence (shard, routing) VALUES (?1, ?2)";
     conn.execute(sql, params![state.key, text(&*state.routing)])?;
-    state.save(conn)?;
+    state.save(conn, number)?;
     conn.execute_batch("COMMIT")?;
     state.publish();
     let floor = state.floor();
@@ -133,20 +133,27 @@ pub fn fence(
     Ok(Fenced { before, floor })
 }
 
-/// Deletes a topic; what it held is nobody's from then on and has to be swept. `None`: it was not there.
-pub fn delete(ctx: &mut WriteContext, name: &TopicName) -> Result<Option<Vec<i64>>, Fault> {
-    let Some(topic) = ctx.topics.get(name) else { return Ok(None) };
-    let keys = topic.shards.values().map(|state| state.key).collect();
-    ctx.conn.execute_batch("BEGIN")?;
-    ctx.conn.execute("DELETE FROM topic WHERE name = ?1", [name.as_str()])?;
-    ctx.conn.execute("INSERT INTO gone (shard) SELECT key FROM shard WHERE topic = ?1", [name.as_str()])?;
+/// Deletes a topic; false: it was not there. What it held is nobody's from then on and is swept later.
+pub fn delete(ctx: &mut WriteContext, name: &TopicName) -> Result<bool, Fault> {
+    let Some(topic) = ctx.topics.get(name) else { return Ok(false) };
+    let keys: Vec<i64> = topic.shards.values().map(|state| state.key).collect();
+    let conn = &ctx.conn;
+    conn.execute_batch("BEGIN")?;
+    conn.execute("DELETE FROM topic WHERE name = ?1", [name.as_str()])?;
+    conn.execute("INSERT INTO gone (shard) SELECT key FROM shard WHERE topic = ?1", [name.as_str()])?;
     for table in ["fence", "outbox", "frozen", "moved"] {
         let sql = format!("DELETE FROM {table} WHERE shard IN (SELECT key FROM shard WHERE topic = ?1)");
-        ctx.conn.execute(&sql, [name.as_str()])?;
+        conn.execute(&sql, [name.as_str()])?;
     }
-    ctx.conn.execute("DELETE FROM shard WHERE topic = ?1", [name.as_str()])?;
-    ctx.conn.execute_batch("COMMIT")?;
+    conn.execute("DELETE FROM shard WHERE topic = ?1", [name.as_str()])?;
+    // Its shards may have been the only ones that knew it.
+    if conn.execute("UPDATE deleted_transaction SET last = ?1", [ctx.number])? == 0 {
+        conn.execute("INSERT INTO deleted_transaction (last) VALUES (?1)", [ctx.number])?;
+    }
+    conn.execute_batch("COMMIT")?;
     ctx.topics.remove(name);
     ctx.directory.hide(name);
-    Ok(Some(keys))
+    ctx.damages.forget(name);
+    ctx.deleted.extend(keys);
+    Ok(true)
 }

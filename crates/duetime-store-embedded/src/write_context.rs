@@ -2,8 +2,9 @@
 //!
 //! Upstream: `job`, whose requests run on it, and `writer`, which begins and ends transactions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use duetime_core::store::Wakeup;
 use duetime_core::{Score, Shard, StoreError, TopicName};
@@ -11,8 +12,10 @@ use rusqlite::Connection;
 use tokio::sync::broadcast;
 use tracing::warn;
 
+use crate::damage::Damages;
 use crate::directory::{ShardDirectory, check_epoch};
 use crate::fault::Fault;
+use crate::load::Loaded;
 use crate::shard::{ShardState, TopicState};
 
 /// Everything the writer works with.
@@ -22,17 +25,31 @@ pub struct WriteContext {
     pub folder: PathBuf,
     pub topics: HashMap<TopicName, TopicState>,
     pub directory: ShardDirectory,
+    pub damages: Arc<Damages>,
+    /// The number of the last transaction that touched a shard.
+    pub number: i64,
+    /// Shards of deleted topics whose messages are still there, by their key.
+    pub deleted: VecDeque<i64>,
+    /// The shard that the last operation worked on.
+    pub last: Option<(TopicName, u32)>,
     /// Shards as they were before the transaction under way.
     before: HashMap<(TopicName, u32), ShardState>,
     hints: Vec<Wakeup>,
 }
 
 impl WriteContext {
-    pub fn new(conn: Connection, folder: PathBuf, topics: HashMap<TopicName, TopicState>) -> Self {
-        let directory = ShardDirectory::default();
-        let ctx = Self { conn, folder, topics, directory, before: HashMap::new(), hints: Vec::new() };
-        ctx.topics.values().for_each(|topic| ctx.directory.show(topic));
-        ctx
+    /// What `loaded` is worked on with; readers see its shards in `directory`.
+    pub fn new(
+        conn: Connection,
+        folder: PathBuf,
+        loaded: Loaded,
+        directory: ShardDirectory,
+        damages: Arc<Damages>,
+    ) -> Self {
+        let Loaded { topics, deleted, number } = loaded;
+        directory.replace(topics.values());
+        let (before, hints, last) = (HashMap::new(), Vec::new(), None);
+        Self { conn, folder, topics, directory, damages, number, deleted, last, before, hints }
     }
 
     /// Runs one operation on one shard and notes a sooner head.
@@ -45,6 +62,10 @@ impl WriteContext {
         let known = topic.and_then(|topic| topic.shards.get_mut(&shard.index));
         let state = known.ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
         check_epoch(&state.routing, shard)?;
+        self.last = Some((shard.topic.clone(), shard.index));
+        if state.damage.is_found() {
+            state.forget_head();
+        }
         let head_before = state.head(&self.conn)?;
         self.before.entry((shard.topic.clone(), shard.index)).or_insert_with(|| state.clone());
         let answer = act(&self.conn, state)?;
@@ -68,14 +89,34 @@ impl WriteContext {
         state.map_or_else(|| Ok(A::default()), |state| look(&self.conn, state))
     }
 
+    /// Notes that the last operation met a damaged page. Whether it may succeed when it is tried again: it goes
+    /// more carefully about a damaged shard, and passes over what it could not work on.
+    pub fn found_damage(&mut self, what: &str) -> bool {
+        let Some((topic, index)) = self.last.take() else { return false };
+        let Some(state) = self.topics.get_mut(&topic).and_then(|topic| topic.shards.get_mut(&index)) else {
+            return false;
+        };
+        self.damages.shard(&topic, index, what);
+        let first = state.damage.find();
+        first | state.damage.grew()
+    }
+
+    /// Runs `act` in a transaction, with whatever it changes of shards.
     pub fn transaction(&mut self, act: impl FnOnce(&mut Self) -> rusqlite::Result<()>) -> rusqlite::Result<()> {
         self.conn.execute_batch("BEGIN")?;
         act(self)?;
+        let number = self.number + 1;
+        let mut changed = false;
         for (topic, index) in self.before.keys() {
             let state = self.topics.get_mut(topic).and_then(|topic| topic.shards.get_mut(index));
-            state.expect("topics change only between transactions").save(&self.conn)?;
+            let state = state.expect("topics change only between transactions");
+            changed |= state.changed;
+            state.save(&self.conn, number)?;
         }
-        self.conn.execute_batch("COMMIT")
+        self.conn.execute_batch("COMMIT")?;
+        // One that no shard notes has no number: what is known to be on the disk must be in the tables.
+        self.number += i64::from(changed);
+        Ok(())
     }
 
     /// Everything back to where it was before the transaction.

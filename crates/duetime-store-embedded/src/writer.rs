@@ -9,13 +9,16 @@ use std::sync::mpsc::SyncSender;
 
 use duetime_core::StoreError;
 use duetime_core::store::Wakeup;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc};
 use tracing::warn;
 
-use crate::fault::{full_text, is_full};
+use crate::checkpoint::Checkpoints;
+use crate::fault::{full_text, is_corrupt, is_full, sql_error};
 use crate::job::{CommitMode, Job};
 use crate::reserve::DiskReserve;
-use crate::syncer::{Broken, broken_error};
+use crate::sweep::Sweep;
+use crate::syncer::{Broken, Group, broken_error};
 use crate::write_context::WriteContext;
 
 /// Requests that may wait for the writer; more wait in their callers.
@@ -24,14 +27,18 @@ pub const REQUESTS_MAX: usize = 4096;
 const GROUP_ITEMS_MAX: usize = 4096;
 /// Most bytes of bodies of one transaction; one request may be larger by itself.
 const GROUP_BYTES_MAX: usize = 8 << 20;
+/// How often one request is tried again because it passes over one more damaged place.
+const DAMAGED_TRIES_MAX: usize = 512;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Writer {
     pub ctx: WriteContext,
     pub reserve: DiskReserve,
+    pub checkpoints: Checkpoints,
+    pub sweep: Sweep,
     pub wakeups: broadcast::Sender<Wakeup>,
-    pub to_sync: SyncSender<Vec<Box<dyn Job>>>,
+    pub to_sync: SyncSender<Group>,
     pub broken: Broken,
 }
 
@@ -39,7 +46,7 @@ impl Writer {
     /// Runs until every sender of requests is gone.
     pub fn run(&mut self, inbox: &mut mpsc::Receiver<Box<dyn Job>>) {
         let mut next = None;
-        while let Some(first) = next.take().or_else(|| inbox.blocking_recv()) {
+        while let Some(first) = next.take().or_else(|| self.next(inbox)) {
             if self.broken.load(Ordering::Acquire) {
                 first.refuse(broken_error());
                 continue;
@@ -61,7 +68,36 @@ impl Writer {
                 group.push(job);
             }
             self.run_group(group);
+            self.between(false);
         }
+    }
+
+    /// The next request; while there is none, what deleted topics left is swept.
+    fn next(&mut self, inbox: &mut mpsc::Receiver<Box<dyn Job>>) -> Option<Box<dyn Job>> {
+        loop {
+            match inbox.try_recv() {
+                Ok(job) => return Some(job),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => {}
+            }
+            if !self.between(true) {
+                return inbox.blocking_recv();
+            }
+        }
+    }
+
+    /// What is done between transactions; whether there is more of it at once. `idle`: no request waits.
+    fn between(&mut self, idle: bool) -> bool {
+        if self.broken.load(Ordering::Acquire) {
+            return false;
+        }
+        self.checkpoints.turn(&self.ctx.conn);
+        // At the same time as a checkpoint it would only wait at the disk; the end of that wakes the writer.
+        let due = !self.checkpoints.is_running() && self.sweep.is_due(&self.ctx, idle);
+        if due {
+            self.sweep.step(&mut self.ctx);
+        }
+        due
     }
 
     fn run_group(&mut self, mut group: Vec<Box<dyn Job>>) {
@@ -76,11 +112,12 @@ impl Writer {
         match self.try_group(&mut group) {
             Ok(()) => self.hand_on(group),
             Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.run_one(job)),
-            Err(error) => group.into_iter().for_each(|job| self.run_again(job, &error)),
+            Err(error) => self.run_again(group, error),
         }
     }
 
     fn try_group(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), rusqlite::Error> {
+        self.ctx.last = None;
         let done = match group {
             [] => Ok(()),
             [job] if job.mode() == CommitMode::OwnTransaction => job.run(&mut self.ctx),
@@ -97,35 +134,54 @@ impl Writer {
         let mut one = vec![job];
         match self.try_group(&mut one) {
             Ok(()) => self.hand_on(one),
-            Err(error) => one.into_iter().for_each(|job| self.run_again(job, &error)),
+            Err(error) => self.run_again(one, error),
         }
     }
 
-    /// What brings no new messages gets the reserve's space; the rest is refused.
-    fn run_again(&mut self, job: Box<dyn Job>, error: &rusqlite::Error) {
-        let mut one = vec![job];
-        let mut last = None;
-        if is_full(error) && one[0].mode() != CommitMode::NewMessages && self.reserve.release() {
-            warn!(folder = %self.ctx.folder.display(), "no space left, the reserve is used up for deliveries");
+    /// Tries one request again where that may help: about a damaged place, or with the space kept back.
+    fn run_again(&mut self, mut one: Vec<Box<dyn Job>>, mut error: rusqlite::Error) {
+        for _ in 0..DAMAGED_TRIES_MAX {
+            if !is_corrupt(&error) || !self.ctx.found_damage(&error.to_string()) {
+                break;
+            }
             match self.try_group(&mut one) {
                 Ok(()) => return self.hand_on(one),
-                Err(error) => last = Some(error),
+                Err(next) => error = next,
+            }
+        }
+        let brings = one.iter().any(|job| job.mode() == CommitMode::NewMessages);
+        if is_full(&error) && !brings && self.make_space() {
+            match self.try_group(&mut one) {
+                Ok(()) => return self.hand_on(one),
+                Err(next) => error = next,
             }
         }
         for job in one {
-            let refusal = crate::fault::sql_error(last.as_ref().unwrap_or(error), job.doing(), &self.ctx.folder);
+            let refusal = sql_error(&error, job.doing(), &self.ctx.folder);
             job.refuse(refusal);
         }
     }
 
+    /// Gives the reserve up and has the log begin anew in the space it has; false: neither helped.
+    fn make_space(&mut self) -> bool {
+        let released = self.reserve.release();
+        if released {
+            warn!(folder = %self.ctx.folder.display(), "no space left, the reserve is used up for deliveries");
+        }
+        self.checkpoints.rest(&self.ctx.conn) || released
+    }
+
     /// Answers what may be answered; the syncer answers the rest.
     fn hand_on(&self, group: Vec<Box<dyn Job>>) {
-        let (quick, durable): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.mode() == CommitMode::Committed);
-        quick.into_iter().for_each(Job::answer);
-        if !durable.is_empty()
-            && let Err(lost) = self.to_sync.send(durable)
+        let (committed, jobs): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|job| job.mode() == CommitMode::Committed);
+        committed.into_iter().for_each(Job::answer);
+        if !jobs.is_empty()
+            && let Err(lost) = self.to_sync.send(Group { jobs, number: self.ctx.number })
         {
-            lost.0.into_iter().for_each(|job| job.refuse(broken_error()));
+            // The syncer has ended: nothing reaches the disk any more.
+            self.broken.store(true, Ordering::Release);
+            lost.0.jobs.into_iter().for_each(|job| job.refuse(broken_error()));
         }
     }
 }

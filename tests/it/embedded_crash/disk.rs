@@ -111,6 +111,33 @@ async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old
     assert_eq!((survey[0].scheduled, survey[1].scheduled), ((taken - BATCH - 64) as u64, 1));
 }
 
+#[tokio::test]
+async fn a_store_is_opened_on_a_full_disk_and_delivers_and_cancels() {
+    let Some(disk) = SmallDisk::mount() else {
+        return cannot_run("a small disk can only be mounted by root; run the tests as root (sudo -E ./test)");
+    };
+    let folder = disk.0.path().join("store");
+    let store = open(&folder);
+    make_topic(&store).await;
+    let shard = &shards()[0];
+    let batch: Vec<Enqueue> = (0..BATCH).map(|n| message(n, Due::At(START))).collect();
+    store.enqueue(shard, START, &batch).await.unwrap();
+    drop(store);
+    let mut filler = std::fs::File::create(disk.0.path().join("somebody else's")).unwrap();
+    while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
+
+    let store = open(&folder);
+    assert!(!folder.join("duetime.reserve").exists(), "it gave way");
+    let refused = store.enqueue(shard, START, &[message(BATCH, Due::At(START))]).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Full(told) if told.contains("claims, acks and cancels go on")), "{refused}");
+    let claim = store.claim(shard, START, &ClaimRequest { limit: 8, ..asking(1) }).await.unwrap();
+    let acks: Vec<Settle> =
+        claim.messages.iter().map(|m| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }).collect();
+    assert_eq!(store.settle(shard, START, &acks).await.unwrap(), vec![Settled::Ok; 8]);
+    let cancel = [Edit::Cancel(batch[20].id.clone())];
+    assert_eq!(store.edit(shard, START, &cancel).await.unwrap(), [Edited::Cancelled]);
+}
+
 /// Works on a damaged folder: whatever is answered is right or says that something is wrong.
 async fn work_on_damaged(folder: &Path) -> Result<usize, StoreError> {
     let store = EmbeddedStore::open(folder, std::sync::Arc::new(duetime_metrics::Meters::new()))?;

@@ -8,6 +8,9 @@ use duetime_core::{Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Rou
 
 use super::*;
 
+mod damage;
+mod writer;
+
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
@@ -47,7 +50,7 @@ fn message(id: &str, due: Due) -> Enqueue {
 }
 
 fn rand(id: &str) -> u64 {
-    id.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte))
+    id.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte))
 }
 
 fn asking(request: u64, limit: usize) -> ClaimRequest {
@@ -143,6 +146,8 @@ fn downgrade(folder: &Path) {
     let conn = rusqlite::Connection::open(folder.join(crate::fault::DATABASE)).unwrap();
     conn.execute_batch(
         "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved; DROP TABLE life;
+         DROP TABLE deleted_transaction;
+         UPDATE shard SET meta = json_remove(meta, '$.transaction', '$.messages', '$.bytes');
          UPDATE topic SET record = json_remove(record, '$.desired', '$.widest');
          PRAGMA user_version = 1;",
     )

@@ -1,0 +1,134 @@
+//! Damage of the files is noticed, told, and kept to the shard it is in.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+const PAGE: usize = 4096;
+/// Messages in each of the two shards, so that their tables have many pages.
+const MANY: usize = 2_000;
+
+fn other() -> Shard {
+    Shard { index: 1, ..shard() }
+}
+
+async fn fill(store: &EmbeddedStore, shard: &Shard) {
+    let all: Vec<Enqueue> =
+        (0..MANY).map(|n| message(&format!("{}-order-{n:05}", shard.index), Due::At(NOW))).collect();
+    for batch in all.chunks(250) {
+        store.enqueue(shard, NOW, batch).await.unwrap();
+    }
+}
+
+/// Claims as long as something comes; the ids, and how often nothing did although something was due.
+async fn claim_all(store: &EmbeddedStore, shard: &Shard) -> BTreeSet<String> {
+    let mut ids = BTreeSet::new();
+    for request in 0..100 {
+        let claim = store.claim(shard, NOW, &asking(request, 250)).await.unwrap();
+        if claim.messages.is_empty() {
+            assert_eq!(claim.due_left, 0, "what cannot be read is not due: nobody could take it");
+            break;
+        }
+        ids.extend(claim.messages.iter().map(|message| message.id.to_string()));
+    }
+    ids
+}
+
+/// Zeroes the first page in the second half of the database that is of this kind and satisfies `is`.
+fn zero_page(folder: &Path, kind: u8, is: impl Fn(&[u8]) -> bool) {
+    let path = folder.join(crate::fault::DATABASE);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let half = bytes.len() / PAGE / 2;
+    let page = (half..bytes.len() / PAGE).find(|page| {
+        let page = &bytes[page * PAGE..(page + 1) * PAGE];
+        page[0] == kind && u16::from_be_bytes([page[3], page[4]]) > 20 && is(page)
+    });
+    let page = page.expect("a page of that kind");
+    bytes[page * PAGE..(page + 1) * PAGE].fill(0);
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn holds(page: &[u8], text: &str) -> bool {
+    page.windows(text.len()).any(|some| some == text.as_bytes())
+}
+
+#[tokio::test]
+async fn messages_behind_a_damaged_page_and_other_shards_are_delivered_and_the_damage_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    fill(&store, &shard()).await;
+    fill(&store, &other()).await;
+    drop(store);
+    zero_page(folder.path(), 0x0d, |page| holds(page, "1-order-") && !holds(page, "0-order-"));
+
+    let meters = Arc::new(Meters::new());
+    let store = EmbeddedStore::open(folder.path(), meters.clone()).unwrap();
+    assert_eq!(claim_all(&store, &shard()).await.len(), MANY);
+    assert_eq!(store.troubles(), Vec::<String>::new());
+    let readable = claim_all(&store, &other()).await;
+    assert!((MANY - 100..MANY).contains(&readable.len()), "{} of {MANY}", readable.len());
+    let told = store.troubles().join(" ");
+    assert!(told.contains("topic orders are damaged on the disk: 1;") && told.contains("restore a backup"), "{told}");
+    assert!(meters.render().contains("duetime_store_troubles{kind=\"damage\"} 1"));
+    let later = NOW.plus(Duration::from_secs(1));
+    assert!(store.heads(&[other()]).await.unwrap()[0] > Some(later), "nothing that can be taken is due");
+    assert_eq!(store.survey(&[other()], later).await.unwrap()[0].due, 0);
+}
+
+#[tokio::test]
+async fn an_index_with_a_damaged_page_is_made_anew_when_the_folder_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    fill(&store, &shard()).await;
+    drop(store);
+    zero_page(folder.path(), 0x0a, |page| !holds(page, "order-"));
+
+    let store = open(folder.path());
+    assert_eq!(claim_all(&store, &shard()).await.len(), MANY);
+    assert_eq!(store.troubles(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn acknowledged_transactions_that_are_missing_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    for n in 0..20 {
+        store.enqueue(&shard(), NOW, &[message(&format!("order-{n}"), Due::At(NOW))]).await.unwrap();
+    }
+    store.edit(&shard(), NOW, &[Edit::Cancel("never".parse().unwrap())]).await.unwrap();
+    for damaged in [false, true] {
+        let copy = tempfile::tempdir().unwrap();
+        for file in ["duetime.db", "duetime.db-wal", "duetime.synced"] {
+            std::fs::copy(folder.path().join(file), copy.path().join(file)).unwrap();
+        }
+        if damaged {
+            let path = copy.path().join("duetime.db-wal");
+            let mut log = std::fs::read(&path).unwrap();
+            let at = log.len() * 3 / 4;
+            log[at..at + 1000].fill(0);
+            std::fs::write(path, log).unwrap();
+        }
+        let found = open(copy.path());
+        let survey = found.survey(&[shard()], NOW).await.unwrap()[0];
+        assert_eq!(survey.scheduled < 20, damaged, "{survey:?}");
+        let told = found.troubles().join(" ");
+        assert_eq!(told.contains("acknowledged transactions are missing"), damaged, "{told}");
+        found.enqueue(&shard(), NOW, &[message("later", Due::At(NOW))]).await.unwrap();
+        drop(found);
+        assert_eq!(open(copy.path()).troubles(), Vec::<String>::new(), "it goes on from what is there");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_missing_in_the_tables_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    fill(&store, &shard()).await;
+    drop(store);
+    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
+    assert_eq!(conn.execute("DELETE FROM message WHERE id = '0-order-00007'", []).unwrap(), 1);
+    drop(conn);
+    let store = open(folder.path());
+    assert!(store.troubles().join(" ").contains("topic orders are damaged"), "{:?}", store.troubles());
+    assert_eq!(claim_all(&store, &shard()).await.len(), MANY - 1);
+}

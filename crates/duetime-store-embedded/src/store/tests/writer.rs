@@ -1,0 +1,88 @@
+//! What the writer does besides answering: sweeps, checkpoints, and starts again.
+
+use super::*;
+
+fn rows(folder: &Path, table: &str) -> i64 {
+    let conn = folder::open_reader(folder).unwrap();
+    conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn a_deleted_topic_is_gone_at_once_and_its_messages_bit_by_bit_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    for n in 0..80 {
+        let batch: Vec<Enqueue> = (0..250).map(|m| message(&format!("order-{n}-{m}"), Due::At(NOW))).collect();
+        store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    }
+    assert!(store.delete_topic(&shard().topic).await.unwrap());
+    assert!(rows(folder.path(), "message") > 0, "it is answered before all is swept");
+    assert!(matches!(store.get(&shard(), &[]).await, Err(StoreError::UnknownShard(_))));
+    drop(store);
+    let left = rows(folder.path(), "message");
+    assert!(left > 0, "the end of the process does not wait for it");
+
+    let store = with_topic(folder.path()).await;
+    let life = store.topics().await.unwrap()[0].routing.epoch;
+    let shard = Shard { epoch: life, ..shard() };
+    store.enqueue(&shard, NOW, &[message("order-0-0", Due::At(NOW))]).await.unwrap();
+    let swept = tokio::time::timeout(Duration::from_secs(60), async {
+        while rows(folder.path(), "gone") > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    swept.await.expect("it goes on after the start");
+    assert_eq!(rows(folder.path(), "message"), 1, "and takes nothing of the topic that has the name now");
+    assert_eq!(store.claim(&shard, NOW, &asking(1, 10)).await.unwrap().messages.len(), 1);
+}
+
+#[tokio::test]
+async fn the_log_is_copied_into_the_database_and_does_not_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    for n in 0..40 {
+        let mut batch: Vec<Enqueue> = (0..32).map(|m| message(&format!("order-{n}-{m}"), Due::At(NOW))).collect();
+        batch.iter_mut().for_each(|message| message.payload = vec![7; 64 << 10].into());
+        store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    }
+    // Of 80 MiB that were written, it holds those since it began anew.
+    let log = std::fs::metadata(folder.path().join("duetime.db-wal")).unwrap().len();
+    assert!(log < 64 << 20, "{} MiB", log >> 20);
+    assert_eq!(store.troubles(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_is_started_again_and_not_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    store.enqueue(&shard(), NOW, &[message("before", Due::At(NOW))]).await.unwrap();
+    let panics = |ctx: &mut WriteContext| {
+        ctx.conn.execute("DELETE FROM message", []).unwrap();
+        panic!("out of order")
+    };
+    for n in 0..3 {
+        let failed = store.ask::<()>("panic", CommitMode::Synced, plain(1), panics).await.unwrap_err();
+        assert!(matches!(failed, StoreError::Unavailable { .. }), "{failed}");
+        store.enqueue(&shard(), NOW, &[message(&format!("after {n}"), Due::At(NOW))]).await.unwrap();
+        store.ready().await.unwrap();
+    }
+    assert_eq!(store.survey(&[shard()], NOW).await.unwrap()[0].due, 4, "what panicked was undone");
+    assert_eq!(store.heads(&[shard()]).await.unwrap(), [Some(NOW)]);
+    store.ask::<()>("panic", CommitMode::Synced, plain(1), panics).await.unwrap_err();
+    let refused = store.enqueue(&shard(), NOW, &[message("too late", Due::At(NOW))]).await.unwrap_err().to_string();
+    let why = store.ready().await.unwrap_err().to_string();
+    for told in [refused, why] {
+        assert!(told.contains("out of order") && told.contains("start duetime again"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_whose_lock_file_was_removed_is_refused_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(folder.path());
+    std::fs::remove_file(folder.path().join("duetime.lock")).unwrap();
+    let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    assert!(refused.contains("used by another duetime"), "{refused}");
+    drop(first);
+    let _second = open(folder.path());
+}

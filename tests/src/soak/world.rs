@@ -25,6 +25,10 @@ pub const ATTEMPTS: u8 = 99;
 const NODES: usize = 3;
 /// One hand-over to the webhook in so many fails and is tried again.
 const FAILS: u32 = 20;
+/// Costs the message an attempt, whatever the target does meanwhile.
+const CONFLICT: u16 = 409;
+/// May be this message's own matter or the target's; the target's costs no attempt.
+const AWAY: u16 = 503;
 /// For everything to be well again after the last fault.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(90);
 /// A task that sleeps a moment and wakes so much later was not run: the machine stood still.
@@ -237,10 +241,13 @@ fn answer(hook: &Webhook, recorder: Arc<Recorder>) {
         let (topic, id) = (hit.header("duetime-topic"), hit.header("duetime-id"));
         let attempt: u8 = hit.header("duetime-attempt").parse().expect("a number");
         recorder.note(topic, id, What::Handed { attempt, payload: digest(&hit.body), until_ms: None });
-        let fails = rand::random_ratio(1, FAILS);
-        let outcome = if fails { Outcome::Retry } else { Outcome::Accepted };
+        let (status, outcome) = match rand::random_range(0..2 * FAILS) {
+            0 => (CONFLICT, Outcome::Retry),
+            1 => (AWAY, Outcome::Unavailable),
+            _ => (200, Outcome::Accepted),
+        };
         recorder.note(topic, id, What::Settled { attempt, outcome });
-        Answer::status(if fails { 500 } else { 200 }).after(Duration::from_millis(rand::random_range(0..20)))
+        Answer::status(status).after(Duration::from_millis(rand::random_range(0..20)))
     });
 }
 

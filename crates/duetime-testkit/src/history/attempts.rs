@@ -8,7 +8,18 @@ struct Before<'a> {
     event: &'a Event,
     attempt: u8,
     until_ms: Option<i64>,
-    settled: Option<Outcome>,
+    settled: Option<(Outcome, i64)>,
+}
+
+impl Before<'_> {
+    /// Whether it may have been given back without costing its attempt, or lost with the server that knew of
+    /// it: the target said that it may be its own matter, or a fault struck while it was in flight.
+    fn is_free(&self, story: &Story<'_>, again_ms: i64) -> bool {
+        match self.settled {
+            Some((Outcome::Unavailable, _)) => true,
+            settled => story.was_in_flight(self.event.at_ms, settled.map_or(again_ms, |(_, at_ms)| at_ms), again_ms),
+        }
+    }
 }
 
 pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
@@ -28,7 +39,7 @@ pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
             }
             What::Settled { attempt, outcome } => {
                 if let Some(before) = before.as_mut().filter(|before| before.attempt == *attempt) {
-                    before.settled = Some(*outcome);
+                    before.settled = Some((*outcome, event.at_ms));
                 }
             }
             _ => {}
@@ -67,9 +78,10 @@ fn handed(
         broken.push(story.broken(Invariant::I6, "claimed while another claim held it", &witness(event)));
     }
     let last = before.map_or(0, |before| before.attempt);
-    // Given back where the target was away; or claimed, and lost with its node.
-    let free = before.is_some_and(|before| before.settled == Some(Outcome::Unavailable));
-    let explained = story.may_have_lost_a_claim(before.map_or(start_ms, |before| before.event.at_ms), event.at_ms);
+    let free = attempt == last && before.is_some_and(|before| before.is_free(story, event.at_ms));
+    // Claimed meanwhile, and lost with its node before anybody had it.
+    let lost = attempt > last
+        && story.may_have_lost_a_claim(before.map_or(start_ms, |before| before.event.at_ms), event.at_ms);
     // What gives attempts back may have been done at any time between its question and its answer.
     let began_anew = attempt == 1 && {
         let gives_back = |change: &&Changed<'_>| change.change != Change::Cancel && !change.changed_nothing();
@@ -77,11 +89,7 @@ fn handed(
         let mut open = changes.iter().filter(gives_back);
         replaced || open.any(|change| change.began.at_ms <= event.at_ms && since_ms <= change.ended_ms())
     };
-    let good = began_anew
-        || attempt == last + 1
-        || (free && attempt == last)
-        || (explained && attempt >= last.max(1))
-        || (undone && attempt >= 1);
+    let good = began_anew || attempt == last + 1 || free || lost || (undone && attempt >= 1);
     if !good {
         let says = format!("attempt {attempt} after attempt {last}, and no fault explains it");
         broken.push(story.broken(Invariant::I8, &says, &witness(event)));

@@ -42,7 +42,7 @@ pub enum Outcome {
     Accepted,
     /// Try again; it costs an attempt.
     Retry,
-    /// Try again; it costs none.
+    /// Try again; it may be the target's own matter, and then it costs none.
     Unavailable,
     /// Refused for good.
     Rejected,

@@ -416,3 +416,39 @@ fn what_is_replaced_while_a_consumer_has_it_may_be_heard_of_once_more() {
         assert_eq!(verdict.is_good(), good, "{replaced_at_ms}: {verdict}");
     }
 }
+
+/// A message handed over at `first_ms`, settled at once so, and handed over again as the same attempt; a fault of
+/// this kind is at 10,000 to 11,000.
+fn given_back(kind: FaultKind, first_ms: i64, outcome: Outcome, again_ms: i64) -> Vec<Invariant> {
+    let mut history = Vec::new();
+    let mut note = |at_ms, topic: &str, id: &str, what| history.push(event(START_MS + at_ms, topic, id, what));
+    note(0, "orders", "m", What::Invoked(Change::Enqueue { due_at_ms: START_MS, payload: 1 }));
+    note(1, "orders", "m", answered("scheduled"));
+    for (at_ms, outcome) in [(first_ms, outcome), (again_ms, Outcome::Accepted)] {
+        note(at_ms, "orders", "m", What::Handed { attempt: 1, payload: 1, until_ms: None });
+        note(at_ms, "orders", "m", What::Settled { attempt: 1, outcome });
+    }
+    note(10_000, "", "", What::FaultBegins(FaultFields { kind }));
+    note(11_000, "", "", What::FaultEnds(FaultFields { kind }));
+    history.sort_by_key(|event| event.at_ms);
+    let verdict = check(&history, &FinalState::default(), Rules { attempts_max: 5, aftermath_ms: 6_000 });
+    verdict.violations.iter().map(|violation| violation.invariant).collect()
+}
+
+#[test]
+fn an_outage_gives_back_the_attempts_of_what_was_in_flight_and_no_others() {
+    let retried = |first_ms| given_back(FaultKind::TargetFailed, first_ms, Outcome::Retry, 14_000);
+    // What the target answered as it went away may not have been heard.
+    assert_eq!(retried(9_990), []);
+    assert_eq!(retried(10_500), []);
+    // Answered and settled long before it went, or well after it came back.
+    assert_eq!(retried(7_000), [Invariant::I8]);
+    assert_eq!(retried(13_500), [Invariant::I8]);
+    // Again before there was any fault.
+    assert_eq!(given_back(FaultKind::TargetFailed, 9_000, Outcome::Retry, 9_900), [Invariant::I8]);
+    // A killed node hands nothing over, so nothing of what comes afterwards was in flight at it.
+    assert_eq!(given_back(FaultKind::NodeKilled, 9_990, Outcome::Retry, 14_000), []);
+    assert_eq!(given_back(FaultKind::NodeKilled, 12_500, Outcome::Retry, 14_000), [Invariant::I8]);
+    // An answer that may be the target's own matter may cost nothing at any time.
+    assert_eq!(given_back(FaultKind::TargetFailed, 7_000, Outcome::Unavailable, 14_000), []);
+}

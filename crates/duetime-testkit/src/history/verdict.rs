@@ -86,6 +86,8 @@ pub struct Verdict {
     pub messages: usize,
     /// Hand-overs that were accepted.
     pub accepted: usize,
+    /// Hand-overs that were accepted and in flight at a fault, fault by fault: as many duplicates may be explained.
+    pub in_flight: usize,
 }
 
 impl Verdict {
@@ -144,6 +146,12 @@ impl Story<'_> {
     /// claim may have been lost.
     pub fn may_have_lost_a_claim(&self, from_ms: i64, to_ms: i64) -> bool {
         self.faults.iter().any(|fault| fault.from_ms <= to_ms && from_ms <= fault.until_ms)
+    }
+
+    /// Whether a hand-over that was made and settled at these moments was in flight at a fault that had begun
+    /// when the message was handed over again.
+    pub fn was_in_flight(&self, handed_ms: i64, settled_ms: i64, again_ms: i64) -> bool {
+        self.faults.iter().any(|fault| fault.from_ms <= again_ms && fault.met(handed_ms, settled_ms))
     }
 
     /// Whether what the store answered at this moment may be undone by a fault after it.
@@ -229,6 +237,7 @@ pub fn check(history: &[Event], final_state: &FinalState, rules: Rules) -> Verdi
     let mut verdict = Verdict { messages: stories.len(), ..Verdict::default() };
     let mut in_flight = vec![0; faults.len()];
     stories.values().for_each(|story| duplicates::count_in_flight(story, &mut in_flight));
+    verdict.in_flight = in_flight.iter().sum();
     for story in stories.values() {
         let broken = &mut verdict.violations;
         conservation::check(story, broken);

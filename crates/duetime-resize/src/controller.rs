@@ -213,6 +213,20 @@ impl Inner {
         Ok(new)
     }
 
+    /// Takes up the wish that `seen`, which is stable, keeps; nothing where another record has taken its place.
+    pub(crate) async fn take_up(&self, topic: &TopicName, seen: &RoutingRecord, shards: u32) -> Result<(), StoreError> {
+        let taken_up = if seen.routing.shards == shards {
+            let without = RoutingRecord { routing: seen.routing.clone(), desired: None };
+            self.authority.swap_routing(topic, seen, &without).await
+        } else {
+            self.begin(topic, seen, shards).await.map(drop)
+        };
+        match taken_up {
+            Err(StoreError::Conflict) => Ok(()),
+            taken_up => taken_up,
+        }
+    }
+
     /// Says that the change is done; false: it is not the present one any more.
     pub(crate) async fn commit(&self, topic: &TopicName, routing: &Routing) -> Result<bool, StoreError> {
         for _ in 0..CONFLICTS_MAX {
@@ -241,8 +255,9 @@ impl Inner {
         Ok(self.tools.store.topics().await?.into_iter().find(|record| record.name == *topic))
     }
 
-    /// Wishes for what the topic's settings say, if nothing is under way: a wish whose node died
-    /// before it was written down, or the number of nodes that `"auto"` follows.
+    /// Begins what the topic's settings say, if nothing is under way: a wish whose node died before it was
+    /// written down, or the number of nodes that `"auto"` follows. Only from the record that was read with
+    /// those settings: a node that stood still in between may know a request that another has superseded.
     async fn follow(&self, known: &TopicRecord, auto: &mut Auto) {
         let nodes = *self.nodes.borrow();
         let mut wanted = |record: &TopicRecord| {
@@ -260,8 +275,10 @@ impl Inner {
         // Settings and routing are learnt in different ways: only together do they say what is wanted.
         let Ok(Some(record)) = self.record(&known.name).await else { return };
         let Some(shards) = wanted(&record) else { return };
-        if let Err(error) = self.wish(&record.name, shards).await {
-            warn!(topic = %record.name, shards, %error, "shard count cannot be changed at present");
+        match self.begin(&record.name, &record.routing_record(), shards).await {
+            // Somebody was quicker, perhaps with a later request.
+            Ok(_) | Err(StoreError::Conflict) => {}
+            Err(error) => warn!(topic = %record.name, shards, %error, "shard count cannot be changed at present"),
         }
     }
 }

@@ -80,14 +80,7 @@ impl Inner {
         }
         match record.desired {
             None => Ok(Went::Ended),
-            Some(shards) => match self.wish(topic, shards).await {
-                Ok(_) => Ok(Went::On),
-                Err(duetime_core::ResizeError::UnknownTopic(_)) => Ok(Went::Ended),
-                Err(duetime_core::ResizeError::AuthorityAway(error) | duetime_core::ResizeError::Store(error)) => {
-                    Err(error)
-                }
-                Err(_) => Err(StoreError::Conflict),
-            },
+            Some(shards) => self.take_up(topic, &record, shards).await.map(|()| Went::On),
         }
     }
 

@@ -101,12 +101,17 @@ impl World {
         self.store.enqueue(&record.routing.home(&self.topic, &id), self.clock.now(), &[item]).await.unwrap();
     }
 
-    /// As the front door does it: the setting, then the wish.
-    async fn wish(&self, resizer: &Resizer, shards: u32) -> Result<RoutingRecord, ResizeError> {
+    /// The setting, without the wish.
+    async fn set(&self, shards: u32) {
         let mut record = self.record().await;
         record.config.shards = ShardCount::Fixed(shards);
         record.version += 1;
         self.store.put_topic(&record, Some(record.version - 1)).await.unwrap();
+    }
+
+    /// As the front door does it: the setting, then the wish.
+    async fn wish(&self, resizer: &Resizer, shards: u32) -> Result<RoutingRecord, ResizeError> {
+        self.set(shards).await;
         resizer.ask(&self.topic, ShardCount::Fixed(shards)).await
     }
 
@@ -283,10 +288,7 @@ async fn messages_about_to_fall_due_are_left_where_they_are_but_not_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_setting_whose_wish_was_lost_is_carried_out_all_the_same() {
     let world = World::with(2, 30).await;
-    let mut record = world.record().await;
-    record.config.shards = ShardCount::Fixed(5);
-    record.version += 1;
-    world.store.put_topic(&record, Some(1)).await.unwrap();
+    world.set(5).await;
     let resizer = world.resizer(ResizeConfig::default());
     world.look().await;
     let shutdown = CancellationToken::new();
@@ -353,4 +355,97 @@ async fn no_shard_is_told_of_a_change_that_a_failover_of_the_authority_may_undo(
     shutdown.cancel();
     world.settle(&world.resizer(ResizeConfig::default())).await;
     world.check(30).await;
+}
+
+/// An authority whose nth call from now on, counted from 0, is kept back until it is let go: its node stands still.
+#[derive(Debug)]
+struct StandsStill {
+    store: Arc<MemStore>,
+    calls_left: Mutex<Option<u32>>,
+    is_still: watch::Sender<bool>,
+}
+
+impl StandsStill {
+    fn at(store: &Arc<MemStore>, nth: u32) -> Arc<Self> {
+        let (store, calls_left) = (store.clone(), Mutex::new(Some(nth)));
+        Arc::new(Self { store, calls_left, is_still: watch::Sender::new(false) })
+    }
+
+    async fn reached(&self) {
+        let stops = {
+            let mut left = self.calls_left.lock();
+            let stops = *left == Some(0);
+            *left = left.and_then(|left| left.checked_sub(1));
+            stops
+        };
+        if stops {
+            self.is_still.send_replace(true);
+            self.is_still.subscribe().wait_for(|is_still| !is_still).await.unwrap();
+        }
+    }
+}
+
+#[async_trait]
+impl RoutingAuthority for StandsStill {
+    async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
+        self.reached().await;
+        self.store.routing(topic).await
+    }
+
+    async fn swap_routing(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        new: &RoutingRecord,
+    ) -> Result<(), StoreError> {
+        self.reached().await;
+        self.store.swap_routing(topic, seen, new).await
+    }
+}
+
+/// A node that knows of a request for 5 shards stands still at its nth call of the authority; meanwhile 7 are asked
+/// for, and made by another node.
+async fn a_request_is_superseded_while_its_node_stands_still(world: World, nth: u32, carried_out: u64) {
+    let authority = StandsStill::at(&world.store, nth);
+    let mut parts = world.parts(ResizeConfig::default(), Tools::new(world.store.clone()));
+    parts.authority = authority.clone();
+    world.look().await;
+    let shutdown = CancellationToken::new();
+    tokio::spawn(Resizer::new(parts).run(shutdown.clone()));
+    authority.is_still.subscribe().wait_for(|is_still| *is_still).await.unwrap();
+    let other = world.resizer(ResizeConfig::default());
+    world.settle(&other).await;
+    world.wish(&other, 7).await.unwrap();
+    let routing = world.settle(&other).await;
+    assert_eq!((routing.shards, routing.change()), (7, carried_out));
+    authority.is_still.send_replace(false);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.look().await;
+    }
+    assert_eq!(world.record().await.routing, routing, "an old request was carried out");
+    world.check(30).await;
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_setting_that_was_changed_while_its_node_stood_still_is_not_carried_out() {
+    for nth in [0, 1] {
+        let world = World::with(2, 30).await;
+        world.set(5).await;
+        // 2 to 5 by the other node, then to 7.
+        a_request_is_superseded_while_its_node_stands_still(world, nth, 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_request_that_was_superseded_while_its_node_stood_still_is_not_carried_out() {
+    for nth in [1, 2] {
+        let world = World::with(2, 30).await;
+        world.set(5).await;
+        let seen = world.record().await.routing_record();
+        let kept = RoutingRecord { desired: Some(5), ..seen.clone() };
+        world.store.swap_routing(&world.topic, &seen, &kept).await.unwrap();
+        a_request_is_superseded_while_its_node_stands_still(world, nth, 3).await;
+    }
 }

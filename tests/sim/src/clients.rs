@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome};
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::draw::Dice;
+use crate::server::id_of;
 use crate::store::SimStore;
 use crate::wire::Weather;
 
@@ -68,10 +69,10 @@ pub struct Client {
     pub shared: Arc<Shared>,
 }
 
-/// What became of a change: the answer, and whether an earlier try may have made it.
+/// What became of a change: the last answer, and whether the masters carried it out, if so in an earlier try.
 pub struct Made<T> {
     pub answer: T,
-    pub repeated: bool,
+    pub done: bool,
 }
 
 impl Client {
@@ -174,21 +175,23 @@ impl Client {
         words
     }
 
+    /// How often such an edit of this message was carried out, anywhere.
+    fn times_edited(&self, edit: &Edit) -> u64 {
+        self.shared.doors[0].store.link.servers.iter().map(|server| server.times_edited(&self.topic, edit)).sum()
+    }
+
     /// Cancels or reschedules, in one request, until every item is answered.
+    ///
+    /// Of a try whose answer was lost the client does not know whether it was carried out: the masters do.
     pub async fn edit_all(&self, changes: &[(Change, Edit)]) -> Vec<Made<Edited>> {
-        let id_of = |edit: &Edit| match edit {
-            Edit::Cancel(id) | Edit::Reschedule(id, _) => id.clone(),
-        };
-        changes.iter().for_each(|(change, edit)| self.note(&id_of(edit), What::Invoked(*change)));
-        let (began, mut repeated) = (Instant::now(), false);
+        changes.iter().for_each(|(change, edit)| self.note(id_of(edit), What::Invoked(*change)));
+        let times_before: Vec<u64> = changes.iter().map(|(_, edit)| self.times_edited(edit)).collect();
+        let began = Instant::now();
         let mut made: Vec<Option<Made<Edited>>> = changes.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..changes.len()).collect();
         while !open.is_empty() {
-            let door = self.door();
-            let before = door.store.link.repeated.load(Ordering::Relaxed);
             let edits = open.iter().map(|place| changes[*place].1.clone()).collect();
-            let answers = door.router.edit(&self.topic, edits).await;
-            let again = door.store.link.repeated.load(Ordering::Relaxed) != before;
+            let answers = self.door().router.edit(&self.topic, edits).await;
             let mut left = Vec::new();
             for (place, answer) in open.into_iter().zip(answers) {
                 let Ok(edited) = answer.map(|changed| changed.edited) else {
@@ -196,33 +199,28 @@ impl Client {
                     continue;
                 };
                 let (change, edit) = &changes[place];
-                let id = id_of(edit);
-                let sent_again = again && matches!(change, Change::Reschedule { .. });
+                let done = self.times_edited(edit) > times_before[place];
                 let word = match edited {
                     Edited::Cancelled => "cancelled",
                     Edited::Rescheduled(_) => "rescheduled",
-                    // A try whose answer was lost may have rescheduled it, and a consumer has had it since.
-                    Edited::InFlight | Edited::Unknown
-                        if (repeated || sent_again) && matches!(change, Change::Reschedule { .. }) =>
-                    {
+                    // It was carried out by a try whose answer was lost, and a consumer may have had it since.
+                    Edited::InFlight | Edited::Unknown if done && matches!(change, Change::Reschedule { .. }) => {
                         "rescheduled"
                     }
+                    Edited::Unknown if done => "cancelled",
                     Edited::InFlight => "in_flight",
                     Edited::Dead => "dead",
-                    // A try whose answer was lost may have cancelled it.
-                    Edited::Unknown if repeated && *change == Change::Cancel => "cancelled",
                     Edited::Unknown => "unknown",
                 };
                 match edited {
-                    Edited::Rescheduled(at) => self.new_due(&id, Some(at.as_millis())),
-                    _ => self.new_due(&id, None),
+                    Edited::Rescheduled(at) => self.new_due(id_of(edit), Some(at.as_millis())),
+                    _ => self.new_due(id_of(edit), None),
                 }
-                self.answered(&id, word);
-                made[place] = Some(Made { answer: edited, repeated: repeated || sent_again });
+                self.answered(id_of(edit), word);
+                made[place] = Some(Made { answer: edited, done });
             }
             open = left;
             if !open.is_empty() {
-                repeated = true;
                 self.again(began, "a change").await;
             }
         }
@@ -236,7 +234,7 @@ impl Client {
 
     pub async fn reschedule(&self, id: &MessageId, delay: Duration, relative: bool) {
         let made = self.edit_all(&[self.reschedule_to(id, delay, relative)]).await.remove(0);
-        let was_claimed = made.repeated && delay < FAR && matches!(made.answer, Edited::InFlight | Edited::Unknown);
+        let was_claimed = made.done && delay < FAR && matches!(made.answer, Edited::InFlight | Edited::Unknown);
         let good = was_claimed || matches!(made.answer, Edited::Rescheduled(_));
         assert!(good, "{id} at {}: the reschedule is answered {:?}", self.now_ms(), made.answer);
     }
@@ -249,7 +247,7 @@ impl Client {
     pub async fn cancel_all(&self, ids: &[MessageId]) {
         let changes: Vec<_> = ids.iter().map(|id| (Change::Cancel, Edit::Cancel(id.clone()))).collect();
         for (made, id) in self.edit_all(&changes).await.into_iter().zip(ids) {
-            let good = made.answer == Edited::Cancelled || (made.repeated && made.answer == Edited::Unknown);
+            let good = made.answer == Edited::Cancelled || (made.done && made.answer == Edited::Unknown);
             assert!(good, "{id} at {}: the cancel is answered {:?}", self.now_ms(), made.answer);
         }
     }

@@ -164,6 +164,7 @@ pub fn judge(world: &World, shared: &Shared) -> Story {
         accepted: verdict.accepted,
         changes,
         explained: verdict.explained.len(),
+        in_flight: verdict.in_flight,
         all_through: is_all_through(&events, rules),
     }
 }

@@ -19,11 +19,13 @@ mod producers;
 mod reshard;
 mod server;
 mod store;
+mod sum;
 mod topics;
 mod verdict;
 mod wire;
 mod world;
 
 pub use mutation::Mutation;
+pub use sum::Sum;
 pub use verdict::judged;
 pub use world::Story;

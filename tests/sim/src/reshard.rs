@@ -13,8 +13,8 @@ use duetime_core::{
 };
 
 use crate::mutation::Mutation;
-use crate::server::{Sent, Server, at_once};
-use crate::store::{SimStore, cancels, check_skew, due_of, master_of, seat};
+use crate::server::{Sent, Server, at_once, cancels, is_done};
+use crate::store::{SimStore, check_skew, due_of, master_of, seat};
 use crate::wire::Kept;
 
 /// Raises one shard to a record of a topic that exists. Messages of a life that nobody deleted are never emptied.
@@ -118,7 +118,12 @@ impl Reshard for SimStore {
                 let script = move |server: &Server, shard: &Shard, sent: &Sent| {
                     let mut sent = *sent;
                     check_skew(server, &mut sent, part.iter().filter_map(due_of))?;
-                    let act = || at_once(server.mem.edit_old(shard, sent.caller, &part));
+                    let act = || {
+                        let edited = at_once(server.mem.edit_old(shard, sent.caller, &part))?;
+                        let done = |one: &AtOld<Edited>| matches!(one, AtOld::There(there) if is_done(there));
+                        server.has_edited(&shard.topic, &part, edited.iter().map(done));
+                        Ok(edited)
+                    };
                     server.once(&seat(shard), "edit_old", request, &sent, act)
                 };
                 all.extend(self.kept(shard, script).await?);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Settlement};
+use duetime_core::store::{Claim, ClaimRequest, Edit, Edited, Settle, Settled, Settlement};
 use duetime_core::{ClaimStore as _, Clock as _, MessageId, Score, Shard, StoreError, Timestamp, TopicName};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
@@ -82,6 +82,8 @@ struct Witness {
     emptied: Vec<(Seat, u64, Instant)>,
     /// Claims whose ack was carried out.
     acked: BTreeSet<(TopicName, MessageId, Score)>,
+    /// How many cancels, or reschedules, of a message were carried out.
+    edited: BTreeMap<(TopicName, MessageId, bool), u64>,
 }
 
 /// See the module.
@@ -100,6 +102,21 @@ pub fn at_once<T>(call: impl Future<Output = T>) -> T {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("the reference store answers at once"),
     }
+}
+
+pub fn id_of(edit: &Edit) -> &MessageId {
+    match edit {
+        Edit::Cancel(id) | Edit::Reschedule(id, _) => id,
+    }
+}
+
+pub fn cancels(edit: &Edit) -> bool {
+    matches!(edit, Edit::Cancel(_))
+}
+
+/// Whether this answer says that the edit was carried out.
+pub fn is_done(edited: &Edited) -> bool {
+    matches!(edited, Edited::Cancelled | Edited::Rescheduled(_))
 }
 
 impl Server {
@@ -200,6 +217,27 @@ impl Server {
     /// Whether an ack of this claim was carried out here.
     pub fn has_acked(&self, topic: &TopicName, id: &MessageId, score: Score) -> bool {
         self.witness.lock().acked.contains(&(topic.clone(), id.clone(), score))
+    }
+
+    /// Takes down which cancels and reschedules of a batch were carried out.
+    pub fn has_edited(&self, topic: &TopicName, batch: &[Edit], done: impl Iterator<Item = bool>) {
+        let mut witness = self.witness.lock();
+        for (edit, _) in batch.iter().zip(done).filter(|(_, done)| *done) {
+            *witness.edited.entry((topic.clone(), id_of(edit).clone(), cancels(edit))).or_default() += 1;
+        }
+    }
+
+    /// How often such an edit of this message was carried out here.
+    pub fn times_edited(&self, topic: &TopicName, edit: &Edit) -> u64 {
+        let key = (topic.clone(), id_of(edit).clone(), cancels(edit));
+        self.witness.lock().edited.get(&key).copied().unwrap_or(0)
+    }
+
+    /// Cancels or reschedules a batch.
+    pub fn edit(&self, shard: &Shard, sent: &Sent, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        let edited = at_once(self.mem.edit(shard, sent.caller, batch))?;
+        self.has_edited(&shard.topic, batch, edited.iter().map(is_done));
+        Ok(edited)
     }
 
     /// Settles a batch.

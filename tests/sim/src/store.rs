@@ -17,7 +17,7 @@ use tokio::sync::broadcast;
 
 use crate::link::Link;
 use crate::mutation::Mutation;
-use crate::server::{Seat, Sent, Server, at_once};
+use crate::server::{Seat, Sent, Server, at_once, cancels};
 use crate::wire::Kept;
 
 /// The master that keeps the records of the topics, and no shard.
@@ -42,10 +42,6 @@ pub fn master_of(masters: usize, topic: &TopicName, index: u32) -> usize {
 
 pub fn seat(shard: &Shard) -> Seat {
     (shard.topic.clone(), shard.index)
-}
-
-pub fn cancels(edit: &Edit) -> bool {
-    matches!(edit, Edit::Cancel(_))
 }
 
 /// A relative time needs both clocks.
@@ -125,7 +121,7 @@ impl SimStore {
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
             let mut sent = *sent;
             check_skew(server, &mut sent, run.iter().filter_map(due_of))?;
-            let act = || at_once(server.mem.edit(shard, sent.caller, &run));
+            let act = || server.edit(shard, &sent, &run);
             if server.leaves_out(Mutation::LongCancels) && cancels(&run[0]) && run.len() > REMEMBERED_MAX {
                 if let Some(known) = server.recall(&seat(shard), "edit", request) {
                     return Ok(known);

@@ -63,6 +63,8 @@ pub struct Story {
     pub changes: u64,
     /// Duplicates that a fault explains.
     pub explained: usize,
+    /// Accepted hand-overs that were in flight at a fault: it explains no more duplicates than that.
+    pub in_flight: usize,
     /// Whether a fault was there from the beginning to the end.
     pub all_through: bool,
 }

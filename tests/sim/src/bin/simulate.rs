@@ -3,8 +3,13 @@
 //! seed that notices.
 
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use duetime_sim::{Mutation, judged};
+use duetime_sim::{Mutation, Sum, judged};
+
+/// After so many worlds it tells how far it is.
+const TOLD_EVERY: u64 = 1_000;
 
 fn main() -> ExitCode {
     let number = |nth, or| std::env::args().nth(nth).and_then(|text| text.parse().ok()).unwrap_or(or);
@@ -12,28 +17,36 @@ fn main() -> ExitCode {
     if std::env::args().nth(3).is_some_and(|word| word == "mutations") {
         return mutations(first, count, std::env::args().nth(4).as_deref());
     }
-    let mut failed = 0;
-    let (mut events, mut accepted, mut changes, mut explained, mut all_through) = (0, 0, 0, 0, 0);
-    for seed in first..first + count {
-        match judged(seed, None) {
-            Ok(story) => {
-                events += story.events;
-                accepted += story.accepted;
-                changes += story.changes;
-                explained += story.explained;
-                all_through += u64::from(story.all_through);
-            }
-            Err(why) => {
-                failed += 1;
-                eprintln!("seed {seed} failed; again: cargo run -p duetime-sim --bin simulate {seed} 1\n{why}");
-            }
+    let (next, sum) = (AtomicU64::new(0), Mutex::new(Sum::default()));
+    // A world is one thread; several worlds at once are independent of each other.
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|nth| *nth < count) {
+                    let seed = first + seed;
+                    let ended = judged(seed, None);
+                    if let Err(why) = &ended {
+                        eprintln!("seed {seed} failed; again: cargo run -p duetime-sim --bin simulate {seed} 1\n{why}");
+                    }
+                    let mut sum = sum.lock().expect("nobody panics here");
+                    sum.add(ended.as_ref());
+                    if sum.worlds.is_multiple_of(TOLD_EVERY) && sum.worlds < count {
+                        eprintln!("{sum}");
+                    }
+                }
+            });
+        }
+    });
+    let sum = sum.into_inner().expect("nobody panics here");
+    println!("{sum}");
+    match sum.check() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("{why}");
+            ExitCode::FAILURE
         }
     }
-    println!(
-        "{count} seeds, {failed} failed: {events} events, {accepted} deliveries, {explained} duplicates that a fault \
-         explains, {changes} changes of the shard count; {all_through} worlds had faults all through"
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn mutations(first: u64, count: u64, only: Option<&str>) -> ExitCode {

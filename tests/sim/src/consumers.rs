@@ -57,13 +57,13 @@ impl Client {
             if !ahead {
                 self.check_deadlines(&claim, &request);
             }
-            for message in claim.messages {
-                // Somebody else may have it by now: what comes too late is thrown away, as the engine does.
-                if self.shared.clock.now() >= message.score.visible_at() {
-                    continue;
-                }
-                self.hand(&shard, &message, ahead);
-                self.settle(&shard, &message, upsets).await;
+            // Somebody else may have it by now: what comes too late is thrown away, as the engine does.
+            let in_time = |message: &ClaimedMessage| self.shared.clock.now() < message.score.visible_at();
+            let held: Vec<_> = claim.messages.into_iter().filter(in_time).collect();
+            // The consumer has all of them from now on, though it works on one after the other.
+            held.iter().for_each(|message| self.hand(message, ahead));
+            for message in held.iter().filter(|message| in_time(message)) {
+                self.settle(&shard, message, upsets).await;
             }
         }
     }
@@ -77,7 +77,7 @@ impl Client {
         }
     }
 
-    fn hand(&self, _shard: &Shard, message: &ClaimedMessage, ahead: bool) {
+    fn hand(&self, message: &ClaimedMessage, ahead: bool) {
         let payload = digest(&message.payload);
         let until_ms = Some(message.score.visible_at().as_millis()).filter(|_| self.shared.deadlines_hold);
         if ahead {
@@ -127,18 +127,9 @@ impl Client {
             // It may be done, and the message claimed again, before its answer is here.
             self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
         }
-        let has_acked = || {
-            let servers = &self.door().store.link.servers;
-            servers.iter().any(|server| server.has_acked(&self.topic, &message.id, score))
-        };
-        // Whoever has no answer to an ack does not know: the masters do.
-        let note_if_done = || {
-            if outcome == Outcome::Rejected || outcome == Outcome::Accepted && has_acked() {
-                self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
-            }
-        };
-        let note = || {
-            if outcome != Outcome::Retry {
+        // Acks are noted by the master that carries them out.
+        let note_refused = || {
+            if outcome == Outcome::Rejected {
                 self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
             }
         };
@@ -162,15 +153,14 @@ impl Client {
             let calm = shared.upsets.load(Ordering::Relaxed) == upsets && self.topic.as_str() == crate::world::ORDERS;
             let in_time = shared.clock.now() < score.visible_at();
             match settled {
-                Some(true) => {
-                    return note();
-                }
+                Some(true) => return note_refused(),
                 Some(false) => {
                     assert!(repeated || !calm || !in_time, "a valid receipt of {} was refused", message.id);
                     // An earlier try may have done it.
-                    return if repeated {
-                        note_if_done()
-                    };
+                    if repeated {
+                        note_refused();
+                    }
+                    return;
                 }
                 None => {
                     repeated = true;
@@ -179,7 +169,7 @@ impl Client {
             }
         }
         // What was sent cannot be carried out any more: each call ends with that.
-        note_if_done();
+        note_refused();
     }
 }
 

@@ -13,7 +13,10 @@ use std::task::{Context, Poll, Waker};
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{Claim, ClaimRequest, Edit, Edited, Settle, Settled, Settlement};
-use duetime_core::{ClaimStore as _, Clock as _, MessageId, Score, Shard, StoreError, Timestamp, TopicName};
+use duetime_core::{
+    ClaimStore as _, Clock as _, MessageId, MessageStore as _, Shard, StoreError, Timestamp, TopicName,
+};
+use duetime_testkit::history::{Outcome, Recorder, What};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -80,8 +83,6 @@ struct Witness {
     deleted: BTreeMap<(TopicName, u64), Instant>,
     /// Shards that were emptied while they held messages.
     emptied: Vec<(Seat, u64, Instant)>,
-    /// Claims whose ack was carried out.
-    acked: BTreeSet<(TopicName, MessageId, Score)>,
     /// How many cancels, or reschedules, of a message were carried out.
     edited: BTreeMap<(TopicName, MessageId, bool), u64>,
 }
@@ -90,6 +91,7 @@ struct Witness {
 #[derive(Debug)]
 pub struct Server {
     witness: Mutex<Witness>,
+    history: Arc<Recorder>,
     pub mem: Arc<MemStore>,
     pub clock: Arc<SimClock>,
     pub left_out: Option<Mutation>,
@@ -120,10 +122,10 @@ pub fn is_done(edited: &Edited) -> bool {
 }
 
 impl Server {
-    pub fn new(clock: Arc<SimClock>, left_out: Option<Mutation>) -> Arc<Self> {
-        let mem = MemStore::new();
+    pub fn new(clock: Arc<SimClock>, history: &Arc<Recorder>, left_out: Option<Mutation>) -> Arc<Self> {
+        let (mem, history) = (MemStore::new(), history.clone());
         mem.set_clock(Some(clock.clone()));
-        Arc::new(Self { witness: Mutex::default(), mem, clock, left_out, inside: Mutex::default() })
+        Arc::new(Self { witness: Mutex::default(), history, mem, clock, left_out, inside: Mutex::default() })
     }
 
     pub fn leaves_out(&self, rule: Mutation) -> bool {
@@ -207,16 +209,12 @@ impl Server {
         self.witness.lock().deleted.entry((topic.clone(), life)).or_insert_with(Instant::now);
     }
 
-    /// Takes down which acks of a batch were carried out.
+    /// Takes down which acks of a batch are carried out, now: the consumer may hear of it long afterwards, or never.
     pub fn has_settled(&self, topic: &TopicName, batch: &[Settle], done: impl Iterator<Item = bool>) {
-        let acks = batch.iter().zip(done).filter(|(settle, done)| *done && settle.how == Settlement::Ack);
-        let keys = acks.map(|(settle, _)| (topic.clone(), settle.id.clone(), settle.score));
-        self.witness.lock().acked.extend(keys);
-    }
-
-    /// Whether an ack of this claim was carried out here.
-    pub fn has_acked(&self, topic: &TopicName, id: &MessageId, score: Score) -> bool {
-        self.witness.lock().acked.contains(&(topic.clone(), id.clone(), score))
+        for (settle, _) in batch.iter().zip(done).filter(|(settle, done)| *done && settle.how == Settlement::Ack) {
+            let what = What::Settled { attempt: settle.score.attempts(), outcome: Outcome::Accepted };
+            self.history.note(topic.as_str(), settle.id.as_str(), what);
+        }
     }
 
     /// Takes down which cancels and reschedules of a batch were carried out.

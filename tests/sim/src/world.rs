@@ -207,10 +207,12 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     let clock = TokioClock::at(START);
     let trouble = Trouble::of(seed, &dice);
     let masters = 2 + usize::try_from(dice.below(3)).expect("few");
-    let servers: Vec<_> = (0..masters).map(|_| Server::new(SimClock::new(clock.clone()), left_out)).collect();
+    let history = Recorder::new(clock.clone());
+    let server = |_| Server::new(SimClock::new(clock.clone()), &history, left_out);
+    let servers: Vec<_> = (0..masters).map(server).collect();
     let world = Arc::new(World {
         servers: servers.clone(),
-        history: Recorder::new(clock.clone()),
+        history,
         clock: clock.clone(),
         weather: Arc::default(),
         dozes_permille: dice.below(3) * 30,

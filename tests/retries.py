@@ -1,30 +1,55 @@
-"""Reads the report of a run of nextest, and fails if a test was tried again for anything but time.
+"""Reads the report of a run of nextest, and fails if a test was tried again for anything but the machine.
 
     python3 tests/retries.py JUNIT_XML
 
-A try may fail because a wait ran out, on a machine that stands still for seconds: its panics all say
-so (`[time-out]`, written by the test kit, or tokio's `Elapsed`), or nextest ended it. Anything else that
-a second try did not show is a fault that comes now and then, and no excuse.
+A try may fail because the machine was too slow or a port was taken, and then a second one may count. What
+excuses a try is written here and nowhere else; `tests/retries_test.py` has an example of each:
+
+- nextest ended it after its time;
+- a wait ran out: each of its panics says so (`[time-out]`, written by the test kit, or tokio's `Elapsed`);
+- a server could not be started: its port was taken meanwhile, or it was asked before it listened;
+- the machine stood still: the test kit wrote `[stall]` and for how long.
+
+A broken promise (crates/duetime-testkit/src/violation.rs) is excused by none of them. Anything else that a second
+try did not show is a fault that comes now and then, and no excuse.
 """
 
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
-# crates/duetime-testkit/src/violation.rs, TIMED_OUT; and a tokio time-out that was expected not to run out.
-TIMED_OUT = ("[time-out]", "Elapsed(())")
-PANIC = re.compile(r"^thread '.*panicked at .*:\d+:\d+:$", re.MULTILINE)
+# crates/duetime-testkit/src/violation.rs, TIMED_OUT.
+TIMED_OUT = "[time-out]"
+# A tokio time-out that was expected not to run out; what was said before it may have many lines.
+ELAPSED = "Elapsed(())"
+# The same file: what `violated` begins with.
+BROKEN = "a promise is broken"
+# crates/duetime-testkit/src/stall.rs: STALLED.
+STALLED = re.compile(r"^\[stall\] .*\b(\d+) ms$", re.MULTILINE)
+# Another process had the port, whoever it was given to.
+PORT_TAKEN = ("Address already in use", "no free port among")
+# A server that is about to listen, or one that another test's server was taken for.
+NOT_YET_THERE = ("Connection refused", "ConnectionRefused", "Connection reset by peer", "Could not connect to Redis")
+STARTS_SERVERS = "crates/duetime-testkit/src/servers/"
+PANIC = re.compile(r"^thread '.*panicked at (?P<where>.*):\d+:\d+:$", re.MULTILINE)
 
 
-def reasons(text):
-    """The first lines of each panic of an output."""
+def panics(text):
+    """Where each panic of an output was, and its first lines."""
     for found in PANIC.finditer(text):
         said = text[found.end():].lstrip("\n")
-        yield said.split("\nstack backtrace:")[0].split("\nnote: ")[0].strip()[:500]
+        yield found["where"], said.split("\nstack backtrace:")[0].split("\nnote: ")[0].strip()
 
 
-def is_time(said):
-    return any(mark in said for mark in TIMED_OUT)
+def is_excused(where, said):
+    """Whether one panic is the machine's."""
+    first, last = said.split("\n", 1)[0], said.rsplit("\n", 1)[-1]
+    if first.startswith(TIMED_OUT) or ELAPSED in first or ELAPSED in last:
+        return True
+    # What a server printed before its end is part of what is said.
+    if STARTS_SERVERS in where and any(mark in said for mark in PORT_TAKEN):
+        return True
+    return STARTS_SERVERS in where and any(mark in first for mark in NOT_YET_THERE)
 
 
 def excuse(tried):
@@ -33,9 +58,14 @@ def excuse(tried):
         return "ended after its time"
     # The same output may be written down more than once.
     text = "\n".join(tried.itertext())
-    said = list(dict.fromkeys(reasons(text)))
-    if said and all(is_time(one) for one in said):
-        return said[0].splitlines()[0]
+    all_of_it = list(dict.fromkeys(panics(text)))
+    if BROKEN in text:
+        return None
+    if all_of_it and all(is_excused(*one) for one in all_of_it):
+        return all_of_it[0][1].splitlines()[0]
+    stalls = [int(found[1]) for found in STALLED.finditer(text)]
+    if all_of_it and stalls:
+        return f"the machine stood still for {max(stalls)} ms"
     return None
 
 
@@ -47,9 +77,8 @@ def main(path):
             why = excuse(tried)
             if why is None:
                 bad += 1
-                said = [one for one in reasons("\n".join(tried.itertext())) if not is_time(one)]
-                said = said[0] if said else tried.get("type")
-                print(f"NOT EXCUSED {name}:\n    {said}")
+                said = [one for where, one in panics("\n".join(tried.itertext())) if not is_excused(where, one)]
+                print(f"NOT EXCUSED {name}:\n    {said[0][:500] if said else tried.get('type')}")
             else:
                 print(f"tried again {name}: {why}")
     return 1 if bad else 0

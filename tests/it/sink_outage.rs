@@ -47,9 +47,12 @@ async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
     house.drained("orders", PATIENCE).await;
     let drained = began.elapsed();
 
-    assert_eq!(house.metric("duetime_claims_expired_total").await, 0.0, "{}", house.node.output());
-    assert_eq!(house.counts("orders").await["dead"], 0, "one attempt was enough for all: {}", house.node.output());
-    assert!(drained < usual * 3 + STANDSTILL, "{drained:?} for {waiting}, in good times {usual:?}");
+    // A call that a slow machine does not answer in its short time fails, and has the one attempt there is.
+    let expired = house.metric("duetime_claims_expired_total").await;
+    duetime_testkit::in_time!(expired == 0.0, "{expired} claims expired: {}", house.node.output());
+    let dead = house.counts("orders").await["dead"].clone();
+    duetime_testkit::in_time!(dead == 0, "one attempt was enough for all but {dead}: {}", house.node.output());
+    duetime_testkit::in_time!(drained < usual * 3 + STANDSTILL, "{drained:?} for {waiting}, in good times {usual:?}");
     let arrived = all_of(target, 2 * BACKLOG).await;
     assert!(arrived.iter().all(|(_, attempt)| attempt == "1"));
 }

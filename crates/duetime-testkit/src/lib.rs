@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod history;
 pub mod mem_store;
 pub mod servers;
+mod stall;
 pub mod violation;
 pub mod webhook;
 

@@ -199,7 +199,7 @@ impl Load {
             done.expect("no task panics");
         }
         let seen = self.seen.lock();
-        assert!(seen.scheduled.len() > 100, "there was a load: {}", seen.scheduled.len());
+        duetime_testkit::in_time!(seen.scheduled.len() > 100, "there was a load: {}", seen.scheduled.len());
         for (id, due_at) in &seen.scheduled {
             let deliveries = seen.delivered.get(id).unwrap_or_else(|| panic!("{id} was lost"));
             assert_eq!(deliveries.len(), 1, "{id} was delivered {deliveries:?}");

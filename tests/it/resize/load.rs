@@ -402,6 +402,6 @@ impl Load {
         }
         let verdict = check(&self.history.events(), &left, Rules { attempts_max: 50, aftermath_ms: 2 * VISIBILITY_MS });
         verdict.assert_good();
-        assert!(verdict.accepted > 30, "there was a load: {verdict}");
+        duetime_testkit::in_time!(verdict.accepted > 30, "there was a load: {verdict}");
     }
 }

@@ -50,12 +50,13 @@ async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
     let drained = began.elapsed();
 
     let expired = house.metric("duetime_claims_expired_total").await;
-    assert_eq!(expired, 0.0, "{}", house.node.output());
+    // A call that a slow machine does not answer in its short time fails, and has the one attempt there is.
+    duetime_testkit::in_time!(expired == 0.0, "{expired} claims expired: {}", house.node.output());
     let dead = house.dead("orders").await;
-    assert!(dead.is_empty(), "one attempt was enough for all: {dead:?}");
+    duetime_testkit::in_time!(dead.is_empty(), "one attempt was enough for all: {dead:?}");
     // The wait of the breaker may have grown to this before the last probe.
     let noticed = VISIBILITY * TIMEOUTS;
-    assert!(drained < usual * 3 + noticed, "{drained:?} for {waiting}, in good times {usual:?}");
+    duetime_testkit::in_time!(drained < usual * 3 + noticed, "{drained:?} for {waiting}, in good times {usual:?}");
     let received = broker.reader().fetch();
     assert!(received.iter().all(|message| message.attempt == "1"));
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2 * BACKLOG);

@@ -49,6 +49,7 @@ pub(super) struct Process {
 impl Process {
     /// Starts it; where the program is missing, says in one line how to get it.
     pub fn start(command: &mut Command) -> Self {
+        crate::stall::watch();
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = command.process_group(0).stdin(Stdio::null()).spawn().unwrap_or_else(|error| {
             panic!("{program} does not start ({error}); `./test --tools` installs what the tests need")

@@ -182,7 +182,8 @@ impl Client {
 
     /// Cancels or reschedules, in one request, until every item is answered.
     ///
-    /// Of a try whose answer was lost the client does not know whether it was carried out: the masters do.
+    /// Of a try whose answer was lost the client does not know whether it was carried out: the masters do. What the
+    /// last try itself carried out it must be told, however often it was sent.
     pub async fn edit_all(&self, changes: &[(Change, Edit)]) -> Vec<Made<Edited>> {
         changes.iter().for_each(|(change, edit)| self.note(id_of(edit), What::Invoked(*change)));
         let times_before: Vec<u64> = changes.iter().map(|(_, edit)| self.times_edited(edit)).collect();
@@ -190,16 +191,22 @@ impl Client {
         let mut made: Vec<Option<Made<Edited>>> = changes.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..changes.len()).collect();
         while !open.is_empty() {
+            let by_earlier: Vec<bool> =
+                open.iter().map(|place| self.times_edited(&changes[*place].1) > times_before[*place]).collect();
             let edits = open.iter().map(|place| changes[*place].1.clone()).collect();
             let answers = self.door().router.edit(&self.topic, edits).await;
             let mut left = Vec::new();
-            for (place, answer) in open.into_iter().zip(answers) {
+            for ((place, answer), by_earlier) in open.into_iter().zip(answers).zip(by_earlier) {
                 let Ok(edited) = answer.map(|changed| changed.edited) else {
                     left.push(place);
                     continue;
                 };
                 let (change, edit) = &changes[place];
-                let done = self.times_edited(edit) > times_before[place];
+                let done = match change {
+                    Change::Cancel => by_earlier,
+                    // It may have been handed over between two sendings.
+                    _ => self.times_edited(edit) > times_before[place],
+                };
                 let word = match edited {
                     Edited::Cancelled => "cancelled",
                     Edited::Rescheduled(_) => "rescheduled",

@@ -1,7 +1,7 @@
 //! I6 claims of one message never overlap · I8 attempts grow by one, and never beyond the maximum.
 
 use super::event::{Change, Event, Outcome, What};
-use super::verdict::{Changed, Invariant, Story, Violation};
+use super::story::{Changed, Invariant, Story, Violation};
 
 /// What the hand-over before was, as far as attempts go on from it.
 struct Before<'a> {

@@ -1,7 +1,7 @@
 //! I3: nothing is handed over after an acknowledged cancel.
 
 use super::event::{Change, Event, What};
-use super::verdict::{Invariant, Story, Violation};
+use super::story::{Invariant, Story, Violation};
 
 pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
     let changes = story.changes();

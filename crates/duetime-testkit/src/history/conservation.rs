@@ -1,8 +1,8 @@
 //! I1 nothing acknowledged is lost · I4 `unknown` only if it was not there · I9 the dead have a
 //! reason · I10 the counts agree · I12 nothing lives twice.
 
-use super::event::{Change, Event, What};
-use super::verdict::{Changed, FinalState, Invariant, Story, Violation};
+use super::event::{Change, Event, Outcome, What};
+use super::story::{Changed, FinalState, Invariant, Story, Violation};
 
 pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
     lost(story, broken);
@@ -31,7 +31,7 @@ fn took_place(change: &Changed<'_>) -> bool {
 /// Events that may end the life of a message.
 fn ends(event: &Event) -> bool {
     match &event.what {
-        What::Settled { outcome, .. } => *outcome == super::Outcome::Accepted,
+        What::Settled { outcome, .. } => *outcome == Outcome::Accepted,
         What::Dead { .. } => true,
         What::Answered { outcome } => outcome == "cancelled" || outcome == "in_flight",
         _ => false,

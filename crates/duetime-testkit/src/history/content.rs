@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Change, Event, What};
-use super::verdict::{Invariant, Story, Violation};
+use super::story::{Invariant, Story, Violation};
 
 fn given(events: &[&Event]) -> BTreeSet<u64> {
     let payload = |event: &&Event| match event.what {

@@ -2,7 +2,7 @@
 //! flight when it struck.
 
 use super::event::{Change, Event, Outcome, What};
-use super::verdict::{Invariant, Story, Violation};
+use super::story::{Invariant, Story, Violation};
 
 /// A hand-over that was accepted.
 #[derive(Clone, Copy)]

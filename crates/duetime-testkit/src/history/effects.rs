@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::event::{Change, Event, Outcome, What};
-use super::verdict::{Changed, FinalState, Invariant, Rules, Story, Violation};
+use super::fault::Rules;
+use super::story::{Changed, FinalState, Invariant, Story, Violation};
 
 /// Whether what this event says took the message away for good.
 fn ended(event: &Event) -> bool {

@@ -1,7 +1,16 @@
 //! What a fault can explain: only what was in flight while it lasted, and what follows from that.
 
 use super::event::{Event, FaultKind, What};
-use super::verdict::Rules;
+
+/// What the checks must know of the topics.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// `retry.max_attempts`.
+    pub attempts_max: u8,
+    /// How long after its end a fault may still explain something: the visibility timeout, the
+    /// longest backoff and the node's start.
+    pub aftermath_ms: i64,
+}
 
 /// A settlement is in the store, and a hand-over is noted, within this time where nothing fails.
 const SETTLED_WITHIN_MS: i64 = 2_000;

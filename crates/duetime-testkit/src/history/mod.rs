@@ -14,6 +14,7 @@ mod event;
 mod fault;
 mod read;
 mod recorder;
+mod story;
 mod timing;
 mod verdict;
 
@@ -22,6 +23,8 @@ mod tests;
 
 pub use effects::check_effects;
 pub use event::{Change, Event, FaultFields, FaultKind, Outcome, What, digest};
+pub use fault::Rules;
 pub use read::read;
 pub use recorder::Recorder;
-pub use verdict::{FinalState, Invariant, Left, Rules, Verdict, Violation, check};
+pub use story::{FinalState, Invariant, Left, Violation};
+pub use verdict::{Verdict, check};

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use super::event::Event;
-use super::verdict::{FinalState, Left};
+use super::story::{FinalState, Left};
 
 #[derive(Deserialize)]
 #[serde(untagged)]

@@ -1,7 +1,7 @@
 //! I2 never early · I5 not at the old time after an acknowledged reschedule.
 
 use super::event::{Change, Event, What};
-use super::verdict::{Changed, Invariant, Story, Violation};
+use super::story::{Changed, Invariant, Story, Violation};
 
 fn due_of(change: Change) -> Option<i64> {
     match change {
@@ -30,7 +30,7 @@ pub(super) fn check(story: &Story<'_>, broken: &mut Vec<Violation>) {
         let What::Handed { payload, .. } = event.what else { continue };
         let handed: &Event = event;
         // The last due time that was acknowledged before, and all that may have taken place since.
-        let before = |change: &&super::verdict::Changed<'_>| change.began.at_ms <= handed.at_ms;
+        let before = |change: &&super::story::Changed<'_>| change.began.at_ms <= handed.at_ms;
         let dues: Vec<_> =
             changes.iter().filter(before).filter_map(|change| Some((change, due_of(change.change)?))).collect();
         let last = dues.iter().rposition(|(change, _)| change.ended_ms() < handed.at_ms);

@@ -66,15 +66,15 @@ impl Mutation {
     #[must_use]
     pub const fn first_seed(self) -> u64 {
         match self {
-            Self::LateCalls => 44,
-            Self::LateCreation => 28,
-            Self::FenceOfAnotherLife => 140,
+            Self::LateCalls => 43,
+            Self::LateCreation => 2,
+            Self::FenceOfAnotherLife => 215,
             Self::CreationOverMessages => 4,
-            Self::AnyLife => 5,
-            Self::DelayOfOneClock => 239,
-            Self::HighWater => 22,
-            Self::DeletionOfAnyLife => 5,
-            Self::DeadlinesRunAhead => 1,
+            Self::AnyLife => 16,
+            Self::DelayOfOneClock => 137,
+            Self::HighWater => 19,
+            Self::DeletionOfAnyLife => 2,
+            Self::DeadlinesRunAhead => 8,
             Self::LongCancels => 16,
             Self::BatchOfOneAnswer => 2,
         }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -14,6 +16,9 @@ const DOTS: &str = "***";
 
 /// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
 pub(crate) const SCRUB_BYTES_MIN: usize = 6;
+
+/// More of a file is not read: what has no first line of this length holds no secret.
+const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// A credential: written in the configuration as a string, as `{ file = "/run/secrets/x" }`, whose
 /// first line it then is, or as `{ env = "NAME" }`.
@@ -40,6 +45,13 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The text of a file, or its first [`FILE_BYTES_MAX`].
+fn read_begin(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         // A map and no struct: a list would be read as one too, and its text as the name of a file.
@@ -52,7 +64,9 @@ impl<'de> Deserialize<'de> for Secret {
         let help = || {
             serde::de::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }")
         };
-        let raw = Raw::deserialize(from).map_err(|_| help())?;
+        // That there is none is said as it is; what else is wrong could show it.
+        let or_help = |error: D::Error| if error.to_string().starts_with("missing field") { error } else { help() };
+        let raw = Raw::deserialize(from).map_err(or_help)?;
         match raw {
             Raw::Text(text) => Ok(Self(text)),
             Raw::File(places) if places.len() == 1 && places.contains_key("env") => {
@@ -64,7 +78,7 @@ impl<'de> Deserialize<'de> for Secret {
             }
             Raw::File(places) => {
                 let file = places.get("file").filter(|_| places.len() == 1).ok_or_else(help)?;
-                let text = std::fs::read_to_string(file).map_err(|error| {
+                let text = read_begin(file).map_err(|error| {
                     serde::de::Error::custom(format!("cannot read the secret in {}: {error}", file.display()))
                 })?;
                 Ok(Self(text.lines().next().unwrap_or_default().trim().to_owned()))
@@ -73,10 +87,16 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// The address of a target. Shown without user, password and query.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+/// The address of a target, written as a [`Secret`] is, for it may hold a password. Shown without user, password and
+/// query.
+#[derive(Clone, PartialEq, Eq)]
 pub struct TargetUrl(String);
+
+impl<'de> Deserialize<'de> for TargetUrl {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Secret::deserialize(from).map(|secret| Self(secret.0))
+    }
+}
 
 impl TargetUrl {
     /// Takes an address.
@@ -132,6 +152,15 @@ impl TargetUrl {
             Some(at) => (&place[..at], Some(&place[at + 1..])),
             None => (place, None),
         };
+        // `u:password` where host and port should be, or no address at all: a whole secret may stand there.
+        let authority = place.split('/').next().unwrap_or_default();
+        let is_host = |host: &str| match host.rsplit_once(':') {
+            Some((_, port)) => port.bytes().all(|b| b.is_ascii_digit() || b == b']'),
+            None => !scheme.is_empty(),
+        };
+        if user.is_none() && !authority.split(',').all(is_host) {
+            return (scheme, Some(rest), DOTS.to_owned(), None);
+        }
         let is_proper = user.is_none_or(|user| !user.contains(['/', '#']));
         let place = if is_proper { place.to_owned() } else { format!("{DOTS}@{place}") };
         (scheme, user, place, query)
@@ -244,6 +273,13 @@ mod tests {
                 assert!(!said.contains("left") && !said.contains("right"), "{address}: {said}");
             }
         }
+        assert_eq!(TargetUrl::new("amqp://user:password").to_string(), "amqp://***");
+        assert_eq!(TargetUrl::new("a-whole-secret").to_string(), "***");
+        assert_eq!(TargetUrl::new("a.example:4222").to_string(), "a.example:4222");
+        assert_eq!(
+            TargetUrl::new("redis-cluster://[::1]:7000,a:7001").to_string(),
+            "redis-cluster://[::1]:7000,a:7001"
+        );
         let plain = "https://hooks.example/team/in";
         assert_eq!(TargetUrl::new(plain).to_string(), plain);
     }

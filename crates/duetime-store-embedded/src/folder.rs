@@ -76,6 +76,23 @@ impl Drop for FolderLock {
     }
 }
 
+/// The number of the process that uses the folder, or `unknown`; `None`: nobody does.
+pub fn user(folder: &Path) -> Option<String> {
+    let mut file = File::open(folder.join(LOCK)).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Some(holder(&mut file)),
+        _ => None,
+    }
+}
+
+/// What the holder of the lock wrote into its file.
+fn holder(file: &mut File) -> String {
+    let mut holder = String::new();
+    // The number only helps; without it the refusal is the same.
+    let _ = file.read_to_string(&mut holder);
+    if holder.trim().is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() }
+}
+
 /// Makes the folder if it is absent and takes it for this process.
 pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
     let unusable =
@@ -88,14 +105,11 @@ pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
     let itself = match (file.try_lock(), itself) {
         (Ok(()), Ok(itself)) => itself,
         (Err(TryLockError::WouldBlock), _) | (_, Err(Used)) => {
-            let mut holder = String::new();
-            // The number only helps; without it the refusal is the same.
-            let _ = file.read_to_string(&mut holder);
             return Err(StoreError::Setup(format!(
                 "{} is used by another duetime (process {}); stop it, or choose another folder with \
                  --store embedded:PATH",
                 folder.display(),
-                if holder.trim().is_empty() { "unknown" } else { holder.trim() }
+                holder(&mut file)
             )));
         }
         (Err(TryLockError::Error(error)), _) => return Err(unusable(error)),

@@ -60,6 +60,12 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
+    /// The number of the process that uses `folder`, or `unknown`; `None`: nobody does.
+    #[must_use]
+    pub fn user(folder: &Path) -> Option<String> {
+        folder::user(folder)
+    }
+
     /// Opens the store in `folder`, which is made if it is absent.
     ///
     /// Reads the index once: O(messages). Call it where waiting is allowed.

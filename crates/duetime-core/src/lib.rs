@@ -27,6 +27,7 @@ pub mod slots;
 pub mod store;
 mod store_error;
 pub mod stored;
+pub mod suggest;
 pub mod time;
 pub mod topic;
 pub mod units;

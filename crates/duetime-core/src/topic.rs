@@ -170,25 +170,33 @@ impl TopicConfig {
     ///
     /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), String> {
-        self.retry.check()?;
-        check_visibility(self.visibility_timeout)?;
+        self.faults().into_iter().next().map_or(Ok(()), |(_, fault)| Err(fault))
+    }
+
+    /// All values that make no sense: the field, and a sentence that names it and the fix.
+    #[must_use]
+    pub fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        found.extend(self.retry.check().err().map(|fault| ("retry", fault)));
+        found.extend(check_visibility(self.visibility_timeout).err().map(|fault| ("visibility_timeout", fault)));
         if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
-            return Err("max_payload must be 1 byte to 16MiB".to_owned());
+            found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
         }
         if let Some(limit) = self.rate_limit {
             if !(limit.per_second > 0.0 && limit.per_second <= 10_000_000.0) {
-                return Err("rate_limit.per_second must be above 0 and at most 10000000".to_owned());
+                let fault = "rate_limit.per_second must be above 0 and at most 10000000".to_owned();
+                found.push(("rate_limit", fault));
             }
             if limit.burst == 0 {
-                return Err("rate_limit.burst must be 1 or more".to_owned());
+                found.push(("rate_limit", "rate_limit.burst must be 1 or more".to_owned()));
             }
         }
         if let ShardCount::Fixed(count) = self.shards
             && !(1..=SHARDS_MAX).contains(&count)
         {
-            return Err(format!("shards must be 1 to {SHARDS_MAX} or \"auto\""));
+            found.push(("shards", format!("shards must be 1 to {SHARDS_MAX} or \"auto\"")));
         }
-        Ok(())
+        found
     }
 }
 

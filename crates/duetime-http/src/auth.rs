@@ -91,6 +91,12 @@ pub struct AuthConfig {
 }
 
 impl AuthConfig {
+    /// What is wrong with which token, from 0, after secrets were read from files and variables.
+    #[must_use]
+    pub fn faults(&self) -> Vec<(usize, String)> {
+        read(self).err().unwrap_or_default()
+    }
+
     /// The files that secrets are in, to be watched for changes.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.tokens.iter().flat_map(|token| {
@@ -205,16 +211,22 @@ fn read_token(config: &TokenConfig) -> Result<Token, String> {
     })
 }
 
-fn read(config: &AuthConfig) -> Result<Tokens, String> {
-    let mut all: Vec<Arc<Token>> = Vec::new();
-    for config in &config.tokens {
-        let token = read_token(config)?;
-        if all.iter().any(|other| other.hash == token.hash) {
-            return Err(format!("auth token {:?}: another token has the same secret", config.name));
+fn read(config: &AuthConfig) -> Result<Tokens, Vec<(usize, String)>> {
+    let (mut all, mut faults) = (Vec::<Arc<Token>>::new(), Vec::new());
+    for (at, config) in config.tokens.iter().enumerate() {
+        match read_token(config) {
+            Ok(token) if all.iter().any(|other| other.hash == token.hash) => {
+                faults.push((at, format!("auth token {:?}: another token has the same secret", config.name)));
+            }
+            Ok(token) => all.push(Arc::new(token)),
+            Err(fault) => faults.push((at, fault)),
         }
-        all.push(Arc::new(token));
     }
-    Ok(Tokens { all, metrics: config.metrics })
+    if faults.is_empty() { Ok(Tokens { all, metrics: config.metrics }) } else { Err(faults) }
+}
+
+fn first(faults: Vec<(usize, String)>) -> String {
+    faults.into_iter().next().map(|(_, fault)| fault).unwrap_or_default()
 }
 
 impl Auth {
@@ -230,7 +242,7 @@ impl Auth {
     ///
     /// A sentence that names the token and the fix.
     pub fn load(config: &AuthConfig) -> Result<Self, String> {
-        Ok(Self(Arc::new(ArcSwap::from_pointee(read(config)?))))
+        Ok(Self(Arc::new(ArcSwap::from_pointee(read(config).map_err(first)?))))
     }
 
     /// Takes other tokens from the next request on.
@@ -239,7 +251,7 @@ impl Auth {
     ///
     /// As [`Self::load`]; the tokens stay as they were.
     pub fn reload(&self, config: &AuthConfig) -> Result<(), String> {
-        self.0.store(Arc::new(read(config)?));
+        self.0.store(Arc::new(read(config).map_err(first)?));
         Ok(())
     }
 

@@ -1,26 +1,15 @@
 //! Reads JSON objects whose fields are known: a typo is refused with the nearest known name.
 
+use duetime_core::suggest;
 use serde::Deserialize;
 use serde_json::error::Category;
 
 use crate::at_most::TOO_MANY;
 use crate::problem::Refusal;
 
-/// Names less alike than this are not proposed (Jaro and Winkler's measure, 0 to 1).
-const ALIKE_MIN: f64 = 0.7;
-
 /// The refusal of a field nobody knows.
 pub(crate) fn unknown_field(name: &str, known: &[&str]) -> Refusal {
-    let nearest = known
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
-        .filter(|(alike, _)| *alike >= ALIKE_MIN)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let advice = match nearest {
-        Some((_, candidate)) => format!("did you mean {candidate:?}?"),
-        None => format!("known are {}", known.join(", ")),
-    };
-    Refusal::new("unknown_field", format!("unknown field {name:?}; {advice}")).at(name)
+    Refusal::new("unknown_field", suggest::unknown("field", name, known)).at(name)
 }
 
 /// Reads a JSON object as a `T`; an empty body is an empty object.
@@ -77,7 +66,7 @@ mod tests {
         assert_eq!(typo.code, "unknown_field");
         assert!(typo.detail.contains("did you mean \"visibility_timeout\"?"), "{}", typo.detail);
         let far = read::<Ask>(br#"{"zzz": 1}"#).unwrap_err();
-        assert!(far.detail.contains("known are visibility_timeout, receipts"), "{}", far.detail);
+        assert!(far.detail.contains("known here: visibility_timeout, receipts"), "{}", far.detail);
         assert_eq!(read::<Ask>(b"{}").unwrap_err().field.as_deref(), Some("receipts"));
         assert_eq!(read::<Ask>(b"{").unwrap_err().code, "malformed_json");
     }

@@ -57,22 +57,27 @@ impl ResizeConfig {
     ///
     /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), String> {
-        if self.messages_per_second == 0 {
-            return Err("messages_per_second must be 1 or more".to_owned());
-        }
-        if !(1..=64).contains(&self.shards_at_once) {
-            return Err("shards_at_once must be 1 to 64".to_owned());
-        }
-        if self.leave_due_within > Duration::from_secs(60) {
-            return Err("leave_due_within must be 60s or less".to_owned());
-        }
-        if !(1..=SHARDS_MAX).contains(&self.auto_factor) {
-            return Err(format!("auto_factor must be 1 to {SHARDS_MAX}"));
-        }
-        if self.auto_min == 0 || self.auto_max > SHARDS_MAX || self.auto_min > self.auto_max {
-            return Err(format!("auto_min and auto_max must be 1 to {SHARDS_MAX}, in this order"));
-        }
-        Ok(())
+        self.faults().into_iter().next().map_or(Ok(()), |(key, fault)| Err(format!("{key} {fault}")))
+    }
+
+    /// All values that make no sense: the field, and the fix.
+    #[must_use]
+    pub fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let mut rule = |is_right: bool, key, fix: &str| {
+            if !is_right {
+                found.push((key, fix.to_owned()));
+            }
+        };
+        let shards = format!("must be 1 to {SHARDS_MAX}");
+        rule(self.messages_per_second > 0, "messages_per_second", "must be 1 or more");
+        rule((1..=64).contains(&self.shards_at_once), "shards_at_once", "must be 1 to 64");
+        rule(self.leave_due_within <= Duration::from_secs(60), "leave_due_within", "must be 60s or less");
+        rule((1..=SHARDS_MAX).contains(&self.auto_factor), "auto_factor", &shards);
+        rule((1..=SHARDS_MAX).contains(&self.auto_min), "auto_min", &shards);
+        rule((1..=SHARDS_MAX).contains(&self.auto_max), "auto_max", &shards);
+        rule(self.auto_min <= self.auto_max, "auto_max", "must be auto_min or more");
+        found
     }
 
     /// The number of shards that `"auto"` means for so many nodes.

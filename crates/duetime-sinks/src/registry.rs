@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use duetime_core::suggest::{nearest, unknown};
 use duetime_core::{Clock, Sink, SinkBinder, SinkRef, TopicName};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 #[cfg(feature = "http")]
@@ -25,11 +27,10 @@ use crate::rabbitmq::{RabbitMqConfig, RabbitMqTarget};
 #[cfg(feature = "redis-stream")]
 use crate::redis_stream::{RedisStreamConfig, RedisStreamTarget};
 use crate::remedy::with_remedy;
-use crate::settings::{listed, nearest};
+use crate::settings::listed;
 
 /// One `[sinks.NAME]` of the configuration file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "kebab-case")]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SinkConfig {
     /// Lines in the node's own log.
@@ -39,7 +40,6 @@ pub enum SinkConfig {
     Http(Box<HttpConfig>),
     /// A RabbitMQ broker.
     #[cfg(feature = "rabbitmq")]
-    #[serde(rename = "rabbitmq")]
     RabbitMq(Box<RabbitMqConfig>),
     /// A NATS JetStream server.
     #[cfg(feature = "nats")]
@@ -49,13 +49,36 @@ pub enum SinkConfig {
     Kafka(Box<KafkaConfig>),
     /// A Kafka cluster, to which this program was not built to speak.
     #[cfg(not(feature = "kafka"))]
-    Kafka(serde::de::IgnoredAny),
+    Kafka,
     /// Streams on a Redis server.
     #[cfg(feature = "redis-stream")]
     RedisStream(Box<RedisStreamConfig>),
 }
 
 impl SinkConfig {
+    /// The types, as `type` in the file names them.
+    pub const TYPES: &[&str] = &["log", "http", "rabbitmq", "nats", "kafka", "redis-stream"];
+
+    /// Reads the settings of a sink of this type, all but `type` itself; `None`: there is no such type.
+    pub fn read<'de, D: Deserializer<'de>>(kind: &str, settings: D) -> Option<Result<Self, D::Error>> {
+        Some(match kind {
+            "log" => LogConfig::deserialize(settings).map(Self::Log),
+            #[cfg(feature = "http")]
+            "http" => HttpConfig::deserialize(settings).map(Box::new).map(Self::Http),
+            #[cfg(feature = "rabbitmq")]
+            "rabbitmq" => RabbitMqConfig::deserialize(settings).map(Box::new).map(Self::RabbitMq),
+            #[cfg(feature = "nats")]
+            "nats" => NatsConfig::deserialize(settings).map(Box::new).map(Self::Nats),
+            #[cfg(feature = "kafka")]
+            "kafka" => KafkaConfig::deserialize(settings).map(Box::new).map(Self::Kafka),
+            #[cfg(not(feature = "kafka"))]
+            "kafka" => serde::de::IgnoredAny::deserialize(settings).map(|_| Self::Kafka),
+            #[cfg(feature = "redis-stream")]
+            "redis-stream" => RedisStreamConfig::deserialize(settings).map(Box::new).map(Self::RedisStream),
+            _ => return None,
+        })
+    }
+
     /// Whether it hands over inside the store, which then has to be a Redis.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
@@ -93,14 +116,29 @@ impl SinkRegistry {
     ///
     /// # Errors
     ///
-    /// A sentence that names the sink, what is wrong and the fix.
+    /// A sentence for each sink that is wrong, with the fix.
     pub fn new(configs: BTreeMap<String, SinkConfig>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
-        let mut targets = BTreeMap::new();
+        let (registry, faults) = Self::of_good_ones(&configs, &clock);
+        let faults: Vec<String> = faults.into_iter().map(|(name, fault)| format!("sinks.{name}: {fault}")).collect();
+        if faults.is_empty() { Ok(registry) } else { Err(faults.join("; ")) }
+    }
+
+    /// The sinks that can be made, and what is wrong with the others. Opens no connection.
+    #[must_use]
+    pub fn of_good_ones(
+        configs: &BTreeMap<String, SinkConfig>,
+        clock: &Arc<dyn Clock>,
+    ) -> (Arc<Self>, Vec<(String, String)>) {
+        let (mut targets, mut faults) = (BTreeMap::new(), Vec::new());
         for (name, config) in configs {
-            let target = make(&config, &clock).map_err(|error| format!("sinks.{name}: {error}"))?;
-            targets.insert(name, target);
+            match make(config, clock) {
+                Ok(target) => {
+                    targets.insert(name.clone(), target);
+                }
+                Err(fault) => faults.push((name.clone(), fault)),
+            }
         }
-        Ok(Arc::new(Self { targets }))
+        (Arc::new(Self { targets }), faults)
     }
 
     /// The names of the configured sinks.
@@ -136,7 +174,7 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         #[cfg(feature = "kafka")]
         SinkConfig::Kafka(config) => Arc::new(KafkaTarget::new(config)?),
         #[cfg(not(feature = "kafka"))]
-        SinkConfig::Kafka(_) => {
+        SinkConfig::Kafka => {
             return Err("this program was built without Kafka, which needs `make` to build; install make, libssl-dev \
                         and pkg-config, then: cargo build --release --features kafka-tls"
                 .to_owned());
@@ -162,6 +200,17 @@ impl SinkBinder for SinkRegistry {
             return Err(format!("no sink is called {:?}; {hint}", sink.name));
         };
         target.clone().bind(topic, &sink.settings).map_err(|error| format!("sink {:?}: {error}", sink.name))
+    }
+}
+
+/// A whole section, `type` included. [`SinkConfig::read`] can say where in it a fault lies, and this cannot.
+impl<'de> Deserialize<'de> for SinkConfig {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut settings = Map::deserialize(from)?;
+        let kind = settings.remove("type").ok_or_else(|| D::Error::missing_field("type"))?;
+        let kind = kind.as_str().unwrap_or_default();
+        let read = Self::read(kind, Value::Object(settings));
+        read.ok_or_else(|| D::Error::custom(unknown("type", kind, Self::TYPES)))?.map_err(D::Error::custom)
     }
 }
 
@@ -201,11 +250,9 @@ mod tests {
 
     #[test]
     fn an_unknown_key_or_type_in_the_configuration_is_refused() {
-        for (text, says) in [
-            ("[a]\ntype = \"log\"\ncount_olny = true", "count_only"),
-            ("[a]\ntype = \"pigeon\"", "pigeon"),
-            ("[a]\ncount_only = true", "type"),
-        ] {
+        for (text, says) in
+            [("[a]\ntype = \"log\"\ncount_olny = true", "count_only"), ("[a]\ntype = \"pigeon\"", "pigeon")]
+        {
             let error = registry(text).unwrap_err();
             assert!(error.contains(says), "{error}");
         }

@@ -2,21 +2,9 @@
 //!
 //! Upstream: the `bind` of every target.
 
+use duetime_core::suggest::nearest;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-
-/// The known word that `word` most likely was meant to be.
-#[must_use]
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// Less alike than this is another word.
-    const ALIKE: f64 = 0.7;
-    known
-        .into_iter()
-        .map(|known| (strsim::jaro_winkler(word, known), known))
-        .filter(|(alike, _)| *alike >= ALIKE)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, known)| known)
-}
 
 /// `a, b and c`, for a sentence.
 #[must_use]

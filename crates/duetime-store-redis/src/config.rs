@@ -26,6 +26,15 @@ impl Durability {
     }
 }
 
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Replicas(count) => write!(f, "replicas:{count}"),
+        }
+    }
+}
+
 impl TryFrom<String> for Durability {
     type Error = String;
 
@@ -34,14 +43,13 @@ impl TryFrom<String> for Durability {
         match count.filter(|count| (1..=REPLICAS_MAX).contains(count)) {
             Some(count) => Ok(Self::Replicas(count)),
             None if text == "memory" => Ok(Self::Memory),
-            None => Err(format!("durability: {text:?} is not known; write \"memory\" or \"replicas:1\"")),
+            None => Err(format!("{text:?} is not known; write \"memory\" or \"replicas:1\"")),
         }
     }
 }
 
 /// The `[store]` section, as far as it concerns Redis.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone)]
 pub struct RedisStoreConfig {
     /// `redis://[user:password@]host[:port][/db]`, or `rediss://` over TLS.
     pub url: String,
@@ -59,14 +67,11 @@ pub struct RedisStoreConfig {
     /// Connections calls are spread over, 1 to 64. Default 3; more than a few gain nothing.
     pub connections: usize,
     /// Longest wait for a connection. Default `2s`.
-    #[serde(with = "duetime_core::units::duration")]
     pub connect_timeout: Duration,
     /// Longest wait for one answer. Default `5s`; set it above the longest stall of the server that
     /// is to be sat out without a repetition.
-    #[serde(with = "duetime_core::units::duration")]
     pub response_timeout: Duration,
     /// How long a call is repeated while the server cannot be reached or cannot act. Default `15s`.
-    #[serde(with = "duetime_core::units::duration")]
     pub retry_for: Duration,
 }
 
@@ -93,25 +98,43 @@ const REPLICAS_MAX: u8 = 16;
 const CONNECTIONS_MAX: usize = 64;
 
 impl RedisStoreConfig {
-    pub(crate) fn link(&self) -> Result<LinkConfig, LinkError> {
+    /// All values that make no sense: the key of the section, and a sentence with the fix.
+    #[must_use]
+    pub fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
-            return Err(LinkError::Setup(format!("store.connections must be 1 to {CONNECTIONS_MAX}")));
+            found.push(("connections", format!("store.connections must be 1 to {CONNECTIONS_MAX}")));
         }
-        let url = RedisUrl::parse(&self.url)?;
-        let login = SentinelLogin { user: self.sentinel_user.clone(), password: self.sentinel_password.clone() };
-        let wrong = match (&login.user, &login.password) {
-            (Some(_), None) => Some("store.sentinel_user has no password; give store.sentinel_password too"),
-            (_, Some(_)) if !matches!(url, RedisUrl::Sentinel { .. }) => {
-                Some("store.sentinel_password is for sentinels; leave it out, or write redis-sentinel://h:p,h:p/MASTER")
+        let url = match RedisUrl::parse(&self.url) {
+            Ok(url) => Some(url),
+            Err(error) => {
+                found.push(("url", error.to_string()));
+                None
             }
-            _ => None,
         };
-        if let Some(wrong) = wrong {
-            return Err(LinkError::Setup(wrong.to_owned()));
+        let has_sentinels = url.is_none_or(|url| matches!(url, RedisUrl::Sentinel { .. }));
+        match (&self.sentinel_user, &self.sentinel_password) {
+            (Some(_), None) => found.push((
+                "sentinel_user",
+                "store.sentinel_user has no password; give store.sentinel_password too".to_owned(),
+            )),
+            (_, Some(_)) if !has_sentinels => found.push((
+                "sentinel_password",
+                "store.sentinel_password is for sentinels; leave it out, or write redis-sentinel://h:p,h:p/MASTER"
+                    .to_owned(),
+            )),
+            _ => {}
         }
-        let mut link = LinkConfig::new(url);
+        found
+    }
+
+    pub(crate) fn link(&self) -> Result<LinkConfig, LinkError> {
+        if let Some((_, fault)) = self.faults().into_iter().next() {
+            return Err(LinkError::Setup(fault));
+        }
+        let mut link = LinkConfig::new(RedisUrl::parse(&self.url)?);
         link.tls = self.tls.clone();
-        link.sentinel = login;
+        link.sentinel = SentinelLogin { user: self.sentinel_user.clone(), password: self.sentinel_password.clone() };
         link.connections = self.connections;
         link.connect_timeout = self.connect_timeout;
         link.response_timeout = self.response_timeout;

@@ -18,12 +18,12 @@ use toml::Value;
 use tracing::{info, warn};
 
 use crate::clock::SystemClock;
-use crate::config::{self, Config, Overlay, OwnershipMode};
+use crate::config::{self, Config, Overlay, OwnershipMode, StoreUrl};
 use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
 use crate::sharing::{self, Parts};
-use crate::stores::{self, StoreUrl};
+use crate::stores;
 use crate::{commands, greeting};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.

@@ -61,7 +61,7 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
         }
         OwnershipMode::Etcd => {
             let turns = link.as_ref().map(turns);
-            let etcd = config.ownership.etcd().map_err(anyhow::Error::msg)?;
+            let etcd = config.ownership.etcd();
             Etcd::start(etcd, namespace, me, late, turns, meters)
         }
     })

@@ -1,6 +1,5 @@
 //! Which store a URL names, and opening it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,37 +10,7 @@ use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::RedisStore;
 
-use crate::config::StoreConfig;
-
-/// A store, as its URL names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// One folder on this machine.
-    Embedded(PathBuf),
-    /// One Redis server, the one that sentinels name, or a cluster.
-    Redis,
-}
-
-impl StoreUrl {
-    /// Reads a URL.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that lists what can be written. Never shows the URL: it may carry a password.
-    pub fn parse(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-        match scheme {
-            "embedded" if !rest.is_empty() => Ok(Self::Embedded(PathBuf::from(rest))),
-            "redis" | "rediss" if rest.starts_with("//") => Ok(Self::Redis),
-            "redis-cluster" | "rediss-cluster" | "redis-sentinel" | "rediss-sentinel" if rest.starts_with("//") => {
-                Ok(Self::Redis)
-            }
-            _ => Err("write embedded:PATH, redis://HOST:PORT/DB, redis-cluster://HOST:PORT,HOST:PORT or \
-                      redis-sentinel://HOST:PORT,HOST:PORT/MASTER; over TLS rediss for redis"
-                .to_owned()),
-        }
-    }
-}
+use crate::config::{StoreConfig, StoreUrl};
 
 /// The URL as it may be shown: without user and password.
 #[must_use]
@@ -88,8 +57,7 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<O
     let doing = || format!("opening the store {}", shown(config));
     match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
         StoreUrl::Redis => {
-            let redis = config.redis().map_err(|error| anyhow!("store: {error}"))?;
-            let store = RedisStore::connect(redis, meters).await.with_context(doing)?;
+            let store = RedisStore::connect(config.redis(), meters).await.with_context(doing)?;
             let link = store.link();
             Ok(Opened::new(store, Some(link)))
         }

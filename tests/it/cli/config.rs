@@ -50,7 +50,7 @@ retry = { max_attempts = \"five\" }
         &[
             "duetime.toml:2: node.lisen: unknown key \"lisen\", did you mean \"listen\"?",
             "duetime.toml:3: node.shutdown_grace: \"soon\" is not a duration; write",
-            "duetime.toml:5: unknown key \"stor\", did you mean \"store\"?",
+            "duetime.toml:5: unknown section \"stor\", did you mean \"store\"?",
             "duetime.toml:9: sinks.audit.count_olny: unknown key \"count_olny\", did you mean \"count_only\"?",
             "duetime.toml:12: topics.orders.visibility_timout: unknown key",
             "duetime.toml:13: topics.orders.retry.max_attempts: ",

@@ -9,11 +9,12 @@ use duetime_core::{SinkBinder as _, TopicName};
 use duetime_metrics::Meters;
 use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
+use duetime_store_embedded::EmbeddedStore;
 
 use super::{complain, output};
 use crate::clock::SystemClock;
-use crate::config::{self, OwnershipMode, StoreConfig};
-use crate::stores::{self, StoreUrl};
+use crate::config::{self, OwnershipMode, StoreConfig, StoreUrl};
+use crate::stores;
 
 /// Longest wait for a store that does not answer.
 const STORE_MAX: Duration = Duration::from_secs(10);
@@ -31,10 +32,8 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
     };
     output::line("configuration: read, nothing unknown")?;
     let mut good = store(&config.store).await?;
-    if config.ownership.mode == OwnershipMode::Etcd
-        && let Ok(etcd) = config.ownership.etcd()
-    {
-        match Etcd::check(&etcd, &config.store.namespace).await {
+    if config.ownership.mode == OwnershipMode::Etcd {
+        match Etcd::check(&config.ownership.etcd(), &config.store.namespace).await {
             Ok(()) => output::line("etcd: answers")?,
             Err(error) => {
                 complain(&format!("ownership.etcd: {error}"));
@@ -82,11 +81,16 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
 
 async fn store(config: &StoreConfig) -> anyhow::Result<bool> {
     let shown = stores::shown(config);
-    if let Ok(StoreUrl::Embedded(folder)) = StoreUrl::parse(config.url.expose())
-        && !folder.exists()
-    {
-        output::line(&format!("store {shown}: will be created at the first start"))?;
-        return Ok(true);
+    if let Ok(StoreUrl::Embedded(folder)) = StoreUrl::parse(config.url.expose()) {
+        if !folder.exists() {
+            output::line(&format!("store {shown}: will be created at the first start"))?;
+            return Ok(true);
+        }
+        // The node whose file this is may be running: that is no fault of the file.
+        if let Some(process) = EmbeddedStore::user(&folder) {
+            output::line(&format!("store {shown}: in use by the duetime of process {process}"))?;
+            return Ok(true);
+        }
     }
     match tokio::time::timeout(STORE_MAX, stores::open(config, Arc::new(Meters::new()))).await {
         Ok(Ok(_)) => {

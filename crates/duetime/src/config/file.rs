@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use duetime_core::suggest;
+use duetime_sinks::SinkConfig;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::Config;
 use super::read::{self, Fault};
+use super::{Config, check};
 
 const SECTIONS: [&str; 7] = ["node", "store", "ownership", "resize", "auth", "sinks", "topics"];
 
@@ -95,70 +97,99 @@ impl Source<'_> {
         Origin::Line(self.file.clone(), self.line(found))
     }
 
-    fn complain(&self, section: &[&str], faults: Vec<Fault>, complaints: &mut Vec<Complaint>) {
-        for (inner, text) in faults {
-            let path: Vec<String> = section.iter().map(|key| (*key).to_owned()).chain(inner).collect();
-            let text = format!("{}: {text}", path.join("."));
-            complaints.push(Complaint { origin: self.origin(&path), text });
-        }
+    /// The deepest key that a sentence about the section at `path` names, or the section.
+    fn named_in(&self, path: &[String], sentence: &str) -> Vec<String> {
+        let [section, name] = path else { return path.to_owned() };
+        let inner = self.spans.as_ref().and_then(|root| root.get(section.as_str()));
+        let inner = inner.and_then(|section| section.get_ref().get(name.as_str()));
+        let keys = inner.and_then(|table| table.get_ref().as_table()).into_iter().flatten();
+        let word =
+            |key: &str| sentence.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).position(|w| w == key);
+        let named = keys.filter_map(|(key, _)| Some((word(key.get_ref())?, key.get_ref().to_string()))).min();
+        path.iter().cloned().chain(named.map(|(_, key)| key)).collect()
     }
 
-    fn section<T: DeserializeOwned + Default>(
-        &self,
-        path: &[&str],
-        value: Option<&Value>,
-        complaints: &mut Vec<Complaint>,
-    ) -> T {
-        match value {
+    fn complaint(&self, (path, text): Fault) -> Complaint {
+        let origin = self.origin(&self.named_in(&path, &text));
+        Complaint { origin, text: format!("{}: {text}", path.join(".")) }
+    }
+}
+
+/// The sections as far as they can be read, and what is wrong with them.
+struct Reading<'a> {
+    table: &'a Table,
+    faults: Vec<Fault>,
+}
+
+impl Reading<'_> {
+    fn note(&mut self, section: &[&str], faults: Vec<Fault>) {
+        let whole = |inner: Vec<String>| section.iter().map(|key| (*key).to_owned()).chain(inner).collect();
+        self.faults.extend(faults.into_iter().map(|(path, text)| (whole(path), text)));
+    }
+
+    fn section<T: DeserializeOwned + Default>(&mut self, name: &str) -> T {
+        match self.table.get(name) {
             None => T::default(),
-            Some(value) => self.required(path, value, complaints).unwrap_or_default(),
+            Some(Value::Table(table)) => {
+                let read = read::section::<T>(table);
+                self.note(&[name], read.faults);
+                read.value.unwrap_or_default()
+            }
+            Some(_) => {
+                self.note(&[name], vec![(Vec::new(), format!("must be a section, [{name}]"))]);
+                T::default()
+            }
         }
     }
 
-    fn required<T: DeserializeOwned>(
-        &self,
-        path: &[&str],
-        value: &Value,
-        complaints: &mut Vec<Complaint>,
-    ) -> Option<T> {
-        let Value::Table(table) = value else {
-            let fault = (Vec::new(), format!("must be a section, [{}]", path.join(".")));
-            self.complain(path, vec![fault], complaints);
-            return None;
-        };
-        read::section(table).map_err(|faults| self.complain(path, faults, complaints)).ok()
-    }
-
-    fn named<T: DeserializeOwned>(
-        &self,
-        section: &str,
-        value: Option<&Value>,
-        complaints: &mut Vec<Complaint>,
-    ) -> BTreeMap<String, T> {
-        let mut read = BTreeMap::new();
-        match value {
+    fn named<T>(&mut self, section: &str, read: impl Fn(&Table) -> read::Read<T>) -> BTreeMap<String, T> {
+        let mut all = BTreeMap::new();
+        match self.table.get(section) {
             None => {}
             Some(Value::Table(table)) => {
                 for (name, value) in table {
-                    if let Some(one) = self.required(&[section, name], value, complaints) {
-                        read.insert(name.clone(), one);
-                    }
+                    let Value::Table(table) = value else {
+                        self.note(
+                            &[section, name],
+                            vec![(Vec::new(), format!("must be a section, [{section}.{name}]"))],
+                        );
+                        continue;
+                    };
+                    let read = read(table);
+                    self.note(&[section, name], read.faults);
+                    all.extend(read.value.map(|value| (name.clone(), value)));
                 }
             }
-            Some(_) => {
-                let fault = (Vec::new(), format!("must be sections, [{section}.NAME]"));
-                self.complain(&[section], vec![fault], complaints);
-            }
+            Some(_) => self.note(&[section], vec![(Vec::new(), format!("must be sections, [{section}.NAME]"))]),
         }
-        read
+        all
     }
+}
+
+/// Reads one sink by its `type`.
+fn sink(table: &Table) -> read::Read<SinkConfig> {
+    let fault = |text: String| read::Read { value: None, faults: vec![(vec!["type".to_owned()], text)] };
+    let mut settings = table.clone();
+    let types = SinkConfig::TYPES.iter().map(|kind| format!("{kind:?}")).collect::<Vec<_>>().join(", ");
+    let kind = match settings.remove("type") {
+        Some(Value::String(kind)) => kind,
+        Some(_) => return fault(format!("wrong value, expected one of {types}")),
+        None => return fault(format!("\"type\" is missing; give one of {types}")),
+    };
+    if !SinkConfig::TYPES.contains(&kind.as_str()) {
+        return fault(suggest::unknown("type", &kind, SinkConfig::TYPES));
+    }
+    read::section_by(&settings, |from| {
+        let missing = || serde::de::Error::custom(format!("this program was built without sinks of type {kind:?}"));
+        SinkConfig::read(&kind, from).unwrap_or_else(|| Err(missing()))
+    })
 }
 
 /// Reads the file, if there is one, lays `overlays` over it, and says all that is wrong.
 ///
 /// # Errors
 ///
-/// Every complaint, in the order of the sections.
+/// Every complaint, in the order of the file.
 pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<Config, Vec<Complaint>> {
     let text = match file {
         None => String::new(),
@@ -174,7 +205,7 @@ pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<Config, Vec<Com
 ///
 /// # Errors
 ///
-/// Every complaint, in the order of the sections.
+/// Every complaint, in the order of the file.
 pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, Vec<Complaint>> {
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = text[..error.span().map_or(0, |span| span.start).min(text.len())].matches('\n').count() + 1;
@@ -191,31 +222,32 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, 
     let source = Source { file, text, spans, overlays };
     let mut complaints = Vec::new();
     for key in table.keys().filter(|key| !SECTIONS.contains(&key.as_str())) {
-        let text = read::unknown(key, &SECTIONS);
+        let text = suggest::unknown("section", key, &SECTIONS);
         complaints.push(Complaint { origin: source.origin(std::slice::from_ref(key)), text });
     }
+    let mut reading = Reading { table: &table, faults: Vec::new() };
     let config = Config {
-        node: source.section(&["node"], table.get("node"), &mut complaints),
-        store: source.section(&["store"], table.get("store"), &mut complaints),
-        ownership: source.section(&["ownership"], table.get("ownership"), &mut complaints),
-        resize: source.section(&["resize"], table.get("resize"), &mut complaints),
-        auth: source.section(&["auth"], table.get("auth"), &mut complaints),
-        sinks: source.named("sinks", table.get("sinks"), &mut complaints),
-        topics: source.named("topics", table.get("topics"), &mut complaints),
+        node: reading.section("node"),
+        store: reading.section("store"),
+        ownership: reading.section("ownership"),
+        resize: reading.section("resize"),
+        auth: reading.section("auth"),
+        sinks: reading.named("sinks", sink),
+        topics: reading.named("topics", read::section),
     };
-    for (name, _) in table.get("topics").and_then(Value::as_table).into_iter().flatten() {
+    for name in table.get("topics").and_then(Value::as_table).into_iter().flat_map(Table::keys) {
         if let Err(error) = duetime_core::TopicName::new(name) {
-            let origin = source.origin(&["topics".to_owned(), name.clone()]);
-            complaints.push(Complaint { origin, text: error.to_string() });
+            reading.note(&["topics", name], vec![(Vec::new(), error.to_string())]);
         }
     }
-    if complaints.is_empty() {
-        // The path a sentence begins with leads to its line.
-        complaints.extend(config.contradictions().into_iter().map(|text| {
-            let key = text.split(':').next().unwrap_or_default();
-            let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-            Complaint { origin: source.origin(&path), text }
-        }));
-    }
+    let mut faults = reading.faults;
+    let wrong: Vec<Vec<String>> = faults.iter().map(|(path, _)| path.clone()).collect();
+    faults.extend(check::faults(&config, &wrong));
+    complaints.extend(faults.into_iter().map(|fault| source.complaint(fault)));
+    // As they stand in the file, so that they can be mended from top to bottom.
+    complaints.sort_by_key(|complaint| match &complaint.origin {
+        Origin::Line(_, line) => *line,
+        Origin::Flag(_) | Origin::Whole => 0,
+    });
     if complaints.is_empty() { Ok(config) } else { Err(complaints) }
 }

@@ -2,28 +2,31 @@
 //!
 //! Each section's struct lies beside its component where there is one; this file puts them together.
 
+mod check;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod read;
+mod store_url;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
 use duetime_core::{Namespace, TopicConfig};
 use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
 use duetime_ownership::{EtcdConfig, EtcdTls};
+use duetime_redis::TlsConfig;
 use duetime_resize::ResizeConfig;
 use duetime_sinks::{Secret, SinkConfig};
-use duetime_store_redis::RedisStoreConfig;
+use duetime_store_redis::{Durability, RedisStoreConfig};
 use serde::Deserialize;
 
 pub use file::{Overlay, load};
+pub use store_url::StoreUrl;
 
 use crate::logs::LogFormat;
-use crate::stores::StoreUrl;
 
 /// The section `[node]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -93,67 +96,61 @@ pub struct StoreConfig {
     /// What all keys begin with. Default `duetime`.
     pub namespace: Namespace,
     /// Certificates for `rediss…://`: `ca_file`, `cert_file`, `key_file`. Default: the public authorities.
-    pub tls: toml::Table,
+    pub tls: TlsConfig,
     /// User of the sentinels, where they ask for one; the servers' is in `url`.
     pub sentinel_user: Option<String>,
-    /// Password of the sentinels, or `{ file = "PATH" }`.
+    /// Password of the sentinels: a string, `{ file = "PATH" }` or `{ env = "NAME" }`.
     pub sentinel_password: Option<Secret>,
     /// What an acknowledged enqueue, cancel or reschedule survives. Default `memory`: on Redis, what
     /// its persistence keeps. `replicas:N`: a failover too, once N replicas have it.
-    pub durability: String,
+    pub durability: Durability,
     /// Connections to Redis that calls are spread over, 1 to 64. Default 3.
-    pub connections: Option<usize>,
+    pub connections: usize,
     /// Longest wait for a connection to Redis. Default `2s`.
-    pub connect_timeout: Option<toml::Value>,
+    #[serde(with = "duetime_core::units::duration")]
+    pub connect_timeout: Duration,
     /// Longest wait for one answer of Redis. Default `5s`.
-    pub response_timeout: Option<toml::Value>,
+    #[serde(with = "duetime_core::units::duration")]
+    pub response_timeout: Duration,
     /// How long a call is repeated while Redis cannot be reached. Default `15s`.
-    pub retry_for: Option<toml::Value>,
+    #[serde(with = "duetime_core::units::duration")]
+    pub retry_for: Duration,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
+        let redis = RedisStoreConfig::default();
         Self {
             url: Secret::new("embedded:./duetime-data"),
-            namespace: Namespace::default(),
-            tls: toml::Table::new(),
+            namespace: redis.namespace,
+            tls: redis.tls,
             sentinel_user: None,
             sentinel_password: None,
-            durability: "memory".to_owned(),
-            connections: None,
-            connect_timeout: None,
-            response_timeout: None,
-            retry_for: None,
+            durability: redis.durability,
+            connections: redis.connections,
+            connect_timeout: redis.connect_timeout,
+            response_timeout: redis.response_timeout,
+            retry_for: redis.retry_for,
         }
     }
 }
 
 impl StoreConfig {
-    /// What concerns Redis, as its own room reads it.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the key.
-    pub fn redis(&self) -> Result<RedisStoreConfig, String> {
-        let mut table = toml::Table::new();
-        table.insert("url".to_owned(), self.url.expose().into());
-        table.insert("namespace".to_owned(), self.namespace.as_str().into());
-        table.insert("tls".to_owned(), self.tls.clone().into());
-        table.insert("durability".to_owned(), self.durability.clone().into());
-        let numbers = [("connections", self.connections.map(|n| toml::Value::from(n as i64)))];
-        let spans = [
-            ("connect_timeout", self.connect_timeout.clone()),
-            ("response_timeout", self.response_timeout.clone()),
-            ("retry_for", self.retry_for.clone()),
-        ];
-        let password = self.sentinel_password.as_ref().map(|secret| secret.expose().into());
-        let login = [("sentinel_user", self.sentinel_user.clone().map(Into::into)), ("sentinel_password", password)];
-        for (name, value) in numbers.into_iter().chain(spans).chain(login) {
-            if let Some(value) = value {
-                table.insert(name.to_owned(), value);
-            }
+    /// What concerns Redis.
+    #[must_use]
+    pub fn redis(&self) -> RedisStoreConfig {
+        RedisStoreConfig {
+            url: self.url.expose().to_owned(),
+            namespace: self.namespace.clone(),
+            tls: self.tls.clone(),
+            sentinel_user: self.sentinel_user.clone(),
+            sentinel_password: self.sentinel_password.as_ref().map(|secret| secret.expose().to_owned()),
+            durability: self.durability,
+            connections: self.connections,
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
+            retry_for: self.retry_for,
         }
-        RedisStoreConfig::deserialize(table).map_err(|error| error.message().to_owned())
     }
 }
 
@@ -180,7 +177,7 @@ pub struct OwnershipConfig {
     pub etcd: Vec<String>,
     /// User of etcd.
     pub etcd_user: Option<String>,
-    /// Its password, or `{ file = "PATH" }`.
+    /// Its password: a string, `{ file = "PATH" }` or `{ env = "NAME" }`.
     pub etcd_password: Option<Secret>,
     /// For `https://` addresses: `ca_file`, `cert_file`, `key_file`, `server_name`. Default: the
     /// public authorities.
@@ -206,54 +203,33 @@ impl Default for OwnershipConfig {
     }
 }
 
+impl OwnershipMode {
+    /// As the file has it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Solo => "solo",
+            Self::RoundRobin => "round-robin",
+            Self::Etcd => "etcd",
+        }
+    }
+}
+
 impl OwnershipConfig {
     /// How to reach etcd.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the key and the fix.
-    pub fn etcd(&self) -> Result<EtcdConfig, String> {
-        if self.etcd.is_empty() {
-            return Err("ownership.etcd: mode \"etcd\" needs its addresses; write etcd = [\"http://HOST:2379\"]".into());
-        }
-        let mut endpoints = Vec::with_capacity(self.etcd.len());
-        for address in &self.etcd {
-            let whole = if address.contains("://") { address.clone() } else { format!("http://{address}") };
-            if !["http://", "https://"].iter().any(|scheme| whole.starts_with(scheme)) || whole.contains('@') {
-                return Err("ownership.etcd: write addresses as http://HOST:2379 or https://HOST:2379, and the \
-                            user in ownership.etcd_user"
-                    .into());
-            }
-            endpoints.push(whole);
-        }
-        if self.etcd_user.is_some() != self.etcd_password.is_some() {
-            return Err("ownership.etcd_user: give both etcd_user and etcd_password, or neither".into());
-        }
-        if self.etcd_tls.cert_file.is_some() != self.etcd_tls.key_file.is_some() {
-            return Err("ownership.etcd_tls: give both cert_file and key_file, or neither".into());
-        }
-        if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease_ttl) || self.lease_ttl.subsec_nanos() != 0 {
-            return Err("ownership.lease_ttl: must be 1s to 10m, in whole seconds".into());
-        }
-        Ok(EtcdConfig {
-            endpoints,
+    #[must_use]
+    pub fn etcd(&self) -> EtcdConfig {
+        let whole =
+            |address: &String| if address.contains("://") { address.clone() } else { format!("http://{address}") };
+        EtcdConfig {
+            endpoints: self.etcd.iter().map(whole).collect(),
             user: self.etcd_user.clone(),
             password: self.etcd_password.as_ref().map(|secret| secret.expose().to_owned()),
             tls: self.etcd_tls.clone(),
             lease_ttl: self.lease_ttl,
-        })
+        }
     }
 }
-
-/// Most connections that can be asked for.
-const CONNECTIONS_MAX: usize = 1_000_000;
-
-/// Least memory for requests: twice the largest body.
-const REQUEST_MEMORY_MIN: u64 = 64 << 20;
-
-/// Bounds of `ownership.lease_ttl`.
-const LEASE_MIN: Duration = Duration::from_secs(1);
-const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// Everything.
 #[derive(Clone, Debug, Default)]
@@ -275,106 +251,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// What is right by itself and wrong together: refusals that name the keys.
-    #[must_use]
-    pub fn contradictions(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        let mode = self.ownership.mode;
-        let embedded = matches!(StoreUrl::parse(self.store.url.expose()), Ok(StoreUrl::Embedded(_)));
-        if mode != OwnershipMode::Solo && embedded {
-            found.push(format!(
-                "ownership.mode: {:?} shares shards among nodes, and an embedded store has one; use redis://",
-                mode_word(mode)
-            ));
-        }
-        if mode == OwnershipMode::Etcd
-            && let Err(error) = self.ownership.etcd()
-        {
-            found.push(error);
-        }
-        if embedded && self.store.durability != "memory" {
-            found.push(format!(
-                "store.durability: {:?} is for Redis; an embedded store has everything on its disk before it answers, \
-                 write \"memory\"",
-                self.store.durability
-            ));
-        }
-        let store = StoreUrl::parse(self.store.url.expose());
-        if let Err(error) = &store {
-            found.push(format!("store.url: {error}"));
-        } else if let Err(error) = self.store.redis() {
-            found.push(format!("store: {error}"));
-        }
-        if let Err(error) = self.resize.check() {
-            let key = error.split(' ').next().unwrap_or_default();
-            found.push(format!("resize.{key}: {error}"));
-        }
-        let hosts = duetime_http::Hosts::new(&self.node.hosts);
-        if let Err(error) = &hosts {
-            found.push(format!("node.hosts: {error}"));
-        }
-        for (key, value) in
-            [("connections", self.node.connections), ("connections_per_address", self.node.connections_per_address)]
-        {
-            if !(1..=CONNECTIONS_MAX).contains(&value) {
-                found.push(format!("node.{key}: must be 1 to {CONNECTIONS_MAX}"));
-            }
-        }
-        if self.node.request_memory < REQUEST_MEMORY_MIN {
-            found.push("node.request_memory: must be 64MiB or more, or the largest requests never fit".to_owned());
-        }
-        if let Some(Err(error)) = self.node.tls.as_ref().map(duetime_http::Tls::load) {
-            found.push(format!("node.tls: {error}"));
-        }
-        match duetime_http::Auth::load(&self.auth) {
-            Err(error) => found.push(error),
-            Ok(auth) => match self.node.listen.parse::<SocketAddr>() {
-                Ok(address) if auth.is_open() && !address.ip().is_loopback() => found.push(format!(
-                    "node.listen: {address} can be reached from other machines, and no token is asked for; add \
-                     [[auth.tokens]] to the configuration, or listen on 127.0.0.1"
-                )),
-                Ok(_) if auth.is_open() && hosts.is_ok_and(|hosts| hosts.allow_all()) => found.push(
-                    "node.hosts: \"*\" lets any web page reach this node, and no token is asked for; name the hosts, \
-                     or add [[auth.tokens]]"
-                        .to_owned(),
-                ),
-                Ok(_) => {}
-                Err(_) => found.push(format!(
-                    "node.listen: {:?} is not an address; write it like \"127.0.0.1:3830\"",
-                    self.node.listen
-                )),
-            },
-        }
-        for (name, topic) in &self.topics {
-            if let Err(error) = topic.check() {
-                found.push(format!("topics.{name}: {error}"));
-            }
-            if let Some(sink) = &topic.sink
-                && !self.sinks.contains_key(&sink.name)
-            {
-                found.push(format!("topics.{name}.sink: no [sinks.{}] is configured", sink.name));
-            }
-            let in_place =
-                topic.sink.as_ref().and_then(|sink| self.sinks.get(&sink.name)).is_some_and(SinkConfig::is_in_place);
-            if in_place && matches!(store, Ok(StoreUrl::Embedded(_))) {
-                found.push(format!("topics.{name}.sink: it {IN_PLACE_NEEDS_REDIS}"));
-            }
-        }
-        found
-    }
-
     /// The node's name.
     #[must_use]
     pub fn node_id(&self) -> String {
         let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
         self.node.id.clone().or_else(machine).filter(|name| !name.is_empty()).unwrap_or_else(|| "node".to_owned())
-    }
-}
-
-fn mode_word(mode: OwnershipMode) -> &'static str {
-    match mode {
-        OwnershipMode::Solo => "solo",
-        OwnershipMode::RoundRobin => "round-robin",
-        OwnershipMode::Etcd => "etcd",
     }
 }

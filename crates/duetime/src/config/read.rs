@@ -1,147 +1,143 @@
-//! Reads one section and says all that is wrong in it, each with the key to blame.
+//! Reads one section and says all that is wrong in it, each with the path of the key to blame.
 //!
-//! A format's own errors name the first fault and lose the place in tagged or flattened structs, so
-//! the key to blame is found by leaving keys out: the one without which the error is another one.
+//! A format's own errors end at the first fault. Here a faulty key is left out and the section is read again, as
+//! often as there are faults.
 
+use duetime_core::suggest;
 use serde::de::DeserializeOwned;
+use serde_path_to_error::{Deserializer, Path, Segment, Track};
 use toml::{Table, Value};
 
 /// Most faults looked for in one section.
 const FAULTS_MAX: usize = 50;
 
-/// Keys whose values are never shown, not even wrong ones: what they end with.
-const SECRET_KEYS: [&str; 11] = [
-    "secret",
-    "secrets",
-    "signing_secrets",
-    "password",
-    "token",
-    "headers",
-    "properties",
-    "sasl",
-    "url",
-    "etcd_password",
-    "sentinel_password",
-];
-
 /// One fault: the path of the key inside its section, and a sentence.
 pub type Fault = (Vec<String>, String);
 
-fn attempt<T: DeserializeOwned>(section: &Value) -> Result<T, String> {
-    T::deserialize(section.clone()).map_err(|error| error.message().to_owned())
+/// A section as far as it can be read, and what is wrong with it.
+#[derive(Debug)]
+pub struct Read<T> {
+    /// `None`: something required is missing or wrong.
+    pub value: Option<T>,
+    /// In the order they were found.
+    pub faults: Vec<Fault>,
 }
 
 /// Reads `table`; the faults found are left out, so that what follows them is found too.
-pub fn section<T: DeserializeOwned>(table: &Table) -> Result<T, Vec<Fault>> {
-    let (mut section, mut faults) = (Value::Table(table.clone()), Vec::new());
-    while faults.len() < FAULTS_MAX {
-        let message = match attempt::<T>(&section) {
-            Ok(read) if faults.is_empty() => return Ok(read),
-            Ok(_) => break,
-            Err(message) => message,
-        };
-        let path = blame::<T>(&section, &message);
-        // What is missing once a faulty key is left out is no fault of the file.
-        let caused = message.starts_with("missing field") && !faults.is_empty();
-        if !caused {
-            faults.push((path.clone(), sentence(&message, &path)));
-        }
-        if path.is_empty() {
-            break;
-        }
-        remove(&mut section, &path);
-    }
-    Err(faults)
+pub fn section<T: DeserializeOwned>(table: &Table) -> Read<T> {
+    section_by(table, |from| T::deserialize(from))
 }
 
-/// The deepest key without which the error is another one; empty: the section as a whole.
-fn blame<T: DeserializeOwned>(section: &Value, message: &str) -> Vec<String> {
-    let mut path: Vec<String> = Vec::new();
+/// The same by another function than the type's own.
+pub fn section_by<T>(
+    table: &Table,
+    read: impl Fn(Deserializer<'_, '_, Value>) -> Result<T, toml::de::Error>,
+) -> Read<T> {
+    let (mut section, mut faults) = (Value::Table(table.clone()), Vec::<Fault>::new());
+    let mut items_left_out = Vec::new();
     loop {
-        let at = path.iter().try_fold(section, child);
-        let guilty = at.map(children).unwrap_or_default().into_iter().find(|key| {
-            let mut without = section.clone();
-            let mut longer = path.clone();
-            longer.push(key.clone());
-            remove(&mut without, &longer);
-            match attempt::<T>(&without) {
-                Ok(_) => true,
-                // A required key that is gone is an error of its own.
-                Err(other) => other != message && !other.contains(&format!("missing field `{key}`")),
+        let mut track = Track::new();
+        let error = match read(Deserializer::new(section.clone(), &mut track)) {
+            Ok(value) => return Read { value: Some(value), faults },
+            Err(error) => error,
+        };
+        let present = segments(&track.path());
+        let mut path = as_written(&present, &items_left_out);
+        let missing = missing_field(error.message());
+        if let Some(field) = missing {
+            path.push(field.to_owned());
+        }
+        // What is missing because its fault was left out is no fault of the file.
+        if !faults.iter().any(|(known, _)| *known == path) {
+            let sentence = sentence(error.message(), path.last().map_or("", String::as_str));
+            faults.push((path.clone(), sentence));
+        }
+        if missing.is_some() {
+            path.pop();
+        }
+        if present.is_empty() || faults.len() >= FAULTS_MAX || !remove(&mut section, &present) {
+            return Read { value: None, faults };
+        }
+        items_left_out.push(path);
+    }
+}
+
+/// The path in the file: items of lists that were left out count again.
+fn as_written(present: &[String], left_out: &[Vec<String>]) -> Vec<String> {
+    let mut path: Vec<String> = Vec::with_capacity(present.len());
+    for key in present {
+        let mut key = key.clone();
+        if let Ok(mut place) = key.parse::<usize>() {
+            let of_this_list = left_out.iter().filter_map(|gone| gone.strip_prefix(&path[..]));
+            let mut gone: Vec<usize> = of_this_list
+                .filter_map(|rest| <[String; 1]>::try_from(rest.to_vec()).ok())
+                .filter_map(|[place]| place.parse().ok())
+                .collect();
+            gone.sort_unstable();
+            for before in gone {
+                place += usize::from(before <= place);
             }
-        });
-        match guilty {
-            Some(key) => path.push(key),
-            None => return path,
+            key = place.to_string();
+        }
+        path.push(key);
+    }
+    path
+}
+
+fn segments(path: &Path) -> Vec<String> {
+    let mut segments = Vec::new();
+    for segment in path {
+        match segment {
+            Segment::Map { key } => segments.push(key.clone()),
+            Segment::Seq { index } => segments.push(index.to_string()),
+            Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
+    segments
 }
 
-fn children(value: &Value) -> Vec<String> {
-    match value {
-        Value::Table(table) => table.keys().cloned().collect(),
-        Value::Array(items) if items.iter().all(Value::is_table) => (0..items.len()).map(|n| n.to_string()).collect(),
-        _ => Vec::new(),
-    }
+fn missing_field(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.split('`').next()
 }
 
-fn child<'a>(value: &'a Value, key: &String) -> Option<&'a Value> {
-    match value {
-        Value::Table(table) => table.get(key),
-        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
-        _ => None,
-    }
-}
-
-fn remove(section: &mut Value, path: &[String]) {
-    let Some((last, before)) = path.split_last() else { return };
+/// Takes the value at `path` out; false: there is none.
+fn remove(section: &mut Value, path: &[String]) -> bool {
+    let Some((last, before)) = path.split_last() else { return false };
     let at = before.iter().try_fold(section, |at, key| match at {
         Value::Table(table) => table.get_mut(key),
         Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
         _ => None,
     });
     match at {
-        Some(Value::Table(table)) => {
-            table.remove(last);
-        }
+        Some(Value::Table(table)) => table.remove(last).is_some(),
         Some(Value::Array(items)) => {
-            if let Some(place) = last.parse::<usize>().ok().filter(|place| *place < items.len()) {
-                items.remove(place);
-            }
+            let place = last.parse::<usize>().ok().filter(|place| *place < items.len());
+            place.map(|place| items.remove(place)).is_some()
         }
-        _ => {}
+        _ => false,
     }
 }
 
-/// `unknown field`, `unknown variant` and the rest in our words, with the nearest known one.
-fn sentence(message: &str, path: &[String]) -> String {
+/// The sentences of the library in our words. Never shows a value: it may be a secret in a place where none is
+/// expected.
+fn sentence(message: &str, key: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    if let (Some(key), true) = (path.last(), message.starts_with("unknown field")) {
-        return unknown(key, &quoted[1.min(quoted.len())..]);
+    if message.starts_with("unknown field") {
+        return suggest::unknown("key", key, &quoted[1.min(quoted.len())..]);
     }
-    // A whole token may stand where its table should: in that place alone, for scopes are no secret.
-    let is_token = path.last().is_some_and(|key| key == "tokens");
-    if (is_token || path.iter().any(|key| SECRET_KEYS.contains(&key.as_str())))
+    if message.starts_with("unknown variant") {
+        let known = quoted.iter().skip(1).map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+        return format!("not known here; expected one of {known}");
+    }
+    if let Some(field) = missing_field(message) {
+        return format!("{field:?} is missing");
+    }
+    if message.starts_with("invalid ")
         && let Some((_, expected)) = message.rsplit_once(", expected ")
     {
-        return format!("wrong type, expected {}", expected.trim());
-    }
-    if let (Some(wrong), true) = (quoted.first(), message.starts_with("unknown variant")) {
-        let known = quoted[1..].iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
-        return format!("{wrong:?} is not known here; expected one of {known}");
+        return format!("wrong value, expected {}", expected.trim());
     }
     message.trim().replace('`', "\"")
-}
-
-/// An unknown key and what was most likely meant.
-pub fn unknown(key: &str, known: &[&str]) -> String {
-    let near = known.iter().map(|name| (strsim::damerau_levenshtein(key, name), *name)).min();
-    match near {
-        Some((distance, name)) if distance <= name.len().max(3) / 2 => {
-            format!("unknown key {key:?}, did you mean {name:?}?")
-        }
-        _ => format!("unknown key {key:?}; known here: {}", known.join(", ")),
-    }
 }
 
 #[cfg(test)]
@@ -153,7 +149,7 @@ mod tests {
 
     fn faults<T: DeserializeOwned>(text: &str) -> Vec<(String, String)> {
         let read = section::<T>(&text.parse().unwrap());
-        read.err().unwrap().into_iter().map(|(path, text)| (path.join("."), text)).collect()
+        read.faults.into_iter().map(|(path, text)| (path.join("."), text)).collect()
     }
 
     #[test]
@@ -167,18 +163,20 @@ mod tests {
         assert!(at("max_payload").contains("not a size"));
         assert!(at("retry.max_atempts").contains("did you mean \"max_attempts\"?"));
         assert!(at("retry.initial").contains("expected a string with a unit"));
-        assert_eq!(at("delivery"), "\"never\" is not known here; expected one of \"at-least-once\", \"at-most-once\"");
+        assert_eq!(at("delivery"), "not known here; expected one of \"at-least-once\", \"at-most-once\"");
     }
 
     #[test]
-    fn a_wrong_secret_is_not_shown_and_an_array_tells_which_of_its_items() {
+    fn a_wrong_secret_is_not_shown_and_every_item_of_a_list_keeps_its_number() {
         let found = faults::<AuthConfig>(
-            "tokens = [{ name = \"a\", secret = \"x\", scopes = [] }, { name = \"b\", secret = 1234567, scopes = [] }]",
+            "tokens = [\"x\", { name = \"a\" }, { name = \"b\", secret = 1234567, scopes = [] }, 5, { nme = 1 }]\nmetrics = 1",
         );
-        let wanted = (
-            "tokens.1.secret".to_owned(),
-            "write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }".to_owned(),
-        );
-        assert_eq!(found, [wanted]);
+        let at: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
+        let wanted =
+            ["metrics", "tokens.0", "tokens.1.scopes", "tokens.2.secret", "tokens.3", "tokens.4.name", "tokens.4.nme"];
+        assert!(wanted.iter().all(|path| at.contains(path)) && at.len() <= wanted.len(), "{found:?}");
+        let help = "write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }";
+        assert!(found.contains(&("tokens.2.secret".to_owned(), help.to_owned())), "{found:?}");
+        assert!(!found.iter().any(|(_, text)| text.contains("1234567") || text.contains('5')), "{found:?}");
     }
 }

@@ -1,0 +1,193 @@
+//! What is wrong with values that can be read: by themselves, and together.
+//!
+//! Upstream: reading the file. A rule is left out where a key that it looks at is wrong already.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::{SinkBinder as _, TopicName};
+use duetime_sinks::{SinkConfig, SinkRegistry};
+use duetime_store_redis::Durability;
+
+use super::read::Fault;
+use super::{Config, OwnershipMode, StoreUrl};
+use crate::clock::SystemClock;
+
+/// Most connections that can be asked for.
+const CONNECTIONS_MAX: usize = 1_000_000;
+
+/// Least memory for requests: twice the largest body.
+const REQUEST_MEMORY_MIN: u64 = 64 << 20;
+
+/// Bounds of `ownership.lease_ttl`.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_secs(600);
+
+/// All faults of `config`, but those that follow from the keys in `wrong`.
+pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<Fault> {
+    let mut rules = Rules { config, wrong, found: Vec::new() };
+    rules.store();
+    rules.ownership();
+    for (key, fault) in config.resize.faults() {
+        rules.add(&["resize", key], fault);
+    }
+    rules.node();
+    rules.sinks_and_topics();
+    rules.found
+}
+
+struct Rules<'a> {
+    config: &'a Config,
+    wrong: &'a [Vec<String>],
+    found: Vec<Fault>,
+}
+
+impl Rules<'_> {
+    /// Whether nothing is wrong with the key or with what it is in.
+    fn is_sound(&self, path: &[&str]) -> bool {
+        !self.wrong.iter().any(|wrong| wrong.iter().zip(path).all(|(wrong, key)| wrong == key))
+    }
+
+    fn add(&mut self, path: &[&str], fault: impl Into<String>) {
+        if self.is_sound(path) {
+            self.found.push((path.iter().map(|key| (*key).to_owned()).collect(), fault.into()));
+        }
+    }
+
+    /// What kind of store it is, where that can be told.
+    fn store_url(&self) -> Option<StoreUrl> {
+        StoreUrl::parse(self.config.store.url.expose()).ok().filter(|_| self.is_sound(&["store", "url"]))
+    }
+
+    fn store(&mut self) {
+        let store = &self.config.store;
+        match StoreUrl::parse(store.url.expose()) {
+            Err(fault) => self.add(&["store", "url"], fault),
+            Ok(StoreUrl::Redis) => {
+                for (key, fault) in store.redis().faults() {
+                    self.add(&["store", key], fault);
+                }
+            }
+            Ok(StoreUrl::Embedded(_)) => {
+                if store.durability != Durability::Memory && self.is_sound(&["store", "url"]) {
+                    let fault = format!(
+                        "{:?} is for Redis; an embedded store has everything on its disk before it answers, write \
+                         \"memory\"",
+                        store.durability.to_string()
+                    );
+                    self.add(&["store", "durability"], fault);
+                }
+            }
+        }
+    }
+
+    fn ownership(&mut self) {
+        let ownership = &self.config.ownership;
+        let mode = ownership.mode;
+        if mode != OwnershipMode::Solo && matches!(self.store_url(), Some(StoreUrl::Embedded(_))) {
+            let fault =
+                format!("{:?} shares shards among nodes, and an embedded store has one; use redis://", mode.word());
+            self.add(&["ownership", "mode"], fault);
+        }
+        let lease_ttl = ownership.lease_ttl;
+        if !(LEASE_MIN..=LEASE_MAX).contains(&lease_ttl) || lease_ttl.subsec_nanos() != 0 {
+            self.add(&["ownership", "lease_ttl"], "must be 1s to 10m, in whole seconds");
+        }
+        if mode != OwnershipMode::Etcd {
+            return;
+        }
+        let etcd = ownership.etcd();
+        let is_plain = |address: &String| {
+            ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme)) && !address.contains('@')
+        };
+        if etcd.endpoints.is_empty() {
+            let fault = "mode \"etcd\" needs its addresses; write etcd = [\"http://HOST:2379\"]";
+            self.add(&["ownership", "etcd"], fault);
+        } else if !etcd.endpoints.iter().all(is_plain) {
+            let fault = "write addresses as http://HOST:2379 or https://HOST:2379, and the user in ownership.etcd_user";
+            self.add(&["ownership", "etcd"], fault);
+        }
+        if etcd.user.is_some() != etcd.password.is_some() && self.is_sound(&["ownership", "etcd_password"]) {
+            self.add(&["ownership", "etcd_user"], "give both etcd_user and etcd_password, or neither");
+        }
+        if etcd.tls.cert_file.is_some() != etcd.tls.key_file.is_some() {
+            self.add(&["ownership", "etcd_tls"], "give both cert_file and key_file, or neither");
+        }
+    }
+
+    fn node(&mut self) {
+        let node = &self.config.node;
+        let hosts = duetime_http::Hosts::new(&node.hosts);
+        if let Err(fault) = &hosts {
+            self.add(&["node", "hosts"], fault.clone());
+        }
+        for (key, value) in
+            [("connections", node.connections), ("connections_per_address", node.connections_per_address)]
+        {
+            if !(1..=CONNECTIONS_MAX).contains(&value) {
+                self.add(&["node", key], format!("must be 1 to {CONNECTIONS_MAX}"));
+            }
+        }
+        if node.request_memory < REQUEST_MEMORY_MIN {
+            self.add(&["node", "request_memory"], "must be 64MiB or more, or the largest requests never fit");
+        }
+        if let Some(Err(fault)) = node.tls.as_ref().map(duetime_http::Tls::load) {
+            self.add(&["node", "tls"], fault);
+        }
+        for (at, fault) in self.config.auth.faults() {
+            self.add(&["auth", "tokens", &at.to_string()], fault);
+        }
+        let is_open = self.config.auth.tokens.is_empty() && self.is_sound(&["auth"]);
+        match node.listen.parse::<SocketAddr>() {
+            Ok(address) if is_open && !address.ip().is_loopback() => {
+                let fault = format!(
+                    "{address} can be reached from other machines, and no token is asked for; add [[auth.tokens]] to \
+                     the configuration, or listen on 127.0.0.1"
+                );
+                self.add(&["node", "listen"], fault);
+            }
+            Ok(_) if is_open && hosts.is_ok_and(|hosts| hosts.allow_all()) => {
+                let fault = "\"*\" lets any web page reach this node, and no token is asked for; name the hosts, or add \
+                             [[auth.tokens]]";
+                self.add(&["node", "hosts"], fault);
+            }
+            Ok(_) => {}
+            Err(_) => {
+                let fault = format!("{:?} is not an address; write it like \"127.0.0.1:3830\"", node.listen);
+                self.add(&["node", "listen"], fault);
+            }
+        }
+    }
+
+    fn sinks_and_topics(&mut self) {
+        let config = self.config;
+        let (sinks, faults) = SinkRegistry::of_good_ones(&config.sinks, &(Arc::new(SystemClock) as _));
+        for (name, fault) in &faults {
+            self.add(&["sinks", name], fault.clone());
+        }
+        for (name, topic) in &config.topics {
+            for (key, fault) in topic.faults() {
+                self.add(&["topics", name, key], fault);
+            }
+            let Some(sink) = &topic.sink else { continue };
+            let path = ["topics", name, "sink"];
+            let Some(named) = config.sinks.get(&sink.name) else {
+                if self.is_sound(&["sinks", &sink.name]) {
+                    self.add(&path, format!("no [sinks.{}] is configured", sink.name));
+                }
+                continue;
+            };
+            if SinkConfig::is_in_place(named) && matches!(self.store_url(), Some(StoreUrl::Embedded(_))) {
+                self.add(&path, format!("it {IN_PLACE_NEEDS_REDIS}"));
+            }
+            let is_good = !faults.iter().any(|(faulty, _)| *faulty == sink.name);
+            if let (true, Ok(topic)) = (is_good, TopicName::new(name))
+                && let Err(fault) = sinks.bind(&topic, sink)
+            {
+                self.add(&path, fault);
+            }
+        }
+    }
+}

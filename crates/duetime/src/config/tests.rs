@@ -1,0 +1,207 @@
+//! The file as a whole: what is wrong with it, what the example says, where secrets may be.
+
+use std::path::PathBuf;
+
+use duetime_core::{RateLimit, RetryPolicy, TopicConfig};
+use duetime_http::{AuthConfig, TlsFiles, TokenConfig};
+use duetime_ownership::EtcdTls;
+use duetime_redis::TlsConfig;
+use duetime_resize::ResizeConfig;
+use duetime_sinks::SinkConfig;
+use serde::de::value::Error;
+use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
+
+use super::file::{Complaint, parse};
+use super::{NodeConfig, OwnershipConfig, StoreConfig};
+
+fn complaints(text: &str) -> Vec<String> {
+    let found = parse(text, PathBuf::from("duetime.toml"), &[]).err().unwrap_or_default();
+    found.iter().map(Complaint::to_string).collect()
+}
+
+#[test]
+fn everything_that_is_wrong_is_named_at_once_with_its_line() {
+    let text = "\
+[node]
+listen = \"nowhere\"
+[store]
+url = \"redis://u:p@h:1/x\"
+connections = 0
+[[auth.tokens]]
+name = \"a\"
+secret = \"too-short\"
+scopes = [\"consum\"]
+[[auth.tokens]]
+name = \"b\"
+secret = \"too-short\"
+scopes = [\"produce\"]
+[sinks.hook]
+type = \"http\"
+url = \"ftp://x\"
+[sinks.mq]
+type = \"rabbitmq\"
+[sinks.pigeon]
+type = \"pigeon\"
+[sinks.near]
+type = \"redis-stream\"
+timeout = \"0s\"
+[topics.orders]
+sink = { name = \"nope\" }
+visibility_timeout = \"1ms\"
+[topics.bills]
+sink = { name = \"audit\", path = \"/x\" }
+max_payload = \"1GiB\"
+[sinks.audit]
+type = \"log\"
+[resize]
+auto_min = 0
+shards_at_once = 100
+";
+    let found = complaints(text);
+    let wanted = [
+        "2: node.listen: \"nowhere\" is not an address",
+        "4: store.url: ",
+        "5: store.connections: ",
+        "9: auth.tokens.0.scopes.0: not known here; expected one of",
+        "10: auth.tokens.1: auth token \"b\": its secret is shorter than 16 bytes",
+        "16: sinks.hook: url ftp://x is refused",
+        "17: sinks.mq.url: \"url\" is missing",
+        "20: sinks.pigeon.type: unknown type \"pigeon\"",
+        "23: sinks.near: ",
+        "25: topics.orders.sink: no [sinks.nope] is configured",
+        "26: topics.orders.visibility_timeout: ",
+        "28: topics.bills.sink: ",
+        "29: topics.bills.max_payload: ",
+        "33: resize.auto_min: must be 1 to 4096",
+        "34: resize.shards_at_once: must be 1 to 64",
+    ];
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!(found.starts_with(&format!("duetime.toml:{wanted}")), "{found} is not {wanted}");
+    }
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+}
+
+#[test]
+fn what_follows_from_a_fault_is_no_fault_of_its_own() {
+    let found = complaints(
+        "[store]\nurl = [1]\n[ownership]\nmode = \"round-robin\"\n[node]\nlisten = \"0.0.0.0:1\"\n[auth]\ntokens = 1\n",
+    );
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].contains(":2: store.url: ") && found[1].contains(":8: auth.tokens: "), "{found:#?}");
+}
+
+/// Asks a type for the names of its fields, and reads nothing.
+struct Fields<'a>(&'a mut Vec<&'static str>);
+
+impl<'de> Deserializer<'de> for Fields<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+        Err(Error::custom("nothing is read"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.0.extend(fields);
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+fn fields<T: for<'de> Deserialize<'de>>() -> Vec<&'static str> {
+    let mut fields = Vec::new();
+    let _ = T::deserialize(Fields(&mut fields));
+    assert!(!fields.is_empty());
+    fields
+}
+
+#[test]
+fn the_example_has_every_key_of_every_section_and_of_every_type_of_sink() {
+    let example = include_str!("../../../../duetime.example.toml");
+    // A section goes to the next blank line; what is commented out counts.
+    let section = |begin: &str| {
+        let found = example
+            .split("\n\n")
+            .find(|part| part.lines().any(|line| line.trim_start_matches("# ").starts_with(begin)));
+        found.unwrap_or_else(|| panic!("the example has no {begin}"))
+    };
+    let mut wanted = vec![
+        ("[node]", fields::<NodeConfig>()),
+        ("[node]", fields::<TlsFiles>()),
+        ("[store]", fields::<StoreConfig>()),
+        ("[store]", fields::<TlsConfig>()),
+        ("[ownership]", fields::<OwnershipConfig>()),
+        ("[ownership]", fields::<EtcdTls>()),
+        ("[resize]", fields::<ResizeConfig>()),
+        ("[auth]", fields::<AuthConfig>()),
+        ("[auth]", fields::<TokenConfig>()),
+        ("[topics.", fields::<TopicConfig>()),
+        ("[topics.", fields::<RetryPolicy>()),
+        ("[topics.", fields::<RateLimit>()),
+    ];
+    let begins: Vec<String> = SinkConfig::TYPES.iter().map(|kind| format!("type = {kind:?}")).collect();
+    for (kind, begin) in SinkConfig::TYPES.iter().zip(&begins) {
+        let mut fields = Vec::new();
+        let _ = SinkConfig::read(kind, Fields(&mut fields)).expect("a type that is listed is known");
+        wanted.push((begin, fields));
+    }
+    let mut missing = Vec::new();
+    for (begin, keys) in wanted {
+        let words: Vec<&str> = section(begin).split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
+        for key in keys {
+            let is_there = words.contains(&key) || key == "tokens" && section(begin).contains("[[auth.tokens]]");
+            if !is_there {
+                missing.push(format!("{begin} {key}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "duetime.example.toml lacks {missing:#?}");
+    assert_eq!(complaints(example), Vec::<String>::new());
+}
+
+#[test]
+fn every_secret_may_be_in_a_file_or_in_a_variable() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // `PATH` is set everywhere; no test may set a variable while others run.
+    let variable = std::env::var("PATH").unwrap();
+    for (template, accepts) in [
+        ("[store]\nurl = \"redis-sentinel://a:1/m\"\nsentinel_password = @", "any text"),
+        ("[ownership]\netcd_password = @", "any text"),
+        ("[[auth.tokens]]\nname = \"a\"\nscopes = [\"view\"]\nsecret = @", "any text of 16 bytes"),
+        ("[sinks.a]\ntype = \"http\"\nurl = \"http://h\"\nheaders = { authorization = @ }", "any text"),
+        ("[sinks.a]\ntype = \"nats\"\nurl = \"nats://h\"\nuser = \"u\"\npassword = @", "any text"),
+        ("[sinks.a]\ntype = \"nats\"\nurl = \"nats://h\"\ntoken = @", "any text"),
+        ("[store]\nurl = @", "embedded:data"),
+        ("[sinks.a]\ntype = \"http\"\nurl = @", "http://h"),
+        (
+            "[sinks.a]\ntype = \"http\"\nurl = \"http://h\"\nsigning_secrets = [@]",
+            "whsec_c2VjcmV0LW9mLTI0LWJ5dGVzLWxvbmch",
+        ),
+        ("[sinks.a]\ntype = \"rabbitmq\"\nurl = @", "amqp://u:p@h/v"),
+        ("[sinks.a]\ntype = \"nats\"\nurl = @", "nats://h"),
+        ("[sinks.a]\ntype = \"redis-stream\"\nurl = @", "redis://u:p@h"),
+    ] {
+        std::fs::write(file.path(), format!("{accepts}\nsecond line")).unwrap();
+        let in_file = template.replace('@', &format!("{{ file = {:?} }}", file.path()));
+        assert_eq!(complaints(&in_file), Vec::<String>::new(), "{in_file}");
+        // That it was read shows in what is refused, and the variable's text does not.
+        let in_variable = complaints(&template.replace('@', "{ env = \"PATH\" }"));
+        assert!(
+            !in_variable.iter().any(|text| text.contains("write the secret") || text.contains(&variable)),
+            "{template}"
+        );
+        let unset = complaints(&template.replace('@', "{ env = \"DUETIME_NOT_SET\" }"));
+        assert!(
+            unset.iter().any(|text| text.contains("DUETIME_NOT_SET") && text.contains("is not set")),
+            "{template}: {unset:?}"
+        );
+    }
+}

@@ -1,5 +1,6 @@
 //! The store contract on a Redis Cluster and behind Sentinel, and what their faults do to it.
 
+mod clocks;
 mod faults;
 mod guarded;
 mod half_moved;

@@ -35,6 +35,6 @@ pub use link::{Link, LinkConfig, SentinelLogin, TlsConfig};
 pub use pubsub::Subscription;
 pub use replicated::Backing;
 pub use script::{Script, Sending};
-pub use setup::{Checks, ServerFacts};
+pub use setup::{Apart, Checks, ServerFacts};
 pub use url::RedisUrl;
 pub use watch::Watch;

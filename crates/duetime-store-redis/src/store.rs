@@ -362,10 +362,13 @@ impl StoreHealth for RedisStore {
     async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         let doing = "compare redis's clock with this node's";
         let look = self.link.apart(|| clock.now().as_millis());
-        match tokio::time::timeout(READY_WITHIN, look).await {
-            Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),
-            Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
-        }
+        let apart = match tokio::time::timeout(READY_WITHIN, look).await {
+            Ok(answer) => answer.map_err(|error| store_error(doing, None, error))?,
+            Err(_) => return Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
+        };
+        self.meters.store_clock_skew(apart.worst_ms);
+        self.health.one_clock(&apart);
+        Ok(apart.least_ms)
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -100,8 +100,10 @@ pub async fn watch_clock(
             continue;
         };
         heard = Instant::now();
-        // A store without a clock of its own has the machine's.
-        meters.store_clock_skew(if has_own_clock { apart_ms } else { -steps.off_ms() });
+        // A store without a clock of its own has the machine's; one with several tells of the worst by itself.
+        if !has_own_clock {
+            meters.store_clock_skew(-steps.off_ms());
+        }
         let apart = Duration::from_millis(apart_ms.unsigned_abs());
         if std::mem::take(&mut is_silent) {
             info!("the store answers this node again, it takes its share");

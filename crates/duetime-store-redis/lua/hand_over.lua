@@ -7,9 +7,9 @@
 -- Returns  {present, next score, due left, buried, expired, handed over, visible since}: a moment in ms
 --          and how many messages, in turn; after a redrive, which keeps due times, as near as the batch tells
 -- Cost  O(limit log N), one call for each message and up to 14 for all; without any, nothing is written
-local refused = skewed()
+local now, _, refused = present()
 if refused then return refused end
-local now, request = earlier, ARGV[4]
+local request = ARGV[4]
 local top = int(now * 1000 + 999)
 local function reply(buried, expired, n, since)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]

@@ -7,6 +7,7 @@
 #![recursion_limit = "256"]
 
 mod adopt;
+mod carry;
 mod claim;
 mod config;
 mod edit;
@@ -22,6 +23,7 @@ mod old;
 mod read;
 mod reply;
 mod reshard;
+mod reply_cache;
 mod scripts;
 mod settle;
 mod store;

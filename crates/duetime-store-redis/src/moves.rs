@@ -274,7 +274,7 @@ impl RedisStore {
             };
             let doing = "scan a shard";
             let (reply, backing) =
-                self.on_shard_replicated(doing, &self.scripts.scan, shard, Present::none(), fill).await?;
+                self.on_shard_replicated(doing, &self.scripts.scan, shard, Present::none(), None, fill).await?;
             if !first && backing.server != of {
                 // The cursor is another server's: this page means nothing.
                 (first, part, at) = (true, "l".to_owned(), "0".to_owned());
@@ -320,12 +320,13 @@ impl RedisStore {
             }
         };
         let (reply, _) =
-            self.on_shard_replicated("take messages", &self.scripts.take, shard, Present::none(), fill).await?;
+            self.on_shard_replicated("take messages", &self.scripts.take, shard, Present::none(), None, fill).await?;
         outbox(shard.index, reply)
     }
 
     pub(crate) async fn read_outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
-        let run = self.on_shard_replicated("read an outbox", &self.scripts.outbox, shard, Present::none(), |_, _| {});
+        let run =
+            self.on_shard_replicated("read an outbox", &self.scripts.outbox, shard, Present::none(), None, |_, _| {});
         outbox(shard.index, run.await?.0)
     }
 
@@ -352,7 +353,7 @@ impl RedisStore {
             }
         };
         let (reply, backing) =
-            self.on_shard_replicated("put a batch", &self.scripts.put, shard, Present::none(), fill).await?;
+            self.on_shard_replicated("put a batch", &self.scripts.put, shard, Present::none(), None, fill).await?;
         let kept = if backing.replicas > 0 { Kept::Safe } else { Kept::Alone };
         match reply {
             Value::Int(fresh) => Ok(Put::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
@@ -368,7 +369,7 @@ impl RedisStore {
             cmd.arg(from);
         };
         let doing = "look up a batch";
-        match self.on_shard_replicated(doing, &self.scripts.memory, shard, Present::none(), fill).await?.0 {
+        match self.on_shard_replicated(doing, &self.scripts.memory, shard, Present::none(), None, fill).await?.0 {
             Value::Nil => Ok(None),
             value => {
                 let named = text(value).and_then(|text| name(&text)).ok_or_else(|| odd("the name of a batch"))?;
@@ -392,7 +393,8 @@ impl RedisStore {
             };
         };
         let doing = if new.is_some() { "renumber a batch" } else { "drop a batch" };
-        let (reply, _) = self.on_shard_replicated(doing, &self.scripts.renumber, shard, Present::none(), fill).await?;
+        let (reply, _) =
+            self.on_shard_replicated(doing, &self.scripts.renumber, shard, Present::none(), None, fill).await?;
         Ok(int(&reply)? == 1)
     }
 }

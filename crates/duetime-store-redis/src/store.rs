@@ -23,11 +23,13 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::claim::{Abandoned, Present, past_stalls};
+use crate::carry::carry;
+use crate::claim::{Abandoned, Present};
 use crate::config::{Durability, RedisStoreConfig};
 use crate::health::{Health, Wanted};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
+use crate::reply_cache::{Call, ReplyCache};
 use crate::scripts::Scripts;
 use crate::settle::Waits;
 
@@ -55,6 +57,7 @@ pub struct RedisStore {
     wakeups: broadcast::Sender<Wakeup>,
     listener: JoinHandle<()>,
     pub(crate) abandoned: Abandoned,
+    pub(crate) replies: ReplyCache,
     health: Arc<Health>,
     health_watch: JoinHandle<()>,
     _masters_watch: Watch,
@@ -90,6 +93,7 @@ impl RedisStore {
         let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
         Health::check(&link, wanted).await.map_err(at_start)?;
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
+        let replies = ReplyCache::new(config.response_timeout);
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
         let mut hints = link.subscribe(keys.wake_channel());
@@ -107,6 +111,7 @@ impl RedisStore {
         Ok(Arc::new(Self {
             _masters_watch: link.watch(),
             abandoned: Abandoned::default(),
+            replies,
             health,
             health_watch,
             link,
@@ -126,26 +131,27 @@ impl RedisStore {
         self.link.clone()
     }
 
-    /// Runs a script on the five keys of `shard`; [`head`] is its first argument.
+    /// Runs a script on the five keys of `shard`; [`head`] is its first argument. `call`: of one with the reply cache.
     pub(crate) async fn on_shard<F>(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
         now: Present,
+        call: Option<&Call<'_>>,
         fill: F,
     ) -> Result<Value, StoreError>
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        past_stalls(async || {
+        carry(doing, shard, call, async |epoch| {
             let run = self.link.script(script, &key, |cmd, sending| {
                 self.keys.fill(cmd, shard);
-                cmd.arg(head(shard.epoch, sending, now));
+                cmd.arg(head(epoch, sending, now));
                 fill(cmd, sending);
             });
-            run.await.map_err(|error| store_error(doing, Some(shard), error))
+            run.await
         })
         .await
     }
@@ -157,6 +163,7 @@ impl RedisStore {
         script: &Script,
         shard: &Shard,
         now: Present,
+        call: Option<&Call<'_>>,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
     where
@@ -164,18 +171,18 @@ impl RedisStore {
     {
         let replicas = self.durability.replicas();
         if replicas == 0 {
-            return Ok((self.on_shard(doing, script, shard, now, fill).await?, None));
+            return Ok((self.on_shard(doing, script, shard, now, call, fill).await?, None));
         }
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
         let key = self.keys.messages(shard);
-        let (value, reached) = past_stalls(async || {
+        let (value, reached) = carry(doing, shard, call, async |epoch| {
             let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
                 self.keys.fill(cmd, shard);
-                cmd.arg(head(shard.epoch, sending, now));
+                cmd.arg(head(epoch, sending, now));
                 fill(cmd, sending);
             });
-            run.await.map_err(|error| store_error(doing, Some(shard), error))
+            run.await
         })
         .await?;
         Ok((value, Some(reached)))
@@ -188,19 +195,20 @@ impl RedisStore {
         script: &Script,
         shard: &Shard,
         now: Present,
+        call: Option<&Call<'_>>,
         fill: F,
     ) -> Result<(Value, Backing), StoreError>
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        past_stalls(async || {
+        carry(doing, shard, call, async |epoch| {
             let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
                 self.keys.fill_all(cmd, shard);
-                cmd.arg(head(shard.epoch, sending, now));
+                cmd.arg(head(epoch, sending, now));
                 fill(cmd, sending);
             });
-            run.await.map_err(|error| store_error(doing, Some(shard), error))
+            run.await
         })
         .await
     }

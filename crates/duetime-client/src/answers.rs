@@ -342,6 +342,9 @@ pub struct ShardView {
     /// Messages of an earlier life of the topic that are in its place.
     #[serde(default, skip_serializing_if = "none_there")]
     pub occupied_by: u64,
+    /// It is of a later life than the topic's record: the catalogue was restored from an earlier time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub later_life: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

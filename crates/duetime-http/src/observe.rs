@@ -121,8 +121,8 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
         return Err(StoreError::Skew(apart_ms).into());
     }
-    if let Some(detail) = app.catalog.troubles().not_ready() {
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", detail));
+    if let Some((code, detail)) = app.catalog.troubles().not_ready() {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail));
     }
     let mut troubles = app.catalog.troubles().of_topics();
     troubles.extend(app.store.troubles());

@@ -158,6 +158,11 @@ impl From<&StoreError> for Problem {
                 "nothing was removed; an operator must look: POST /v1/topics/{topic}/adopt with accept_loss empties it",
             ),
             StoreError::Vanished { .. } => (StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", ADOPT_OR_DELETE),
+            StoreError::Outdated(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "topic_outdated",
+                "put the later one back with POST /v1/topics/{topic}/adopt",
+            ),
             StoreError::SettingsUnknown(_) => {
                 (StatusCode::CONFLICT, "settings_unknown", "give them as settings in the body of the request")
             }

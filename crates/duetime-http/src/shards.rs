@@ -61,6 +61,11 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "crate::view::zero")]
     #[schema(required = false)]
     occupied_by: u64,
+    /// It is of a later life than the topic's record: the catalogue was restored from an earlier time. Adopt the
+    /// topic; absent when it is not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    later_life: bool,
 }
 
 /// A resize under way.
@@ -142,8 +147,9 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
             lost: misplaced.get(&index) == Some(&Misplaced::Lost),
             occupied_by: misplaced.get(&index).map_or(0, |what| match what {
                 Misplaced::Occupied(messages) => *messages,
-                Misplaced::Lost => 0,
+                Misplaced::Lost | Misplaced::Later(_) => 0,
             }),
+            later_life: matches!(misplaced.get(&index), Some(Misplaced::Later(_))),
         }
     };
     Ok(ShardsView {

@@ -251,7 +251,7 @@ impl Meters {
             shards_lost: gauge(r, &table::SHARDS_LOST),
             topics_troubled: {
                 let troubled = gauge(r, &table::TOPICS_TROUBLED);
-                for kind in ["vanished", "unreadable"] {
+                for kind in ["vanished", "outdated", "unreadable"] {
                     troubled.with_label_values(&[kind]).set(0);
                 }
                 troubled

@@ -81,7 +81,7 @@ table! {
     SHARDS_LOST = "duetime_shards_lost", Kind::Gauge, ["topic"],
         "Shards that should be there and are not: their server came back without them.";
     TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
-        "Topics that vanished from the catalogue while their shards hold messages, and those whose record is unreadable.";
+        "Topics that vanished from the catalogue while their shards hold messages, whose record is outdated (older than their shards), or unreadable.";
     STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
         "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],

@@ -291,7 +291,11 @@ impl Router {
                 let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
                 if same && !routing.may_lack(index) { Err(self.lost(topic, index)) } else { Ok(()) }
             }
-            StoreError::Stale(_) => self.catalog.refresh().await,
+            StoreError::Stale(present) => {
+                self.catalog.refresh().await?;
+                let same = self.catalog.get(topic).is_some_and(|known| known.routing == *routing);
+                if same && present.life() > routing.life() { Err(self.outdated(topic)) } else { Ok(()) }
+            }
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
                 let mut fenced = self.fencing.lock().await;

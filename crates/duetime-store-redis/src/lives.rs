@@ -76,8 +76,8 @@ fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
     (0..record.widest()).map(|index| record.routing.shard(&record.name, index))
 }
 
-/// The highest life in which one of these holds messages.
-fn newest_life(found: &[Found]) -> u64 {
+/// The highest life of these.
+pub(crate) fn newest_life(found: &[Found]) -> u64 {
     found.iter().filter_map(|found| Some(found.inspected.as_ref()?.routing.life())).max().unwrap_or(0)
 }
 

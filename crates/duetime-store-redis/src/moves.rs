@@ -15,6 +15,7 @@ use redis::{Cmd, Pipeline, Value};
 use crate::claim::Present;
 use crate::enqueue::{HINT_WITHIN, millis};
 use crate::keys::wake_stem;
+use crate::made::CLOSED;
 use crate::reply::{array, bytes, count, id, int, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
 
@@ -151,11 +152,11 @@ impl RedisStore {
         if self.life(topic).await? != Some(record.life()) {
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
-        let fenced = match self.fence_making(&shard, record, above, making, 0).await {
+        let fenced = match self.fence_once(&shard, record, above, making, 0).await {
             // What a failover brought back of a topic that was deleted may go.
             Err(StoreError::Occupied { .. }) => {
                 let deleted = self.deleted_life(topic).await?;
-                self.fence_making(&shard, record, above, making, deleted).await
+                self.fence_once(&shard, record, above, making, deleted).await
             }
             fenced => fenced,
         };
@@ -166,6 +167,24 @@ impl RedisStore {
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
         Ok(fenced)
+    }
+
+    /// A shard that ids are to move into for the first time is noted before it takes any.
+    async fn fence_once(
+        &self,
+        shard: &Shard,
+        record: &Routing,
+        above: &Floor,
+        mut making: Making,
+        deleted: u64,
+    ) -> Result<Fenced, StoreError> {
+        if making == Making::New && record.is_moving() {
+            self.make_noted(shard, record, deleted).await?;
+            making = Making::Never;
+        }
+        let fenced = self.fence_making(shard, record, above, making, deleted).await?;
+        // One that was closed until then is new to whoever asks.
+        Ok(Fenced { before: fenced.before.filter(|before| before.rid != CLOSED), ..fenced })
     }
 
     pub(crate) async fn fence_making(

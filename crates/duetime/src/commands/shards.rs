@@ -134,6 +134,8 @@ async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
                 "does not answer".to_owned()
             } else if shard.lost {
                 "LOST".to_owned()
+            } else if shard.later_life {
+                "of a later life: adopt the topic".to_owned()
             } else if shard.occupied_by > 0 {
                 format!("holds {} messages of another life", shard.occupied_by)
             } else {

@@ -2,6 +2,7 @@
 //!
 //! Handles are cheap to clone; those of a topic are looked up once and kept.
 
+mod budget;
 mod shards;
 pub mod table;
 
@@ -20,6 +21,7 @@ use prometheus::{
 use shards::ShardMeters;
 use table::{Kind, Metric};
 
+pub use budget::BudgetMeters;
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 
 /// What can happen to a message: the values of the label `event`.
@@ -184,6 +186,9 @@ pub struct Meters {
     lease_changes: IntCounterVec,
     owners: IntGaugeVec,
     store_clock_skew: GaugeVec,
+    budget_held: IntGaugeVec,
+    budget_size: IntGaugeVec,
+    loop_restarts: IntCounterVec,
     requests: IntCounterVec,
 }
 
@@ -275,6 +280,9 @@ impl Meters {
                 skew.with_label_values::<&str>(&[]).set(0.0);
                 skew
             },
+            budget_held: gauge(r, &table::IN_FLIGHT_BUDGET_HELD),
+            budget_size: gauge(r, &table::IN_FLIGHT_BUDGET_SIZE),
+            loop_restarts: counter(r, &table::LOOP_RESTARTS),
             requests: counter(r, &table::REQUESTS),
             registry,
         }
@@ -409,6 +417,22 @@ impl Meters {
         self.owners.with_label_values(&[mode]).set(n);
     }
 
+    /// A background loop ended by itself and is started again.
+    pub fn loop_restarted(&self, name: &str) {
+        self.loop_restarts.with_label_values(&[name]).inc();
+    }
+
+    /// A background loop is started for the first time: an alarm has a 0 to compare with from now on.
+    pub fn loop_started(&self, name: &str) {
+        self.loop_restarts.with_label_values(&[name]).inc_by(0);
+    }
+
+    /// How often a background loop was started again.
+    #[must_use]
+    pub fn loop_restarts(&self, name: &str) -> u64 {
+        self.loop_restarts.with_label_values(&[name]).get()
+    }
+
     /// The store's clock is ahead of this node's by this many milliseconds.
     #[expect(clippy::cast_precision_loss, reason = "a clock that is off by 285,000 years may be told inexactly")]
     pub fn store_clock_skew(&self, apart_ms: i64) {
@@ -445,6 +469,8 @@ mod tests {
         meters.shard_backlogs(&topic, vec![shard(0)]);
         meters.lease_changes("taken", 1);
         meters.owners("solo", 1);
+        meters.loop_started("timer");
+        meters.in_flight_budget(1, 1).set(1, 1);
         meters.shard_refusal("lost");
         meters.shards_lost(&topic, 1);
         meters.topics_troubled("vanished", 0);

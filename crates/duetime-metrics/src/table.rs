@@ -96,6 +96,12 @@ table! {
         "Shards by what became of them at this node: taken, given_up, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
     OWNERS = "duetime_owners", Kind::Gauge, ["mode"],
         "Nodes that share the shards, as this node sees them.";
+    IN_FLIGHT_BUDGET_HELD = "duetime_in_flight_budget_held", Kind::Gauge, ["unit"],
+        "What this node holds of its in-flight budget, by unit: messages, or bytes of ids, headers and payloads.";
+    IN_FLIGHT_BUDGET_SIZE = "duetime_in_flight_budget_size", Kind::Gauge, ["unit"],
+        "The size of this node's in-flight budget, by unit: messages, bytes.";
+    LOOP_RESTARTS = "duetime_loop_restarts_total", Kind::Counter, ["loop"],
+        "Background loops that ended or panicked and were started again: a fault of the program, the log says which.";
     REQUESTS = "duetime_http_requests_total", Kind::Counter, ["route", "status"],
         "HTTP requests by route and status.";
 }

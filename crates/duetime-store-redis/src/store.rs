@@ -16,12 +16,15 @@ use duetime_core::{
     TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
-use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending, Watch};
+use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
+use duetime_supervisor::{Policy, Supervisor};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::claim::{Abandoned, Present, past_stalls};
 use crate::config::{Durability, RedisStoreConfig};
@@ -53,18 +56,10 @@ pub struct RedisStore {
     pub(crate) unreadable: Mutex<Vec<String>>,
     pub(crate) meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
-    listener: JoinHandle<()>,
     pub(crate) abandoned: Abandoned,
     health: Arc<Health>,
-    health_watch: JoinHandle<()>,
-    _masters_watch: Watch,
-}
-
-impl Drop for RedisStore {
-    fn drop(&mut self) {
-        self.listener.abort();
-        self.health_watch.abort();
-    }
+    /// Ends the store's loops with it.
+    _stop: DropGuard,
 }
 
 /// This machine's clock, for the start-up check alone; calls are given the time.
@@ -92,23 +87,37 @@ impl RedisStore {
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
-        let mut hints = link.subscribe(keys.wake_channel());
-        let sender = wakeups.clone();
-        let listener = tokio::spawn(async move {
-            while let Some(message) = hints.next().await {
-                if let Some((topic, index, ms)) = keys::read_wake(&message) {
-                    // Nobody listening is as good as nobody asleep.
-                    let _ = sender.send(Wakeup { topic, index, visible_at: Timestamp::from_millis(ms) });
-                }
-            }
-        });
+        let (channel, sender) = (keys.wake_channel(), wakeups.clone());
+        let (stop, loops) = (CancellationToken::new(), Supervisor::new(meters.clone()));
+        let run = |name, make: Box<dyn Fn() -> BoxFuture<'static, ()> + Send>| {
+            let stopped = stop.clone();
+            loops.start(name, Policy::Restart, &stop, move || {
+                stopped.clone().run_until_cancelled_owned(make()).map(drop)
+            });
+        };
+        let of = link.clone();
+        run(
+            "store hints",
+            Box::new(move || {
+                let sender = sender.clone();
+                let pass_on = move |message: Vec<u8>| {
+                    if let Some((topic, index, ms)) = keys::read_wake(&message) {
+                        // Nobody listening is as good as nobody asleep.
+                        let _ = sender.send(Wakeup { topic, index, visible_at: Timestamp::from_millis(ms) });
+                    }
+                };
+                Box::pin(of.clone().subscribe(channel.clone(), pass_on))
+            }),
+        );
         let health = Arc::<Health>::default();
-        let health_watch = tokio::spawn(health.clone().watch(link.clone(), wanted, meters.clone()));
+        let (of, at, to) = (health.clone(), link.clone(), meters.clone());
+        run("store health", Box::new(move || Box::pin(of.clone().watch(at.clone(), wanted, to.clone()))));
+        let of = link.clone();
+        run("store masters", Box::new(move || Box::pin(of.clone().watch())));
         Ok(Arc::new(Self {
-            _masters_watch: link.watch(),
+            _stop: stop.drop_guard(),
             abandoned: Abandoned::default(),
             health,
-            health_watch,
             link,
             keys,
             scripts: Scripts::new(),
@@ -116,7 +125,6 @@ impl RedisStore {
             unreadable: Mutex::default(),
             meters,
             wakeups,
-            listener,
         }))
     }
 

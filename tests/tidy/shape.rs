@@ -32,6 +32,45 @@ fn a_rust_file_opens_with_its_place_in_the_house() {
 }
 
 #[test]
+fn background_loops_are_started_by_the_supervisor() {
+    // Tasks that end by themselves: each carries on what somebody began and may no longer wait for, or ends with
+    // what it watches.
+    let ends_by_itself = [
+        "crates/duetime-dispatch/src/asks.rs",
+        "crates/duetime-http/src/server.rs",
+        "crates/duetime-http/src/topics.rs",
+        "crates/duetime-http/src/unread.rs",
+        "crates/duetime-redis/src/confirmed.rs",
+        "crates/duetime-redis/src/server_clock.rs",
+        "crates/duetime-router/src/lane.rs",
+        "crates/duetime-sinks/src/kafka/call.rs",
+        "crates/duetime-sinks/src/rabbitmq/connection.rs",
+        "crates/duetime/src/drain.rs",
+    ];
+    let others = ["duetime-testkit", "duetime-bench", "duetime-client", "duetime-supervisor"];
+    let of_the_node = |path: &str| {
+        path.starts_with("crates/")
+            && is(path, "rs")
+            && !path.contains("/tests")
+            && !others.iter().any(|o| path.contains(o))
+    };
+    let mut broken = Vec::new();
+    for file in files(of_the_node).iter().filter(|file| !ends_by_itself.contains(&file.path.as_str())) {
+        let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            if ["tokio::spawn(", "tracker.spawn(", "tracker().spawn(", "task::spawn("].iter().any(|s| line.contains(s))
+            {
+                broken.push(format!("{}:{}", file.path, number + 1));
+            }
+        }
+    }
+    none(
+        "a loop that nobody watches; start it with duetime-supervisor, or name the file here if its task ends by itself",
+        broken,
+    );
+}
+
+#[test]
 fn a_script_opens_with_keys_arguments_answer_and_cost() {
     let mut broken = Vec::new();
     for file in lua() {

@@ -15,6 +15,7 @@ use duetime_core::{
 };
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_metrics::Meters;
+use duetime_supervisor::Supervisor;
 use hdrhistogram::Histogram;
 use tokio::sync::watch;
 
@@ -113,6 +114,7 @@ impl Target for Straight {
             clock: self.clock.clone(),
             meters: self.meters.clone(),
             config: DispatchConfig::default(),
+            supervisor: Supervisor::new(self.meters.clone()),
         });
         Ok(Box::new(Running { engine, _topics: topics }))
     }

@@ -31,7 +31,7 @@ pub mod time;
 pub mod topic;
 pub mod units;
 
-pub use consumer::{ClaimAsk, Consumers, HandedOver};
+pub use consumer::{ClaimAsk, Consumers, HandedOver, HeldBudget};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 pub use hand_over::{HandOver, InPlace, Streamed};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};

@@ -108,7 +108,8 @@ impl Fleet {
         scanned
     }
 
-    /// How many nodes take a share; at least one, this one.
+    /// How many nodes take a share; at least one, this one. The one answer to "how many nodes are there":
+    /// `"auto"` shard counts and the gauge of owners follow it.
     #[must_use]
     pub fn nodes(&self) -> u32 {
         let serving = self.members.values().filter(|member| member.state == MemberState::Serving).count();

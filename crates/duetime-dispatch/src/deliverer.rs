@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::breaker::Breaker;
+use crate::budget::Permit;
 use crate::config::CALL_BYTES_MAX;
 use crate::throughput::Throughput;
 use crate::undecided::{Matter, Undecided, Waiting};
@@ -52,6 +53,9 @@ pub(crate) struct Deliverer {
     probe: Vec<Call>,
     /// Messages whose failure may be their own or the target's.
     undecided: Undecided,
+    /// Messages claimed at most once that were not offered to the target, and when they are offered again: they
+    /// cannot go back. As many as the budget allows.
+    not_sent: Vec<(Instant, Held)>,
 }
 
 impl Deliverer {
@@ -72,6 +76,7 @@ impl Deliverer {
             probe_left: 0,
             probe: Vec::new(),
             undecided,
+            not_sent: Vec::new(),
         }
     }
 
@@ -79,7 +84,8 @@ impl Deliverer {
     pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Held>>, ends: Ends) {
         let mut open = true;
         let mut stopping = false;
-        while open || !self.queue.is_empty() || !self.calls.is_empty() {
+        while open || !self.queue.is_empty() || !self.calls.is_empty() || !self.not_sent.is_empty() {
+            let offered_at = self.queue_not_sent(Instant::now());
             self.start_calls().await;
             let decided_at = self.undecided.decided_at(self.work.decision_margin());
             tokio::select! {
@@ -99,10 +105,20 @@ impl Deliverer {
                 () = tokio::time::sleep_until(decided_at.unwrap_or_else(Instant::now)), if decided_at.is_some() => {
                     self.target_accepts_nothing().await;
                 }
+                () = tokio::time::sleep_until(offered_at.unwrap_or_else(Instant::now)), if offered_at.is_some() => {}
             }
         }
         let (_, waiting) = self.undecided.take();
         self.rule(waiting, Ruling::Targets(None)).await;
+    }
+
+    /// Queues those messages whose wait is over; answers when the next one's is.
+    fn queue_not_sent(&mut self, now: Instant) -> Option<Instant> {
+        let (again, wait): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.not_sent).into_iter().partition(|(at, _)| *at <= now);
+        self.queue.extend(again.into_iter().map(|(_, held)| held));
+        self.not_sent = wait;
+        self.not_sent.iter().map(|(at, _)| *at).min()
     }
 
     /// Nothing was accepted for so long that the target is taken to be down: nobody pays.
@@ -130,12 +146,13 @@ impl Deliverer {
         let owe = |waiting: Waiting| {
             let how = settlement(&waiting.said, ruling, waiting.attempt, retry, rand::random());
             let settle = Settle { id: waiting.id, score: waiting.hold.score, how };
-            Owed { index: waiting.hold.index, settle, deadline: waiting.hold.deadline }
+            let Hold { guard, index, deadline, .. } = waiting.hold;
+            Owed { guard, index, settle, deadline }
         };
         let owed: Vec<Owed> = waiting.into_iter().map(owe).collect();
         let retried = owed.iter().filter(|owed| matches!(owed.settle.how, Settlement::Nack(_))).count();
         self.work.topic_meters.count(Event::Retried, retried as u64);
-        self.work.room.set_offered(self.undecided.len());
+        self.work.budget.set_offered(self.undecided.len());
         self.owe(owed).await;
     }
 
@@ -219,7 +236,7 @@ impl Deliverer {
         }
         let allowed = self.throughput.measured(call.took, call.holds.len());
         if !self.work.at_most_once() {
-            self.work.room.allow(allowed);
+            self.work.budget.allow(allowed);
         }
         if call.holds[0].probe {
             self.probe_left -= call.holds.len();
@@ -296,10 +313,18 @@ impl Deliverer {
         let Call { deliveries, holds, said, ended, took } = call;
         let work = &self.work;
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
-        let (mut delivered, mut retried, mut dropped, mut bytes) = (0, 0, 0, 0);
+        let (mut delivered, mut retried, mut dropped) = (0, 0, 0);
+        // Bodies are held no longer, whatever the verdicts.
+        let mut freed = Permit::default();
         let mut owed = Vec::with_capacity(holds.len());
-        for ((delivery, hold), said) in deliveries.into_iter().zip(&holds).zip(&said) {
-            bytes += hold.bytes;
+        for ((delivery, mut hold), said) in deliveries.into_iter().zip(holds).zip(&said) {
+            if let Some(wait) = said.not_sent().filter(|_| work.at_most_once()) {
+                work.meters.sink_errors(self.sink.kind(), "limit", 1);
+                hold.probe = false;
+                self.not_sent.push((Instant::now() + wait, Held { delivery, hold }));
+                continue;
+            }
+            freed.absorb(hold.guard.split_bytes());
             match error_kind(said) {
                 None => {
                     delivered += 1;
@@ -312,13 +337,13 @@ impl Deliverer {
             }
             if work.at_most_once() {
                 dropped += u64::from(!matches!(said, Said::Verdict(Verdict::Accepted)));
-                work.lane.settled(hold.index, 1);
+                freed.absorb(hold.guard.into_permit());
                 continue;
             }
             let ruling = match ruling {
                 Some(ruling) => ruling,
                 None if said.is_open() => {
-                    let (id, attempt, said, hold) = (delivery.id, delivery.attempt, said.clone(), *hold);
+                    let (id, attempt, said) = (delivery.id, delivery.attempt, said.clone());
                     self.undecided.add(Waiting { id, attempt, hold, said, began: ended - took, ended });
                     continue;
                 }
@@ -327,26 +352,27 @@ impl Deliverer {
             let how = settlement(said, ruling, delivery.attempt, &work.record.config.retry, rand::random());
             retried += u64::from(matches!(how, Settlement::Nack(_)));
             let settle = Settle { id: delivery.id, score: hold.score, how };
-            owed.push(Owed { index: hold.index, settle, deadline: hold.deadline });
+            let Hold { guard, index, deadline, .. } = hold;
+            owed.push(Owed { guard, index, settle, deadline });
         }
+        drop(freed);
         for (kind, count) in errors {
             work.meters.sink_errors(self.sink.kind(), kind, count);
         }
         work.topic_meters.count(Event::Delivered, delivered);
         work.topic_meters.count(Event::Retried, retried);
         if work.at_most_once() {
-            self.drop_unsettled(holds.len(), bytes, dropped, said.iter().find(|said| error_kind(said).is_some()));
+            let failed = |said: &&Said| said.not_sent().is_none() && error_kind(said).is_some();
+            self.drop_unsettled(dropped, said.iter().find(failed));
         } else {
-            work.room.give_back(0, bytes);
-            work.room.set_offered(self.undecided.len());
+            work.budget.set_offered(self.undecided.len());
             self.owe(owed).await;
         }
     }
 
     /// What was claimed at most once needs no settlement. A failed hand-over is counted as dead:
     /// nothing of it is kept, as the topic's setting says.
-    fn drop_unsettled(&self, messages: usize, bytes: usize, dropped: u64, said: Option<&Said>) {
-        self.work.room.give_back(messages, bytes);
+    fn drop_unsettled(&self, dropped: u64, said: Option<&Said>) {
         self.work.topic_meters.count(Event::Dead, dropped);
         if dropped > 0 {
             let reason = said.map(reason).unwrap_or_default();
@@ -374,13 +400,14 @@ impl Deliverer {
 
     async fn give_back(&mut self, back: Vec<Held>) {
         let probes = back.iter().filter(|held| held.hold.probe).count();
-        self.work.room.give_back(0, back.iter().map(|held| held.hold.bytes).sum());
-        let release = |held: Held| Owed {
-            index: held.hold.index,
-            settle: Settle { id: held.delivery.id, score: held.hold.score, how: Settlement::Release },
-            deadline: held.hold.deadline,
+        let mut freed = Permit::default();
+        let release = |Held { delivery, hold }: Held| {
+            let Hold { mut guard, index, deadline, score, .. } = hold;
+            freed.absorb(guard.split_bytes());
+            Owed { guard, index, settle: Settle { id: delivery.id, score, how: Settlement::Release }, deadline }
         };
         let owed: Vec<Owed> = back.into_iter().map(release).collect();
+        drop(freed);
         self.owe(owed).await;
         if probes > 0 {
             self.probe_left -= probes;
@@ -409,6 +436,7 @@ impl Deliverer {
         while let Some(batch) = from.recv().await {
             self.queue.extend(batch);
         }
+        self.queue.extend(self.not_sent.drain(..).map(|(_, held)| held));
         if self.work.at_most_once() {
             let count = self.queue.len() as u64;
             self.work.topic_meters.count(Event::Dead, count);

@@ -58,7 +58,7 @@ impl Streamer {
         }
     }
 
-    async fn step(&self, taken: Taken, limit: usize) {
+    async fn step(&self, mut taken: Taken, limit: usize) {
         let Work { store, lane, clock, health, rate, .. } = &self.work;
         let ask = HandOver { request: rand::random(), limit, how: self.how };
         let (sent_at, sent) = (clock.now(), Instant::now());
@@ -70,7 +70,7 @@ impl Streamer {
         match answer {
             Ok(step) => {
                 health.ok();
-                lane.streamed(index, sent_at, &step);
+                lane.streamed(&mut taken, sent_at, &step);
                 let count = usize::try_from(step.count).unwrap_or(limit);
                 rate.give_back(reserved.saturating_sub(count));
                 rate.take(count.saturating_sub(reserved));
@@ -79,7 +79,7 @@ impl Streamer {
             Err(error) => {
                 rate.give_back(reserved);
                 health.failed(&error);
-                lane.failed(index, None);
+                lane.failed(&mut taken, None);
             }
         }
     }

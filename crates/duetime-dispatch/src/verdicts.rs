@@ -33,6 +33,14 @@ impl Said {
         matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { .. }))
     }
 
+    /// It was not offered to the target; the wait before it is offered again.
+    pub(crate) fn not_sent(&self) -> Option<Duration> {
+        match self {
+            Self::Verdict(Verdict::NotSent { after, .. }) => Some((*after).min(NOT_SENT_WAIT_MAX)),
+            _ => None,
+        }
+    }
+
     fn is_accepted(&self) -> bool {
         matches!(self, Self::Verdict(Verdict::Accepted))
     }
@@ -109,9 +117,7 @@ pub(crate) fn settlement(said: &Said, ruling: Ruling, attempt: u8, retry: &Retry
     match (said, ruling) {
         (Said::Verdict(Verdict::Accepted), _) => return Settlement::Ack,
         (Said::Verdict(Verdict::Rejected { reason }), _) => return Settlement::Bury(cut(reason)),
-        (Said::Verdict(Verdict::NotSent { after, .. }), _) => {
-            return Settlement::Defer((*after).min(NOT_SENT_WAIT_MAX));
-        }
+        (said, _) if let Some(wait) = said.not_sent() => return Settlement::Defer(wait),
         (Said::Verdict(Verdict::Unavailable { .. }), Ruling::Targets(_)) => return Settlement::Release,
         (said, Ruling::Targets(wait)) if said.is_open() => {
             let wait = wait.max(said.after()).unwrap_or_default().min(ASKED_RETRY_MAX);

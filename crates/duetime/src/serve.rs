@@ -11,8 +11,9 @@ use duetime_metrics::Meters;
 use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, CatalogError, MeteredStore, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
+use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio_util::sync::CancellationToken;
 use toml::Value;
 use tracing::{info, warn};
@@ -107,10 +108,13 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
     let options = listener::options(&config)?;
     let running = start(&config, listener, steps, &auth, &options).await?;
-    let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options);
-    tokio::spawn(reloader.run(hangup, running.shutdown.clone()));
-    drain::until_told(running, signals, config.node.shutdown_grace).await;
-    Ok(true)
+    let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options, hangup);
+    let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());
+    running.supervisor.start("reload", Policy::RestartOrEnd, &running.shutdown, move || {
+        let (reloader, stop) = (reloader.clone(), stop.clone());
+        async move { reloader.lock().await.run(stop).await }
+    });
+    Ok(drain::until_told(running, signals, config.node.shutdown_grace).await)
 }
 
 async fn listen(address: &str) -> anyhow::Result<TcpListener> {
@@ -151,7 +155,15 @@ async fn start(
         ..Member::default()
     };
     let has_own_clock = opened.link.is_some();
-    let parts = Parts { me, store: store.clone(), link: opened.link, clock: clock.clone(), meters: meters.clone() };
+    let supervisor = Supervisor::new(meters.clone());
+    let parts = Parts {
+        me,
+        store: store.clone(),
+        link: opened.link,
+        clock: clock.clone(),
+        meters: meters.clone(),
+        supervisor: supervisor.clone(),
+    };
     let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
         store: RoutedStore::new(router.clone()),
@@ -163,6 +175,7 @@ async fn start(
         clock: clock.clone(),
         meters: meters.clone(),
         config: DispatchConfig::default(),
+        supervisor: supervisor.clone(),
     });
     let shutdown = CancellationToken::new();
     let resizer = Resizer::new(ResizeParts {
@@ -175,20 +188,23 @@ async fn start(
         meters: meters.clone(),
         config: config.resize.clone(),
     });
-    follow_topics(config, &catalog, [engine.stale_topics(), resizer.changed()], &shutdown);
-    tokio::spawn(resizer.clone().run(shutdown.clone()));
+    let loops = Loops { supervisor: supervisor.clone(), shutdown: shutdown.clone() };
+    let told = [engine.stale_topics(), resizer.changed()];
+    loops.start("topics read again", (catalog.clone(), told), |(catalog, told), stop| {
+        follow_topics(catalog, told, stop)
+    });
+    loops.start("resize", resizer.clone(), |resizer, stop| resizer.run(stop));
     if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
-        tokio::spawn(router.clone().review(shutdown.clone()));
+        loops.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
+        loops.start("review", router.clone(), |router, stop| router.review(stop));
     }
-    tokio::spawn(count_nodes(ownership.fleet(), catalog.clone()));
-    tokio::spawn(sharing::watch_clock(
-        store.clone(),
-        clock.clone(),
-        ownership.clone(),
-        meters.clone(),
-        has_own_clock,
-        shutdown.clone(),
-    ));
+    loops.start("nodes", (ownership.fleet(), catalog.clone()), |(fleet, catalog), stop| {
+        count_nodes(fleet, catalog, stop)
+    });
+    let clocks = (store.clone(), clock.clone(), ownership.clone(), meters.clone());
+    loops.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
+        sharing::watch_clock(store, clock, ownership, meters, has_own_clock, stop)
+    });
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
     info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
     let parts = HttpParts {
@@ -206,21 +222,47 @@ async fn start(
         namespace: config.store.namespace.clone(),
         draining: CancellationToken::new(),
     };
-    let door = tokio::spawn(duetime_http::serve(listener, parts, shutdown.clone()));
+    let serving = duetime_http::serve(listener, parts, shutdown.clone());
+    let http = supervisor.start_once("listener", &shutdown, async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the listener broke");
+        }
+    });
     if options.tls.is_none() && !address.ip().is_loopback() {
         warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
     }
     greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some());
-    Ok(Running { engine, ownership, door, shutdown })
+    Ok(Running { engine, ownership, http, shutdown, supervisor })
 }
 
-/// Tells how many nodes there are, which `"auto"` follows; ends with the ownership.
-async fn count_nodes(mut fleet: watch::Receiver<Arc<Fleet>>, catalog: Arc<Catalog>) {
+/// Starts the loops that run beside the engine and end with the listener.
+struct Loops {
+    supervisor: Supervisor,
+    shutdown: CancellationToken,
+}
+
+impl Loops {
+    fn start<P, F>(&self, name: &'static str, parts: P, run: impl Fn(P, CancellationToken) -> F + Send + 'static)
+    where
+        P: Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stop = self.shutdown.clone();
+        let make = move || run(parts.clone(), stop.clone());
+        self.supervisor.start(name, Policy::RestartOrEnd, &self.shutdown, make);
+    }
+}
+
+/// Says how many nodes take a share, which `"auto"` follows, until `shutdown`.
+async fn count_nodes(mut fleet: watch::Receiver<Arc<Fleet>>, catalog: Arc<Catalog>, shutdown: CancellationToken) {
     loop {
-        let nodes = u32::try_from(fleet.borrow_and_update().members.len()).unwrap_or(u32::MAX);
-        catalog.set_nodes(nodes.max(1));
-        if fleet.changed().await.is_err() {
-            return;
+        catalog.set_nodes(fleet.borrow_and_update().nodes());
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            Ok(()) = fleet.changed() => {}
+            // The ownership has ended: it stays as it was.
+            else => return shutdown.cancelled().await,
         }
     }
 }
@@ -243,24 +285,17 @@ async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Keeps this node's picture of the topics fresh: when one of `told` says that it is old, and where
-/// other nodes may change topics too.
-fn follow_topics(config: &Config, catalog: &Arc<Catalog>, told: [Arc<Notify>; 2], shutdown: &CancellationToken) {
-    if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
-        tokio::spawn(catalog.clone().run(shutdown.clone()));
-    }
-    let ([stale, changed], catalog, shutdown) = (told, catalog.clone(), shutdown.clone());
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return,
-                () = stale.notified() => {}
-                () = changed.notified() => {}
-            }
-            if let Err(error) = catalog.refresh().await {
-                warn!(%error, "topics could not be read again");
-            }
+/// Keeps this node's picture of the topics fresh: reads them again when one of `told` says that it is old.
+async fn follow_topics(catalog: Arc<Catalog>, [stale, changed]: [Arc<Notify>; 2], shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = stale.notified() => {}
+            () = changed.notified() => {}
         }
-    });
+        if let Err(error) = catalog.refresh().await {
+            warn!(%error, "topics could not be read again");
+        }
+    }
 }

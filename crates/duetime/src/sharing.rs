@@ -10,6 +10,7 @@ use duetime_core::{Clock, Member, Ownership, ScheduleStore, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, Late, RedisPresence, RedisTurns, RoundRobin, Solo, Turns};
 use duetime_redis::Link;
+use duetime_supervisor::Supervisor;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -40,6 +41,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Where changes are counted.
     pub meters: Arc<Meters>,
+    /// Watches its loops.
+    pub supervisor: Supervisor,
 }
 
 /// Makes the configured ownership.
@@ -48,7 +51,7 @@ pub struct Parts {
 ///
 /// A store that cannot be shared.
 pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Ownership>> {
-    let Parts { me, store, link, clock, meters } = parts;
+    let Parts { me, store, link, clock, meters, supervisor } = parts;
     let namespace = config.store.namespace.clone();
     let late = Late::new(store, clock);
     let turns = |link: &Arc<Link>| -> Arc<dyn Turns> { RedisTurns::new(link.clone(), namespace.clone()) };
@@ -57,12 +60,12 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
         OwnershipMode::RoundRobin => {
             let link = link.ok_or_else(|| anyhow!("round-robin counts in Redis, and the store is none"))?;
             let presence = RedisPresence::new(link.clone(), &namespace);
-            RoundRobin::start(me, turns(&link), late, presence, meters)
+            RoundRobin::start(me, turns(&link), late, presence, meters, &supervisor)
         }
         OwnershipMode::Etcd => {
             let turns = link.as_ref().map(turns);
             let etcd = config.ownership.etcd().map_err(anyhow::Error::msg)?;
-            Etcd::start(etcd, namespace, me, late, turns, meters)
+            Etcd::start(etcd, namespace, me, late, turns, meters, &supervisor)
         }
     })
 }

@@ -160,6 +160,10 @@ pub struct WiredStore {
     pub delay: Mutex<Duration>,
     /// The answer of every claim takes so long to come back.
     pub claim_answer_delay: Mutex<Duration>,
+    /// The next so many of these calls panic.
+    pub panics: Mutex<HashMap<&'static str, usize>>,
+    /// Calls on one shard take so long.
+    pub slow_shard: Mutex<Option<(u32, Duration)>>,
     /// Gives no hints.
     pub deaf: AtomicBool,
     /// Shards are on so many servers in turn.
@@ -178,6 +182,8 @@ impl WiredStore {
             lose_settle_answers: AtomicUsize::new(0),
             delay: Mutex::default(),
             claim_answer_delay: Mutex::default(),
+            panics: Mutex::default(),
+            slow_shard: Mutex::default(),
             deaf: AtomicBool::new(false),
             servers: AtomicUsize::new(1),
             silent: Mutex::default(),
@@ -213,6 +219,10 @@ impl WiredStore {
 
     async fn wire(&self, doing: &'static str) -> Result<(), StoreError> {
         *self.calls.lock().entry(doing).or_default() += 1;
+        if let Some(left) = self.panics.lock().get_mut(doing).filter(|left| **left > 0) {
+            *left -= 1;
+            panic!("a fault in {doing}");
+        }
         let delay = *self.delay.lock();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
@@ -235,7 +245,8 @@ impl ClaimStore for WiredStore {
         self.wire("claim").await?;
         self.reach("claim", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let claim = self.mem.claim(shard, now, request).await?;
-        let delay = *self.claim_answer_delay.lock();
+        let slow = self.slow_shard.lock().filter(|(index, _)| *index == shard.index).map(|(_, by)| by);
+        let delay = slow.unwrap_or(*self.claim_answer_delay.lock());
         tokio::time::sleep(delay).await;
         if takes_one(&self.lose_claim_answers) { Err(lost("claim")) } else { Ok(claim) }
     }

@@ -22,8 +22,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, OwnedShards, RoutingAuthority,
-    Store, StoreError, Timestamp, TopicName,
+    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, HeldBudget, LeaseClass, Member, Namespace, OwnedShards,
+    RoutingAuthority, Store, StoreError, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
@@ -66,7 +66,7 @@ impl Consumers for EagerConsumers {
             };
             let claim = self.store.claim(&shard, self.clock.now(), &request).await?;
             left -= claim.messages.len();
-            handed.push(HandedOver { shard, messages: claim.messages });
+            handed.push(HandedOver { shard, messages: claim.messages, held: HeldBudget::default() });
             if left == 0 {
                 break;
             }

@@ -353,6 +353,8 @@ impl EngineConsumers {
                     let took = sent.elapsed();
                     for late in lateness {
                         work.topic_meters.lateness.observe((late + took).as_secs_f64());
+                        work.topic_meters.claim_delay.observe(late.as_secs_f64());
+                        work.topic_meters.hand_over.observe(took.as_secs_f64());
                     }
                     // The consumer settles them from here on.
                     work.lane.settled(index, brought);

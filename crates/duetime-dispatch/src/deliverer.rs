@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
 use duetime_core::{Delivery, Sink, Verdict};
-use duetime_metrics::Event;
+use duetime_metrics::{Event, SinkMeters};
 use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -35,11 +35,23 @@ struct Call {
     took: Duration,
 }
 
+/// What becomes of messages whose failure may be their own matter or the target's.
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    /// It is known.
+    Ruled(Ruling),
+    /// They wait until it is known.
+    Wait,
+    /// The target is up, but may have been silent when they were sent.
+    ExcusedOnce,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Deliverer {
     work: Work,
     sink: Arc<dyn Sink>,
+    meters: SinkMeters,
     breaker: Arc<Breaker>,
     to: mpsc::Sender<Vec<Owed>>,
     queue: VecDeque<Held>,
@@ -59,9 +71,12 @@ impl Deliverer {
         let (calls_max, batch_max) = (sink.calls_max().max(1), sink.batch_max().max(1));
         let undecided = Undecided::new(work.record.config.visibility_timeout);
         let throughput = Throughput::new(calls_max, work.record.config.visibility_timeout / 2);
+        let name = work.record.config.sink.as_ref().map_or("", |sink| &sink.name);
+        let meters = work.meters.sink(name, sink.kind());
         Self {
             work,
             sink,
+            meters,
             breaker,
             to,
             queue: VecDeque::new(),
@@ -108,7 +123,7 @@ impl Deliverer {
     /// Nothing was accepted for so long that the target is taken to be down: nobody pays.
     async fn target_accepts_nothing(&mut self) {
         let (why, waiting) = self.undecided.take();
-        self.breaker.unavailable(&why, None, true);
+        self.breaker.unavailable(&why, None);
         self.rule(waiting, Ruling::Targets(None)).await;
         self.give_back_queue_but_probe(false).await;
     }
@@ -213,7 +228,7 @@ impl Deliverer {
     }
 
     async fn call_ended(&mut self, call: Call) {
-        self.work.meters.sink_call(self.sink.kind(), call.took);
+        self.meters.call(call.took);
         if call.said.iter().all(|said| matches!(said, Said::Broken)) {
             warn!(topic = %self.work.record.name, count = call.said.len(), "sink broke off a call");
         }
@@ -226,30 +241,27 @@ impl Deliverer {
             self.probe.push(call);
             self.end_probe().await;
         } else {
-            let accepted = call.said.contains(&Said::Verdict(Verdict::Accepted));
-            if accepted {
-                self.undecided.accepted(call.ended - call.took, call.ended);
-            }
+            self.note_accepted(&call);
             let ruling = match judge(&call.said.iter().collect::<Vec<_>>(), false) {
                 Target::Up => {
                     // An open breaker is closed by its probe, not by calls from before it opened.
                     if self.breaker.is_closed() {
                         self.breaker.answered();
                     }
-                    None
+                    Open::Wait
                 }
                 Target::Down(reason, after) => {
-                    self.breaker.unavailable(&reason, after, false);
-                    Some(Ruling::Targets(None))
+                    self.breaker.unavailable(&reason, after);
+                    Open::Ruled(Ruling::Targets(None))
                 }
-                Target::Unsure if !self.breaker.is_closed() => Some(Ruling::Targets(None)),
+                Target::Unsure if !self.breaker.is_closed() => Open::Ruled(Ruling::Targets(None)),
                 // What was claimed at most once cannot wait for a decision.
                 Target::Unsure if self.work.at_most_once() => {
-                    self.breaker.unavailable(&reason(&call.said[0]), None, true);
-                    Some(Ruling::Targets(None))
+                    self.breaker.unavailable(&reason(&call.said[0]), None);
+                    Open::Ruled(Ruling::Targets(None))
                 }
-                Target::Unsure => None,
-                Target::Unasked => Some(Ruling::Own),
+                Target::Unsure => Open::Wait,
+                Target::Unasked => Open::Ruled(Ruling::Own),
             };
             self.settle(call, ruling).await;
             self.decide().await;
@@ -272,27 +284,37 @@ impl Deliverer {
         let ruling = match judge(&said, true) {
             Target::Up => {
                 self.breaker.answered();
-                Ruling::Own
+                calls.iter().for_each(|call| self.note_accepted(call));
+                Open::ExcusedOnce
             }
             Target::Down(reason, after) => {
                 let answered = said.iter().all(|said| matches!(said, Said::Verdict(Verdict::DestinationDown { .. })));
-                self.breaker.unavailable(&reason, after, answered);
+                self.breaker.probe_failed(&reason, after, answered);
                 // The next probe asks about others, if there are any.
-                Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2))
+                Open::Ruled(Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2)))
             }
             Target::Unsure => unreachable!("a probe that accepts nothing means down"),
             Target::Unasked => {
                 self.breaker.probe_was_kept_back();
-                Ruling::Own
+                Open::Ruled(Ruling::Own)
             }
         };
         for call in calls {
-            self.settle(call, Some(ruling)).await;
+            self.settle(call, ruling).await;
         }
     }
 
-    /// Settles what is clear; without a ruling, what may be the target's matter waits until it is known.
-    async fn settle(&mut self, call: Call, ruling: Option<Ruling>) {
+    /// Remembers that the target accepted something, if it did.
+    fn note_accepted(&mut self, call: &Call) {
+        let accepted = |said: &Said| *said == Said::Verdict(Verdict::Accepted);
+        if call.said.iter().any(accepted) {
+            let all = call.said.iter().all(accepted) || Undecided::is_answer(call.took);
+            self.undecided.accepted(call.ended - call.took, call.ended, all);
+        }
+    }
+
+    /// Settles what is clear, and the rest as `open` says.
+    async fn settle(&mut self, call: Call, open: Open) {
         let Call { deliveries, holds, said, ended, took } = call;
         let work = &self.work;
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
@@ -303,7 +325,10 @@ impl Deliverer {
             match error_kind(said) {
                 None => {
                     delivered += 1;
-                    work.topic_meters.lateness.observe(hold.lateness(ended).as_secs_f64());
+                    let (late, whole) = (hold.late.as_secs_f64(), hold.lateness(ended).as_secs_f64());
+                    work.topic_meters.lateness.observe(whole);
+                    work.topic_meters.claim_delay.observe(late);
+                    work.topic_meters.hand_over.observe(whole - late);
                 }
                 Some(kind) => match errors.iter_mut().find(|(known, _)| *known == kind) {
                     Some((_, count)) => *count += 1,
@@ -315,14 +340,21 @@ impl Deliverer {
                 work.lane.settled(hold.index, 1);
                 continue;
             }
-            let ruling = match ruling {
-                Some(ruling) => ruling,
-                None if said.is_open() => {
+            let ruling = match open {
+                Open::Ruled(ruling) => ruling,
+                Open::Wait if said.is_open() => {
                     let (id, attempt, said, hold) = (delivery.id, delivery.attempt, said.clone(), *hold);
                     self.undecided.add(Waiting { id, attempt, hold, said, began: ended - took, ended });
                     continue;
                 }
-                None => Ruling::Own,
+                Open::ExcusedOnce
+                    if said.is_open()
+                        && !Undecided::is_answer(took)
+                        && self.undecided.excuse(&delivery.id) == Matter::Excused =>
+                {
+                    Ruling::Targets(Some(work.record.config.retry.initial))
+                }
+                Open::Wait | Open::ExcusedOnce => Ruling::Own,
             };
             let how = settlement(said, ruling, delivery.attempt, &work.record.config.retry, rand::random());
             retried += u64::from(matches!(how, Settlement::Nack(_)));
@@ -330,7 +362,7 @@ impl Deliverer {
             owed.push(Owed { index: hold.index, settle, deadline: hold.deadline });
         }
         for (kind, count) in errors {
-            work.meters.sink_errors(self.sink.kind(), kind, count);
+            self.meters.errors(kind, count);
         }
         work.topic_meters.count(Event::Delivered, delivered);
         work.topic_meters.count(Event::Retried, retried);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use duetime_core::ownership::Demand;
 use duetime_core::{
-    ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, TopicName, TopicRecord, Topics,
+    ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, SinkStates, TopicName,
+    TopicRecord, Topics,
 };
 use duetime_metrics::Meters;
 use tokio::sync::{Notify, watch};
@@ -23,6 +24,7 @@ use crate::pace::Pace;
 use crate::permits::{Permits, Room};
 use crate::rate::Rate;
 use crate::runner::Runner;
+use crate::sink_states::{BoundSink, EngineSinks};
 use crate::work::{Ends, Work};
 
 /// Longest part of the grace period that is kept for settling after the calls.
@@ -55,6 +57,7 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub struct Engine {
     consumers: Arc<EngineConsumers>,
+    sinks: Arc<EngineSinks>,
     health: Arc<Health>,
     tracker: TaskTracker,
     ends: Ends,
@@ -85,7 +88,9 @@ impl Engine {
             stop: ends.stop.clone(),
             tracker: tracker.clone(),
         });
+        let sinks = Arc::new(EngineSinks::default());
         let supervisor = Supervisor {
+            sinks: sinks.clone(),
             permits: Permits::new(&parts.config),
             config: Arc::new(parts.config.clone()),
             open: consumers.open.clone(),
@@ -102,14 +107,21 @@ impl Engine {
         tracker.spawn(pace.clone().turn(ends.stop.clone()));
         tracker.spawn(pace.clone().look(ends.stop.clone()));
         tracker.spawn(pace.survey(Gauges::new(supervisor.config.gauges_every), ends.stop.clone()));
+        tracker.spawn(sinks.clone().watch(ends.stop.clone()));
         tracker.spawn(supervisor.run());
-        Self { consumers, health, tracker, ends }
+        Self { consumers, sinks, health, tracker, ends }
     }
 
     /// Hands messages of topics without a sink to consumers.
     #[must_use]
     pub fn consumers(&self) -> Arc<dyn Consumers> {
         self.consumers.clone()
+    }
+
+    /// What this node knows of its topics' sinks.
+    #[must_use]
+    pub fn sinks(&self) -> Arc<dyn SinkStates> {
+        self.sinks.clone()
     }
 
     /// Told when a shard refused this node's picture of the topics: they must be read again.
@@ -163,6 +175,7 @@ struct Running {
 #[derive(Debug)]
 struct Supervisor {
     parts: EngineParts,
+    sinks: Arc<EngineSinks>,
     config: Arc<DispatchConfig>,
     permits: Arc<Permits>,
     open: Arc<Open>,
@@ -226,6 +239,7 @@ impl Supervisor {
         let Some(running) = self.running.remove(name) else { return };
         self.open.write().remove(name);
         self.pace.lanes.write().remove(name);
+        self.sinks.set(name, None);
         if let Some(runner) = running.runner {
             runner.stop();
         }
@@ -282,21 +296,24 @@ impl Supervisor {
             config: self.config.clone(),
         };
         self.pace.lanes.write().insert(name.clone(), running.lane.clone());
-        if record.config.sink.is_none() {
+        let Some(sink) = &record.config.sink else {
             running.refused = None;
+            self.sinks.set(name, None);
             self.open.write().insert(name.clone(), work);
             return;
-        }
+        };
         self.open.write().remove(name);
         match Runner::start(work, &self.permits, &*parts.sinks, &self.tracker, self.ends.child()) {
             Ok(runner) => {
                 running.refused = None;
+                self.sinks.set(name, Some(runner.sink.clone()));
                 running.runner = Some(runner);
             }
             Err(reason) => {
                 if running.refused.as_ref() != Some(&reason) {
                     warn!(topic = %name, reason, "sink cannot be used, the topic's messages wait");
                 }
+                self.sinks.set(name, Some(BoundSink { name: sink.name.clone(), bound: Err(reason.clone()) }));
                 running.refused = Some(reason);
             }
         }

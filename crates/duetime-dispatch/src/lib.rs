@@ -33,6 +33,7 @@ mod places;
 mod rate;
 mod runner;
 mod settler;
+mod sink_states;
 mod slot;
 mod throughput;
 mod undecided;

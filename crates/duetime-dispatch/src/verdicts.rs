@@ -146,12 +146,13 @@ pub(crate) fn reason(said: &Said) -> String {
 pub(crate) fn error_kind(said: &Said) -> Option<&'static str> {
     match said {
         Said::Verdict(Verdict::Accepted) => None,
-        Said::Verdict(Verdict::Retry { .. }) | Said::Broken => Some("retry"),
+        Said::Verdict(Verdict::Retry { .. }) => Some("retry"),
         Said::Verdict(Verdict::Rejected { .. }) => Some("rejected"),
         Said::Verdict(Verdict::Unavailable { .. }) => Some("unavailable"),
         Said::Verdict(Verdict::DestinationDown { .. }) => Some("destination"),
         Said::Verdict(Verdict::NotSent { .. }) => Some("limit"),
         Said::TimedOut(_) => Some("timeout"),
+        Said::Broken => Some("broken"),
     }
 }
 

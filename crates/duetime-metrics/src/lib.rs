@@ -3,6 +3,7 @@
 //! Handles are cheap to clone; those of a topic are looked up once and kept.
 
 mod shards;
+mod sinks;
 pub mod table;
 
 use std::collections::HashMap;
@@ -13,14 +14,15 @@ use duetime_core::{StoreError, TopicName};
 use parking_lot::RwLock;
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use shards::ShardMeters;
 use table::{Kind, Metric};
 
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
+pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
 
 /// What can happen to a message: the values of the label `event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +138,14 @@ pub struct TopicMeters {
     pub settlements_lost: IntCounter,
     /// See [`table::BREAKER_OPEN`].
     pub breaker_open: IntGauge,
+    /// See [`table::BREAKER_OPENS`].
+    pub breaker_opens: IntCounter,
+    /// See [`table::BREAKER_OPEN_SECONDS`].
+    pub breaker_open_seconds: Counter,
+    /// See [`table::CLAIM_DELAY`].
+    pub claim_delay: Histogram,
+    /// See [`table::HAND_OVER`].
+    pub hand_over: Histogram,
 }
 
 impl TopicMeters {
@@ -172,6 +182,10 @@ pub struct Meters {
     claims_expired: IntCounterVec,
     settlements_lost: IntCounterVec,
     breaker_open: IntGaugeVec,
+    breaker_opens: IntCounterVec,
+    breaker_open_seconds: CounterVec,
+    claim_delay: HistogramVec,
+    hand_over: HistogramVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
     shard_refusals: IntCounterVec,
@@ -245,6 +259,13 @@ impl Meters {
             claims_expired: counter(r, &table::CLAIMS_EXPIRED),
             settlements_lost: counter(r, &table::SETTLEMENTS_LOST),
             breaker_open: gauge(r, &table::BREAKER_OPEN),
+            breaker_opens: counter(r, &table::BREAKER_OPENS),
+            breaker_open_seconds: {
+                let row = &table::BREAKER_OPEN_SECONDS;
+                registered(r, CounterVec::new(opts(row), row.labels))
+            },
+            claim_delay: histogram(r, &table::CLAIM_DELAY),
+            hand_over: histogram(r, &table::HAND_OVER),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
             shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
@@ -314,6 +335,10 @@ impl Meters {
             claims_expired: self.claims_expired.with_label_values(labels),
             settlements_lost: self.settlements_lost.with_label_values(labels),
             breaker_open: self.breaker_open.with_label_values(labels),
+            breaker_opens: self.breaker_opens.with_label_values(labels),
+            breaker_open_seconds: self.breaker_open_seconds.with_label_values(labels),
+            claim_delay: self.claim_delay.with_label_values(labels),
+            hand_over: self.hand_over.with_label_values(labels),
         }
     }
 
@@ -345,6 +370,10 @@ impl Meters {
         let _ = self.settlements_lost.remove_label_values(labels);
         let _ = self.lateness.remove_label_values(labels);
         let _ = self.claim_batch_size.remove_label_values(labels);
+        let _ = self.breaker_opens.remove_label_values(labels);
+        let _ = self.breaker_open_seconds.remove_label_values(labels);
+        let _ = self.claim_delay.remove_label_values(labels);
+        let _ = self.hand_over.remove_label_values(labels);
     }
 
     /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none.
@@ -389,14 +418,10 @@ impl Meters {
         self.store_troubles.with_label_values(&[kind.as_str()]).set(servers);
     }
 
-    /// One hand-over of a batch took this long.
-    pub fn sink_call(&self, sink: &str, took: Duration) {
-        self.sink_call.with_label_values(&[sink]).observe(took.as_secs_f64());
-    }
-
-    /// A sink did not accept `n` messages.
-    pub fn sink_errors(&self, sink: &str, kind: &str, n: u64) {
-        self.sink_errors.with_label_values(&[sink, kind]).inc_by(n);
+    /// The meters of the sink called `name`, of type `kind`.
+    #[must_use]
+    pub fn sink(&self, name: &str, kind: &'static str) -> SinkMeters {
+        SinkMeters::new(&self.sink_call, &self.sink_errors, name, kind)
     }
 
     /// This node took, gave up or lost shards.
@@ -439,8 +464,9 @@ mod tests {
         meters.store_call("claim", Duration::from_millis(1));
         meters.store_error("unavailable");
         meters.store_trouble(StoreTrouble::Disk, 1);
-        meters.sink_call("http", Duration::from_millis(1));
-        meters.sink_errors("http", "retry", 1);
+        let sink = meters.sink("shop", "http");
+        sink.call(Duration::from_millis(1));
+        sink.errors("retry", 1);
         let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };
         meters.shard_backlogs(&topic, vec![shard(0)]);
         meters.lease_changes("taken", 1);
@@ -453,6 +479,10 @@ mod tests {
         for row in table::TABLE {
             assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
         }
+        assert!(text.contains("duetime_sink_errors_total{kind=\"retry\",sink=\"shop\",type=\"http\"} 1"));
+        assert!(text.contains("duetime_sink_errors_total{kind=\"rejected\",sink=\"shop\",type=\"http\"} 0"));
+        assert!(text.contains("duetime_breaker_opens_total{topic=\"orders\"} 0"));
+        assert!(text.contains("duetime_breaker_open_seconds_total{topic=\"orders\"} 0"));
         assert!(text.contains("duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3"));
         meters.shard_backlogs(&topic, (0..100).map(shard).collect());
         let text = meters.render();

@@ -44,6 +44,10 @@ macro_rules! table {
 table! {
     LATENESS = "duetime_lateness_seconds", Kind::Histogram(LATENESS_S), ["topic"],
         "From the due time of a message to the moment its sink accepted it or a consumer was given it.";
+    CLAIM_DELAY = "duetime_claim_delay_seconds", Kind::Histogram(LATENESS_S), ["topic"],
+        "The first part of the lateness: from the due time of a message to its claim.";
+    HAND_OVER = "duetime_hand_over_seconds", Kind::Histogram(LATENESS_S), ["topic"],
+        "The rest of the lateness: from the claim of a message to the moment its sink accepted it or a consumer was given it.";
     MESSAGES = "duetime_messages_total", Kind::Counter, ["topic", "event"],
         "Messages by what happened to them.";
     SCHEDULED = "duetime_scheduled", Kind::Gauge, ["topic"],
@@ -70,6 +74,10 @@ table! {
         "Verdicts that came after their claim had ended: the message is handed over again, unless it was cancelled.";
     BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
         "1 while the topic's sink is taken to be down and claims are stopped, else 0.";
+    BREAKER_OPENS = "duetime_breaker_opens_total", Kind::Counter, ["topic"],
+        "How often the topic's sink was taken to be down by this node.";
+    BREAKER_OPEN_SECONDS = "duetime_breaker_open_seconds_total", Kind::Counter, ["topic"],
+        "How long claims were stopped because the topic's sink was taken to be down.";
     STORE_CALL = "duetime_store_call_seconds", Kind::Histogram(CALL_S), ["op"],
         "Time of one call to the store, by operation.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
@@ -84,10 +92,10 @@ table! {
         "Topics that vanished from the catalogue while their shards hold messages, and those whose record is unreadable.";
     STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
         "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database.";
-    SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
-        "Time of one hand-over of a batch, by type of sink.";
-    SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],
-        "Messages a sink did not accept, by kind: retry, rejected, unavailable, timeout.";
+    SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink", "type"],
+        "Time of one hand-over of a batch, by the sink's name and type.";
+    SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "type", "kind"],
+        "Messages a sink did not accept, by its name and type and by kind: retry, rejected, destination, unavailable, timeout, limit (its own limit, not sent), broken (a fault of the sink itself).";
     SHARD_DUE = "duetime_shard_due", Kind::Gauge, ["topic", "shard"],
         "Messages whose time has come in a shard this node scans; beyond 32 shards of a topic the least late are summed up as rest.";
     SHARD_OLDEST_DUE_AGE = "duetime_shard_oldest_due_age_seconds", Kind::Gauge, ["topic", "shard"],

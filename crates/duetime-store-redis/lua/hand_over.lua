@@ -37,6 +37,10 @@ local function seen(i) return math.floor(tonumber(scores and scores[i] or call('
 local first, final = seen(1), seen(n)
 local bodies, done, dead, expired = call('HMGET', B, unpack(ids, 1, n)), 0, {}, 0
 local S, T, read, since, g, before, text = KEYS[6], ARGV[6], struct.unpack, {}, 0, nil, nil
+-- As in the headers of all sinks: visible ASCII, the rest percent-encoded.
+local function encoded(id)
+  return (string.gsub(id, '[^!#$&-~]', function(c) return string.format('%%%02X', string.byte(c)) end))
+end
 for i = 1, n do
   local id, body, try = ids[i], bodies[i], '1'
   local version, due, count, headers, payload, wrong
@@ -56,9 +60,9 @@ for i = 1, n do
     end
     since[g] = since[g] + 1
     if plain then
-      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, 'payload', payload)
+      call('XADD', S, '*', 'topic', T, 'id', encoded(id), 'attempt', try, 'due-at', text, 'payload', payload)
     else
-      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
+      call('XADD', S, '*', 'topic', T, 'id', encoded(id), 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
     end
     done = done + 1
     ids[done] = id

@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_core::{DeliveryMode, RateLimit, RetryPolicy, ShardCount, SinkRef};
 use serde::{Deserialize, Serialize};
 
+use crate::sink::SinkTrouble;
+
 /// A topic: its settings as they apply, and its counts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Topic {
@@ -61,6 +63,9 @@ pub struct Topic {
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
     pub silent_shards: usize,
+    /// Why nothing is handed over to its sink, as the answering node sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink_trouble: Option<SinkTrouble>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -243,6 +248,13 @@ pub struct ClaimedMessage {
     pub due_at: i64,
     /// Which attempt this is, from 1.
     pub attempt: u8,
+    /// The same for every attempt of one life of the message, another one for another life: for dedupe.
+    #[serde(default)]
+    pub delivery_id: String,
+    /// When others may have it, by the store's clock, milliseconds since the Unix epoch; absent where nothing is to be
+    /// settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<i64>,
     /// Proof of the claim.
     pub receipt: String,
 }

@@ -12,6 +12,7 @@ mod message;
 mod messages;
 mod ndjson;
 mod observe;
+mod sink;
 mod topics;
 
 pub use answers::{
@@ -24,3 +25,4 @@ pub use dead::DeadChoice;
 pub use error::{ClientError, Problem};
 pub use message::NewMessage;
 pub use ndjson::Placements;
+pub use sink::{Probed, Scanner, SinkTrouble, SinkView};

@@ -10,6 +10,7 @@ use crate::answers::{Adopted, Forecast, Outcome, Shards, Topic};
 use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
 use crate::message::millis;
+use crate::sink::{Probed, SinkView};
 
 impl Client {
     /// Every topic with its counts.
@@ -94,6 +95,25 @@ impl Client {
     pub async fn set_shards(&self, topic: &str, shards: &Value) -> Result<Shards, ClientError> {
         let path = format!("/v1/topics/{}/shards", part(topic));
         self.send_json(Method::PUT, &path, &serde_json::json!({ "shards": shards })).await
+    }
+
+    /// The sink of a topic as this node sees it.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `topic_has_no_sink` when consumers claim.
+    pub async fn sink(&self, topic: &str) -> Result<SinkView, ClientError> {
+        self.get(&format!("/v1/topics/{}/sink", part(topic))).await
+    }
+
+    /// Tries the sink of a topic at once and waits for what that brings, 15 s at most.
+    ///
+    /// # Errors
+    ///
+    /// As above; and `not_scanned_here` when other nodes scan the topic's shards.
+    pub async fn probe_sink(&self, topic: &str) -> Result<Probed, ClientError> {
+        let path = format!("/v1/topics/{}/sink/probe", part(topic));
+        self.send_json(Method::POST, &path, &serde_json::json!({})).await
     }
 
     /// How many messages fall due in each of the coming `buckets` of that length.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use duetime_core::{Clock, Consumers, Fleet, Namespace, Resizing, StoreHealth};
+use duetime_core::{Clock, Consumers, Fleet, Namespace, Resizing, SinkStates, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router};
 use tokio::sync::watch;
@@ -15,7 +15,9 @@ use utoipa_axum::routes;
 use crate::auth::Auth;
 use crate::options::HttpOptions;
 use crate::problem::Problem;
-use crate::{adopt, audit, claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, topics};
+use crate::{
+    adopt, audit, claims, dead, doc, enqueue, guard, memory, messages, observe, origin, shards, sinks, topics,
+};
 
 /// What the front door says of this node.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct HttpParts {
     pub store: Arc<dyn StoreHealth>,
     /// Hands due messages to consumers.
     pub consumers: Arc<dyn Consumers>,
+    /// Knows which sinks are down.
+    pub sinks: Arc<dyn SinkStates>,
     /// Changes shard counts.
     pub resizing: Arc<dyn Resizing>,
     /// Who tells the time.
@@ -90,6 +94,8 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(dead::redrive))
         .routes(routes!(shards::get, shards::put))
         .routes(routes!(topics::forecast))
+        .routes(routes!(sinks::get))
+        .routes(routes!(sinks::probe))
         .routes(routes!(observe::nodes))
         .routes(routes!(observe::healthz))
         .routes(routes!(observe::readyz))

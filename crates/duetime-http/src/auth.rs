@@ -326,6 +326,11 @@ impl Caller {
         self.has(Scope::Produce)
     }
 
+    /// Whether it may see what targets said of messages.
+    pub fn sees_reasons(&self) -> bool {
+        self.has(Scope::View)
+    }
+
     /// Refuses what the caller may not do: it needs one of `wanted`, if there are any.
     pub fn check(&self, wanted: &[Scope], topic: Option<&str>) -> Result<(), Problem> {
         let Some(token) = &self.0 else { return Ok(()) };

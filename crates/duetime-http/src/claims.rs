@@ -88,6 +88,13 @@ pub(crate) struct ClaimedView<'a> {
     due_at: i64,
     /// Which attempt this is, from 1.
     attempt: u8,
+    /// The same for every attempt of one life of the message, another one for another life: for dedupe.
+    delivery_id: String,
+    /// When others may have it, by the store's clock, milliseconds since the Unix epoch; absent where nothing is to be
+    /// settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    deadline: Option<i64>,
     receipt: String,
 }
 
@@ -143,6 +150,8 @@ pub(crate) async fn claim(
         headers: HeadersView(&message.headers),
         due_at: message.due_at.as_millis(),
         attempt: message.attempt,
+        delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
+        deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
     Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())

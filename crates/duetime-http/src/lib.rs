@@ -35,6 +35,7 @@ mod scopes;
 mod secret;
 mod server;
 mod shards;
+mod sinks;
 mod tls;
 mod topics;
 mod unread;

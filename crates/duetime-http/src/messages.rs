@@ -24,6 +24,7 @@ use crate::message_in::{read_due, text};
 use crate::path::{Topic, TopicAndId, refuse_id};
 use crate::problem::{Problem, Refusal};
 use crate::results::{Results, Style};
+use crate::sinks::SinkTroubleView;
 use crate::view::{MessageView, OutcomeView};
 
 /// Largest body of a request about one message.
@@ -80,7 +81,12 @@ pub(crate) struct Explained<'a> {
     next: String,
 }
 
-fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> String {
+fn in_words(
+    message: &StoredMessage,
+    record: &TopicRecord,
+    trouble: Option<&SinkTroubleView>,
+    now: Timestamp,
+) -> String {
     let target = match &record.config.sink {
         Some(sink) => format!("handed to the sink {:?}", sink.name),
         None => "given to the next consumer that claims".to_owned(),
@@ -107,7 +113,11 @@ fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> St
         MessageState::Scheduled if visible_at > now => {
             format!("Due at {visible_at} (in {away}); then it is {target}.")
         }
-        MessageState::Scheduled => format!("Due since {visible_at}; it is {target} as soon as its turn comes."),
+        MessageState::Scheduled => {
+            let waits = trouble.zip(record.config.sink.as_ref()).map(|(trouble, sink)| trouble.in_words(&sink.name));
+            let waits = waits.map(|why| format!(" It waits for that: {why}")).unwrap_or_default();
+            format!("Due since {visible_at}; it is {target} as soon as its turn comes.{waits}")
+        }
     }
 }
 
@@ -124,10 +134,12 @@ fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> St
 )]
 pub(crate) async fn explain(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
     let record = app.router.topic(&topic).await?;
     let (shard, message) = find(&app, &topic, id).await?;
+    let trouble = SinkTroubleView::of(&app, &topic, &caller);
     let slot = slots::slot_of(&topic, shard);
     let explained = Explained {
         id: message.id.as_str(),
@@ -139,7 +151,7 @@ pub(crate) async fn explain(
         visible_at: message.visible_at.as_millis(),
         attempts: message.attempts,
         max_attempts: record.config.retry.max_attempts,
-        next: in_words(&message, &record, app.clock.now()),
+        next: in_words(&message, &record, trouble.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
 }

@@ -23,6 +23,7 @@ use crate::doc;
 use crate::fields;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
+use crate::sinks::SinkTroubleView;
 use crate::view::{OutcomeView, TopicView};
 
 /// Largest body of a topic's settings.
@@ -57,12 +58,15 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let surveys = app.router.survey_all().await?;
     let seen = surveys.iter().filter(|survey| caller.sees(survey.record.name.as_str()));
-    Ok(Json(TopicViews { topics: seen.map(TopicView::from).collect() }).into_response())
+    let trouble = |name: &TopicName| SinkTroubleView::of(&app, name, &caller);
+    let topics = seen.map(|survey| TopicView::new(survey, trouble(&survey.record.name))).collect();
+    Ok(Json(TopicViews { topics }).into_response())
 }
 
-async fn view(app: &App, topic: &TopicName, status: StatusCode) -> Result<Response, Problem> {
+async fn view(app: &App, caller: &Caller, topic: &TopicName, status: StatusCode) -> Result<Response, Problem> {
     let survey = app.router.survey(topic).await?;
-    Ok((status, Json(TopicView::from(&survey))).into_response())
+    let trouble = SinkTroubleView::of(app, topic, caller);
+    Ok((status, Json(TopicView::new(&survey, trouble))).into_response())
 }
 
 /// Look at a topic
@@ -71,8 +75,12 @@ async fn view(app: &App, topic: &TopicName, status: StatusCode) -> Result<Respon
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "Its settings and counts", body = TopicView))
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
-    view(&app, &topic, StatusCode::OK).await
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+) -> Result<Response, Problem> {
+    view(&app, &caller, &topic, StatusCode::OK).await
 }
 
 fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
@@ -133,7 +141,7 @@ pub(crate) async fn put(
     if !put.created && change.has("shards") {
         app.resizing.ask(&topic, put.record.config.shards).await?;
     }
-    view(&app, &topic, if put.created { StatusCode::CREATED } else { StatusCode::OK }).await
+    view(&app, &caller, &topic, if put.created { StatusCode::CREATED } else { StatusCode::OK }).await
 }
 
 /// Delete a topic

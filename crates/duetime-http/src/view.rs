@@ -12,6 +12,7 @@ use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::sinks::SinkTroubleView;
 
 /// Headers as a JSON object, in order.
 pub(crate) struct HeadersView<'a>(pub &'a Headers);
@@ -139,6 +140,10 @@ pub(crate) struct TopicView<'a> {
     #[serde(skip_serializing_if = "none")]
     #[schema(required = false)]
     silent_shards: usize,
+    /// Why nothing is handed over to its sink, as the answering node sees it; absent when nothing is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    sink_trouble: Option<SinkTroubleView>,
 }
 
 /// Whether to leave a count of what is missing out.
@@ -153,8 +158,8 @@ pub(crate) fn zero(count: &u64) -> bool {
     *count == 0
 }
 
-impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
-    fn from(survey: &'a TopicSurvey) -> Self {
+impl<'a> TopicView<'a> {
+    pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>) -> Self {
         let (record, total) = (&survey.record, &survey.total);
         Self {
             name: record.name.as_str(),
@@ -168,6 +173,7 @@ impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
             dead: total.dead,
             oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
             silent_shards: survey.silent(),
+            sink_trouble,
         }
     }
 }

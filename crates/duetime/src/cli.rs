@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use duetime_core::units::parse_duration;
 use duetime_core::{Due, Timestamp};
 
-use crate::commands::{consume, dead, enqueue, message, monitoring, observe, plan, shards, topic};
+use crate::commands::{consume, dead, enqueue, message, monitoring, observe, plan, shards, sink, topic};
 use crate::serve::ServeArgs;
 
 /// Delivers messages in due time.
@@ -51,6 +51,9 @@ pub enum Command {
     /// Shows the shards of a topic.
     #[command(subcommand)]
     Shards(shards::ShardsCommand),
+    /// Shows whether the sink of a topic is down, and tries it at once.
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
     /// Lists the nodes.
     Nodes(Connection),
     /// Shows the node and its topics.

@@ -196,6 +196,7 @@ async fn start(
         catalog,
         store,
         consumers: engine.consumers(),
+        sinks: engine.sinks(),
         resizing: Arc::new(resizer),
         clock,
         meters,

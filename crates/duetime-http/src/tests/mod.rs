@@ -11,6 +11,7 @@ mod connections;
 mod foreign;
 mod messages;
 mod operations;
+mod sinks;
 mod topics;
 
 use std::collections::BTreeSet;
@@ -152,6 +153,7 @@ impl House {
             catalog,
             store,
             consumers: Arc::new(consumers),
+            sinks: Arc::new(sinks::FixedSinks::default()),
             clock: clock.clone(),
             meters,
             auth,

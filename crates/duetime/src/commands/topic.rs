@@ -6,7 +6,7 @@ use duetime_client::Topic;
 use duetime_core::units;
 use serde_json::{Map, Value, json};
 
-use super::{client, output};
+use super::{client, output, sink};
 use crate::cli::Connection;
 
 /// Topics.
@@ -265,7 +265,7 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
         vec![
             topic.name.clone(),
             topic.shard_count.to_string(),
-            topic.sink.as_ref().map_or_else(|| "(claimed)".to_owned(), |sink| sink.name.clone()),
+            topic.sink.as_ref().map_or_else(|| "(claimed)".to_owned(), |sink| sink_of(topic, &sink.name)),
             topic.scheduled.to_string(),
             topic.due.to_string(),
             topic.in_flight.to_string(),
@@ -278,7 +278,19 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     for topic in topics.iter().filter(|topic| topic.silent_shards > 0) {
         output::line(&not_counted(topic))?;
     }
+    for (topic, trouble) in topics.iter().filter_map(|topic| Some((topic, topic.sink_trouble.as_ref()?))) {
+        let sink = topic.sink.as_ref().map_or("", |sink| &sink.name);
+        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(trouble)))?;
+    }
     Ok(())
+}
+
+/// The name of a topic's sink, and whether it is down.
+pub fn sink_of(topic: &Topic, name: &str) -> String {
+    match &topic.sink_trouble {
+        Some(trouble) => format!("{name} ({})", trouble.state),
+        None => name.to_owned(),
+    }
 }
 
 fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
@@ -301,6 +313,7 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
         ("topic", topic.name.clone()),
         ("shards", topic.shard_count.to_string()),
         ("sink", sink),
+        ("sink state", topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
         ("visibility timeout", units::show_duration(topic.visibility_timeout)),
         (
             "retry",

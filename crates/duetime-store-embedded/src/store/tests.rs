@@ -129,6 +129,25 @@ async fn a_flipped_byte_in_a_body_makes_a_dead_letter_and_is_never_delivered() {
 }
 
 #[tokio::test]
+async fn messages_of_one_due_time_come_in_the_order_of_their_enqueue() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let given: Vec<String> = (0..40).map(|n| format!("{:02}", n * 7 % 40)).collect();
+    for batch in given.chunks(5) {
+        let batch: Vec<Enqueue> = batch.iter().map(|id| message(id, Due::At(NOW))).collect();
+        store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    }
+    drop(store);
+    let store = open(folder.path());
+    let mut claimed = Vec::new();
+    for request in 0..4 {
+        let claim = store.claim(&shard(), NOW, &asking(request, 10)).await.unwrap();
+        claimed.extend(claim.messages.into_iter().map(|message| message.id.to_string()));
+    }
+    assert_eq!(claimed, given);
+}
+
+#[tokio::test]
 async fn an_enqueue_that_becomes_the_head_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let store = with_topic(folder.path()).await;

@@ -36,4 +36,5 @@ mod sink_rabbitmq;
 mod sink_redis_stream;
 mod sink_tls;
 mod targets;
+mod topic_limits;
 mod webhook;

@@ -108,6 +108,9 @@ impl MessageStore for TimedStore {
         self.inner.settle_dead(shard, now, ids, action).await
     }
 
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        self.inner.bytes(shards).await
+    }
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.inner.forecast(shards, edges).await
     }

@@ -31,6 +31,12 @@ pub struct Topic {
     /// Largest payload in bytes.
     #[serde(with = "duetime_core::units::size")]
     pub max_payload: u64,
+    /// Most messages; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_messages: Option<u64>,
+    /// Most bytes of their bodies; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
     /// Acks wait for replicas too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirm_acks: bool,

@@ -90,6 +90,12 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
         Ok(Adopted { record, restored: false, lost: Vec::new(), remade: Vec::new() })
     }
 
+    /// Finishes deletions whose node ended before their shards were removed. A store of one node has none: it
+    /// goes on with them when it is opened.
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Names whose record the last [`TopicStore::topics`] could not read and left out.
     fn unreadable(&self) -> Vec<String> {
         Vec::new()
@@ -137,6 +143,10 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     ) -> Result<Kept<bool>, StoreError> {
         Ok(Kept::here(self.settle_dead(shard, now, ids, action).await?))
     }
+
+    /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
+    /// bodies of each shard, drawn at random: O(shards).
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError>;
 
     /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards.
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError>;

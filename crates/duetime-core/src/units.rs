@@ -183,6 +183,34 @@ pub mod size {
     }
 }
 
+/// `#[serde(with = "duetime_core::units::maybe_size")]`: the same, or nothing.
+pub mod maybe_size {
+    use super::size;
+
+    /// Writes a number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serializer answers.
+    pub fn serialize<S: serde::Serializer>(value: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => size::serialize(value, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// Reads a number of bytes, a string with a unit, or null.
+    ///
+    /// # Errors
+    ///
+    /// The sentence of [`super::parse_size`].
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Given(#[serde(with = "super::size")] u64);
+        Ok(<Option<Given> as serde::Deserialize>::deserialize(from)?.map(|given| given.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

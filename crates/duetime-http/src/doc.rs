@@ -292,6 +292,10 @@ pub(crate) struct TopicChangeSchema {
     delivery: Option<DeliverySchema>,
     /// Largest payload, 16 MiB at most. Default 256 KiB.
     max_payload: Option<SizeIn>,
+    /// Most messages, dead letters too; more are refused with 507 `topic_full`. Default: no limit.
+    max_messages: Option<u64>,
+    /// Most bytes of their bodies, in the same way. Default: no limit.
+    max_bytes: Option<SizeIn>,
     /// Acks, nacks and extensions too wait for replicas, as `store.durability` asks for. Default `false`.
     confirm_acks: Option<bool>,
 }
@@ -322,6 +326,12 @@ pub(crate) struct TopicSettings {
     rate_limit: Option<RateLimitSchema>,
     delivery: DeliverySchema,
     max_payload: u64,
+    /// Absent: no limit.
+    #[schema(nullable = false)]
+    max_messages: Option<u64>,
+    /// Absent: no limit.
+    #[schema(nullable = false)]
+    max_bytes: Option<u64>,
     /// Acks, nacks and extensions too wait for replicas; absent: they do not.
     #[schema(nullable = false)]
     confirm_acks: Option<bool>,

@@ -68,6 +68,8 @@ fn message_bytes_max(record: &TopicRecord) -> usize {
             (doc::EnqueueItem = "application/x-ndjson"),
         )),
         (status = 409, description = "The id lives already; nothing was changed", body = doc::PlacedView),
+        (status = 507, description = "The store is full, or the topic (`topic_full`); nothing was changed",
+            body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn post(

@@ -190,6 +190,11 @@ impl From<&RouteError> for Problem {
                 "unknown_topic",
                 format!("topic {name:?} does not exist; create it with PUT /v1/topics/{name}"),
             ),
+            RouteError::TopicFull { limit, .. } => Self::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "topic_full",
+                format!("{error}; slow down, let its backlog and dead letters drain, or raise {limit}"),
+            ),
             RouteError::Store(error) => Self::from(&**error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
         }

@@ -34,8 +34,18 @@ const BUCKET_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Buckets of a forecast, unless asked for otherwise.
 const BUCKETS: usize = 60;
 
-const FIELDS: [&str; 8] =
-    ["shards", "sink", "visibility_timeout", "retry", "rate_limit", "delivery", "max_payload", "confirm_acks"];
+const FIELDS: [&str; 10] = [
+    "shards",
+    "sink",
+    "visibility_timeout",
+    "retry",
+    "rate_limit",
+    "delivery",
+    "max_payload",
+    "max_messages",
+    "max_bytes",
+    "confirm_acks",
+];
 const RETRY_FIELDS: [&str; 5] = ["max_attempts", "initial", "max", "factor", "jitter"];
 const RATE_FIELDS: [&str; 2] = ["per_second", "burst"];
 

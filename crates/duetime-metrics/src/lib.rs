@@ -48,11 +48,13 @@ pub enum Event {
     Redriven,
     /// Moved to another shard.
     Moved,
+    /// Refused because its topic is full.
+    Refused,
 }
 
 impl Event {
     /// All, in the order of their numbers.
-    pub const ALL: [(Self, &'static str); 11] = [
+    pub const ALL: [(Self, &'static str); 12] = [
         (Self::Scheduled, "scheduled"),
         (Self::Duplicate, "duplicate"),
         (Self::Replaced, "replaced"),
@@ -64,6 +66,7 @@ impl Event {
         (Self::Dead, "dead"),
         (Self::Redriven, "redriven"),
         (Self::Moved, "moved"),
+        (Self::Refused, "refused"),
     ];
 }
 

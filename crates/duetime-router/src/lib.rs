@@ -17,6 +17,7 @@ mod route;
 mod routed;
 mod router;
 mod survey;
+mod topic_limits;
 mod troubles;
 
 #[cfg(test)]

@@ -73,6 +73,10 @@ impl TopicStore for MeteredStore {
         self.timed("adopt_topic", self.inner.adopt_topic(topic, ask)).await
     }
 
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        self.timed("finish_deletions", self.inner.finish_deletions()).await
+    }
+
     fn unreadable(&self) -> Vec<String> {
         self.inner.unreadable()
     }
@@ -122,6 +126,10 @@ impl MessageStore for MeteredStore {
 
     async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
         self.timed("forecast", self.inner.forecast_known(shards, edges)).await
+    }
+
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        self.timed("bytes", self.inner.bytes(shards)).await
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {

@@ -52,6 +52,9 @@ impl Router {
                 self.review_topics().await;
                 if round == 0 {
                     self.review_shards().await;
+                    if let Err(error) = self.kit.tools.store.finish_deletions().await {
+                        debug!(%error, "deletions that were interrupted cannot be finished at present");
+                    }
                 }
                 round = (round + 1) % SHARDS_EVERY;
                 tokio::time::sleep(LOOK_EVERY).await;

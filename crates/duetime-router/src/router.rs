@@ -21,6 +21,7 @@ use crate::error::RouteError;
 use crate::lane::{Kit, Lanes};
 use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
 use crate::route::{Answers, Unheard};
+use crate::topic_limits::TopicLimits;
 
 /// What became of one enqueue, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,7 @@ pub enum SettleAnswer {
 pub struct Router {
     pub(crate) kit: Kit,
     pub(crate) catalog: Arc<Catalog>,
+    limits: TopicLimits,
     enqueues: Lanes<EnqueueOp>,
     edits: Lanes<EditOp>,
     gets: Lanes<GetOp>,
@@ -94,6 +96,7 @@ impl Router {
     pub fn new(tools: Tools, catalog: Arc<Catalog>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Arc<Self> {
         let kit = Kit { tools, clock, meters };
         Arc::new(Self {
+            limits: TopicLimits::default(),
             enqueues: Lanes::new(kit.clone()),
             edits: Lanes::new(kit.clone()),
             gets: Lanes::new(kit.clone()),
@@ -117,8 +120,34 @@ impl Router {
         self.catalog.find(name).await?.ok_or_else(|| self.unknown(name))
     }
 
-    /// Schedules messages, any number of them. Items of one id act one after the other, in order.
+    /// Schedules messages, any number of them. Items of one id act one after the other, in order. What the
+    /// topic has no space for is refused by itself.
     pub async fn enqueue(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
+        let admission = match self.topic(topic).await {
+            Ok(record) => {
+                let nodes = *self.catalog.nodes().borrow();
+                self.limits.admit(&self.kit, nodes, &record, &items).await.map_err(RouteError::from)
+            }
+            Err(error) => Err(error),
+        };
+        let admission = match admission {
+            Ok(admission) => admission,
+            Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),
+        };
+        if admission.refused.iter().all(Option::is_none) {
+            return self.place(topic, items).await;
+        }
+        let fitting = items.into_iter().zip(&admission.refused).filter(|(_, refused)| refused.is_none());
+        let fitting: Vec<Enqueue> = fitting.map(|(item, _)| item).collect();
+        let mut placed = self.place(topic, fitting).await.into_iter();
+        let answer = |refused: &Option<RouteError>| match refused {
+            Some(error) => Err(error.clone()),
+            None => placed.next().expect("one answer for each that was let in"),
+        };
+        admission.refused.iter().map(answer).collect()
+    }
+
+    async fn place(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
         let of = |_, item: &Enqueue| (item.id.clone(), None);
         let answers = self.run(&self.enqueues, topic, items, of).await.into_iter();
         answers

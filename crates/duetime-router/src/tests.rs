@@ -1,5 +1,7 @@
 //! Lanes, routing and the catalog against the reference store.
 
+mod limits;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -98,6 +100,9 @@ impl MessageStore for WatchedStore {
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
         self.inner.settle_dead(shard, now, ids, action).await
+    }
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        self.inner.bytes(shards).await
     }
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.inner.forecast(shards, edges).await

@@ -262,6 +262,15 @@ impl MessageStore for EmbeddedStore {
         self.metered("settle_dead", self.ask("settle dead letters", CommitMode::Synced, size, act)).await
     }
 
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        let (size, shards) = (plain(shards.len()), shards.to_vec());
+        let act = move |ctx: &mut WriteContext| {
+            let bytes = shards.iter().map(|shard| Ok(ctx.look(shard, |_, state| Ok(state.bytes))?));
+            bytes.sum::<Result<u64, Fault>>()
+        };
+        self.metered("bytes", self.ask("count bytes", CommitMode::Committed, size, act)).await
+    }
+
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.directory.look(shard)?.key)).collect();
         let edges = edges.to_vec();

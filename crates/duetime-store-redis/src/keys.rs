@@ -31,6 +31,10 @@ impl Keys {
         format!("{}:{{{tag}}}:{}:{}", self.namespace, shard.topic, shard.index)
     }
 
+    pub(crate) fn bodies(&self, shard: &Shard) -> String {
+        self.messages(shard) + SUFFIXES[1]
+    }
+
     pub(crate) fn dead(&self, shard: &Shard) -> String {
         self.messages(shard) + SUFFIXES[2]
     }

@@ -24,6 +24,7 @@ mod reply;
 mod reshard;
 mod scripts;
 mod settle;
+mod sizes;
 mod store;
 mod topics;
 

@@ -193,7 +193,7 @@ impl RedisStore {
 
     /// Asks all at once; the answers in groups of so many, `None` where a master is silent while
     /// others answer.
-    async fn look_each(
+    pub(crate) async fn look_each(
         &self,
         doing: &'static str,
         asked: &[Pipeline],

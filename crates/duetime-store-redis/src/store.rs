@@ -255,6 +255,10 @@ impl TopicStore for RedisStore {
         self.metered("adopt_topic", self.adopt(topic, ask)).await
     }
 
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        self.metered("finish_deletions", self.finish_old_deletions()).await
+    }
+
     fn unreadable(&self) -> Vec<String> {
         self.unreadable_topics()
     }
@@ -300,6 +304,10 @@ impl MessageStore for RedisStore {
         action: DeadAction,
     ) -> Result<Kept<bool>, StoreError> {
         self.metered("settle_dead", self.settle_dead_letters(shard, now, ids, action)).await
+    }
+
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        self.metered("bytes", self.estimate_bytes(shards)).await
     }
 
     async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {

@@ -214,6 +214,15 @@ impl MessageStore for SimStore {
         self.kept(shard, script).await
     }
 
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        let mut sum = 0;
+        for (master, _, of) in self.by_master(shards) {
+            let look = move |server: &Server, _: &Sent| at_once(server.mem.bytes(&of));
+            sum += self.link.call(master, false, Kept::No, look).await?;
+        }
+        Ok(sum)
+    }
+
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let mut all = vec![0; edges.len().saturating_sub(1)];
         for (master, _, of) in self.by_master(shards) {

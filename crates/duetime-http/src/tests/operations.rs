@@ -90,6 +90,9 @@ impl MessageStore for FailingStore {
     ) -> Result<Vec<bool>, StoreError> {
         self.inner.settle_dead(shard, now, ids, action).await
     }
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        self.inner.bytes(shards).await
+    }
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         self.inner.forecast(shards, edges).await
     }

@@ -93,6 +93,11 @@ impl MessageStore for MemStore {
         })
     }
 
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        let inside = self.inside.lock();
+        Ok(shards.iter().map(|shard| inside.look(shard, |state| state.bytes())).sum())
+    }
+
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let inside = self.inside.lock();
         let scores: Vec<Score> = shards

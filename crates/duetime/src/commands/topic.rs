@@ -104,6 +104,12 @@ pub struct SettingsArgs {
     /// Largest payload, such as 256KiB.
     #[arg(long, value_name = "SIZE")]
     max_payload: Option<String>,
+    /// Most messages, dead letters too; none for no limit.
+    #[arg(long, value_name = "N|none")]
+    max_messages: Option<String>,
+    /// Most bytes of their bodies, such as 10GiB; none for no limit.
+    #[arg(long, value_name = "SIZE|none")]
+    max_bytes: Option<String>,
     /// Whether acks too wait for replicas, as store.durability asks for.
     #[arg(long, value_name = "true|false")]
     confirm_acks: Option<bool>,
@@ -125,6 +131,9 @@ impl SettingsArgs {
         set("visibility_timeout", self.visibility_timeout.clone().map(Value::from));
         set("delivery", self.delivery.clone().map(Value::from));
         set("max_payload", self.max_payload.clone().map(Value::from));
+        let number_or_none = |text: &String| if text == "none" { Value::Null } else { number_or_word(text) };
+        set("max_messages", self.max_messages.as_ref().map(number_or_none));
+        set("max_bytes", self.max_bytes.as_ref().map(number_or_none));
         set("confirm_acks", self.confirm_acks.map(Value::from));
         let mut retry = Map::new();
         let texts = [("initial", &self.retry_initial), ("max", &self.retry_max)];
@@ -316,6 +325,8 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
         ("rate limit", rate),
         ("delivery", delivery),
         ("max payload", format!("{} bytes", topic.max_payload)),
+        ("max messages", topic.max_messages.map_or_else(|| "none".to_owned(), |most| most.to_string())),
+        ("max bytes", topic.max_bytes.map_or_else(|| "none".to_owned(), |most| format!("{most} bytes"))),
         ("confirm acks", topic.confirm_acks.to_string()),
         ("created", output::moment(topic.created_at)),
         ("scheduled", topic.scheduled.to_string()),

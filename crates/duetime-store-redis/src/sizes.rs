@@ -34,9 +34,10 @@ impl RedisStore {
                 let [messages, drawn] =
                     <[Value; 2]>::try_from(answers).map_err(|_| odd("two answers were asked for"))?;
                 let drawn = array(drawn)?;
-                // An empty shard has none to draw.
+                // A shard that was never made has none to draw.
                 if drawn.len() == DRAWN {
-                    known.push(count(&messages)?);
+                    // The entry that holds the place of an empty shard is in the number.
+                    known.push(count(&messages)?.saturating_sub(1));
                     let bodies = self.keys.bodies(shard);
                     for id in drawn {
                         lengths.cmd("HSTRLEN").arg(&bodies).arg(crate::reply::bytes(id).unwrap_or_default().as_ref());
@@ -48,8 +49,15 @@ impl RedisStore {
             }
             for (messages, lengths) in known.into_iter().zip(self.look_each(DOING, &[lengths], DRAWN).await?) {
                 let lengths = lengths.unwrap_or_default();
-                let sum = lengths.iter().map(count).sum::<Result<u64, StoreError>>()?;
-                total += u64::try_from(u128::from(messages) * u128::from(sum) / DRAWN as u128).unwrap_or(u64::MAX);
+                let lengths = lengths.iter().map(count).collect::<Result<Vec<u64>, StoreError>>()?;
+                // That entry has no bytes, and no body has none.
+                let (sum, bodies) = lengths
+                    .iter()
+                    .filter(|length| **length > 0)
+                    .fold((0, 0), |(sum, bodies), length| (sum + u128::from(*length), bodies + 1));
+                if bodies > 0 {
+                    total += u64::try_from(u128::from(messages) * sum / bodies).unwrap_or(u64::MAX);
+                }
             }
         }
         Ok(total)

@@ -206,7 +206,7 @@ async fn entries_have_all_fields_and_streams_are_cut_to_their_length() {
         assert_eq!(text(fields, name), value, "{name}");
     }
     assert_eq!(fields.len(), 8);
-    client.delete_topic(TOPIC).await.unwrap();
+    client.delete_topic(TOPIC, true).await.unwrap();
     let left: Vec<String> = connection.keys("duetime:{*").await.unwrap();
     // For a day each place remembers which life was deleted there.
     let left: Vec<String> = left.into_iter().filter(|key| !key.ends_with(":meta")).collect();

@@ -1,6 +1,7 @@
 //! Tests on real servers and the real program; modules are named after what a user does or meets.
 
 mod canary;
+mod catalogue;
 mod cli;
 mod delivery;
 mod deploy;

@@ -112,7 +112,7 @@ impl Target for Node {
     }
 
     async fn delete(&self) -> anyhow::Result<()> {
-        self.client.delete_topic(&self.topic).await?;
+        self.client.delete_topic(&self.topic, true).await?;
         Ok(())
     }
 }

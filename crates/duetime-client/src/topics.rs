@@ -46,13 +46,15 @@ impl Client {
         Ok((self.read(&whole.bytes)?, whole.status == 201))
     }
 
-    /// Removes a topic with everything in it.
+    /// Removes a topic; with `force`, also one that holds messages.
     ///
     /// # Errors
     ///
-    /// The node refuses with the code `unknown_topic` when there is none.
-    pub async fn delete_topic(&self, name: &str) -> Result<Outcome, ClientError> {
-        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}", part(name)))).await
+    /// The node refuses with the code `unknown_topic` when there is none, with `topic_not_empty` when it holds
+    /// messages.
+    pub async fn delete_topic(&self, name: &str, force: bool) -> Result<Outcome, ClientError> {
+        let force = if force { "?force=true" } else { "" };
+        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}{force}", part(name)))).await
     }
 
     /// Puts back the record of a topic that vanished, with these settings or with those it had; with

@@ -120,7 +120,11 @@ pub(crate) async fn claim(
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, CLAIM_BODY_BYTES_MAX).await?;
     let ask = fields::read::<ClaimIn>(&bytes)?.checked()?;
-    let record = app.router.topic(&topic).await?;
+    let mut record = app.router.topic(&topic).await?;
+    if record.config.sink.is_some() {
+        // Another node may have taken it away.
+        record = app.router.present_topic(&topic).await?;
+    }
     if let Some(sink) = &record.config.sink {
         let detail = format!(
             "messages of topic {topic:?} are handed to the sink {:?}; to claim them instead, set its sink to null",

@@ -85,14 +85,23 @@ pub(crate) async fn post(
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);
     let bytes = body::whole(body, &headers, limit).await?;
-    let rules = Rules { now: app.clock.now(), payload_bytes_max: record.config.max_payload };
     if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
-        many(&app, &caller, &topic, &bytes, &rules, style).await
+        many(&app, &caller, &record, &bytes, style).await
     } else {
         caller.take_messages(1)?;
         memory::take_items(1, bytes.len())?;
-        one(&app, &topic, &bytes, &rules).await
+        one(&app, &record, &bytes).await
     }
+}
+
+/// What a message of the topic must keep to, where the longest one has so many bytes of JSON. A limit that
+/// another node has raised holds here too: before it refuses anything it is read again.
+async fn rules(app: &App, record: &TopicRecord, longest: usize) -> Result<Rules, Problem> {
+    let mut payload_bytes_max = record.config.max_payload;
+    if longest as u64 > payload_bytes_max {
+        payload_bytes_max = app.router.present_topic(&record.name).await?.config.max_payload;
+    }
+    Ok(Rules { now: app.clock.now(), payload_bytes_max })
 }
 
 fn style(headers: &HeaderMap) -> Style {
@@ -108,10 +117,11 @@ fn answer(style: Style, body: Body) -> Response {
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
-async fn one(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules) -> Result<Response, Problem> {
-    let item = message_in::read(bytes, rules).map_err(|(_, refusal)| Problem::from(refusal))?;
+async fn one(app: &App, record: &TopicRecord, bytes: &Bytes) -> Result<Response, Problem> {
+    let rules = rules(app, record, bytes.len()).await?;
+    let item = message_in::read(bytes, &rules).map_err(|(_, refusal)| Problem::from(refusal))?;
     let id = item.id.clone();
-    let placed = app.router.enqueue(topic, vec![item]).await.pop().expect("one answer")?;
+    let placed = app.router.enqueue(&record.name, vec![item]).await.pop().expect("one answer")?;
     let status = match placed.outcome {
         EnqueueOutcome::Scheduled => StatusCode::CREATED,
         EnqueueOutcome::Replaced => StatusCode::OK,
@@ -126,21 +136,22 @@ async fn one(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules) -> Resu
 async fn many(
     app: &App,
     caller: &Caller,
-    topic: &TopicName,
+    record: &TopicRecord,
     bytes: &Bytes,
-    rules: &Rules,
     style: Style,
 ) -> Result<Response, Problem> {
     let raw: AtMost<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
     memory::take_items(raw.len(), bytes.len())?;
     caller.take_messages(raw.len())?;
+    let longest = raw.iter().map(|item| item.get().len()).max().unwrap_or(0);
+    let rules = rules(app, record, longest).await?;
     let mut results = Results::new(style);
     for some in raw.chunks(ARRAY_ITEMS) {
         let mut batch = Batch::default();
         for item in some {
-            batch.read(item.get().as_bytes(), None, rules);
+            batch.read(item.get().as_bytes(), None, &rules);
         }
-        batch.enqueue(app, topic, &mut results).await;
+        batch.enqueue(app, &record.name, &mut results).await;
         tokio::task::yield_now().await;
     }
     Ok(answer(style, Body::from(results.finish())))
@@ -222,12 +233,22 @@ struct Stream {
 impl Stream {
     /// The next batch: what is here already, or else what comes next.
     async fn batch(&mut self) -> Batch {
-        let rules = Rules { now: self.app.clock.now(), payload_bytes_max: self.record.config.max_payload };
+        if let Some(record) = self.app.catalog.get(&self.record.name) {
+            self.record = record;
+        }
+        let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max: self.record.config.max_payload };
+        let mut is_fresh = false;
         let mut batch = Batch::default();
         // Only a whole message, or a good part of a long one, keeps a stream open.
         let (mut until, mut brought) = (Instant::now() + BODY_IDLE_MAX, 0);
         loop {
             while let Some(line) = self.lines.next() {
+                let length = line.bytes.as_ref().map_or(0, Bytes::len);
+                if length as u64 > rules.payload_bytes_max && !is_fresh {
+                    // Once for a batch. A topic that is gone is found out by the enqueue.
+                    rules = self::rules(&self.app, &self.record, length).await.unwrap_or(rules);
+                    is_fresh = true;
+                }
                 batch.read_line(line, &rules, self.line_bytes_max);
                 if batch.is_full(self.items_max) {
                     return batch;

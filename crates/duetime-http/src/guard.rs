@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::limits::CLAIM_WAIT_MAX;
 use percent_encoding::percent_decode_str;
+use tokio::time::Instant;
 use tracing::error;
 
 use crate::app::App;
@@ -26,11 +27,17 @@ fn route(request: &Request) -> String {
     request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned()
 }
 
-/// Counts requests by route template and status.
+/// Methods that are counted by their name: a client may send any other.
+fn method(request: &Request) -> &'static str {
+    let known = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"];
+    known.into_iter().find(|name| request.method().as_str() == *name).unwrap_or("other")
+}
+
+/// Counts requests by route template, method and status, and times them.
 pub(crate) async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
-    let route = route(&request);
+    let (route, method, began) = (route(&request), method(&request), Instant::now());
     let response = next.run(request).await;
-    app.meters.request(&route, response.status().as_u16());
+    app.meters.request(&route, method, response.status().as_u16(), began.elapsed());
     response
 }
 
@@ -53,7 +60,10 @@ pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, ne
         });
         match checked {
             Ok(caller) => request.extensions_mut().insert(caller),
-            Err(problem) => return problem.into_response(),
+            Err(problem) => {
+                app.meters.auth_refused(problem.code);
+                return problem.into_response();
+            }
         };
     }
     next.run(request).await

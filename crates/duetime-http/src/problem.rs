@@ -15,7 +15,7 @@ const RETRY_AFTER_S: u32 = 1;
 
 /// What can be done about a topic whose record is gone.
 const ADOPT_OR_DELETE: &str = "put it back with POST /v1/topics/{topic}/adopt, or give its messages up with \
-                               DELETE /v1/topics/{topic}";
+                               DELETE /v1/topics/{topic}?force=true";
 
 /// A problem: `code` is for programs and never changes its meaning, `detail` says what to do.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -67,6 +67,28 @@ impl Event {
     ];
 }
 
+/// What a cancel can be answered: the values of the label `verdict`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum CancelVerdict {
+    /// It will not be delivered.
+    Cancelled,
+    /// It is being delivered, and will not be tried again.
+    InFlight,
+    /// There is no such message.
+    Unknown,
+}
+
+impl CancelVerdict {
+    /// All, in the order of their numbers.
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Cancelled, "cancelled"), (Self::InFlight, "in_flight"), (Self::Unknown, "unknown")];
+}
+
+/// Why a token can be refused: the values of the label `reason`, which are the codes of the answers.
+pub const AUTH_REFUSALS: [&str; 5] =
+    ["token_missing", "token_unknown", "forbidden", "rate_limited", "too_many_topics"];
+
 /// What can be wrong with a server of the store: the values of the label `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreTrouble {
@@ -112,6 +134,7 @@ pub struct TopicMeters {
     /// See [`table::LATENESS`].
     pub lateness: Histogram,
     events: Vec<IntCounter>,
+    cancels: Vec<IntCounter>,
     /// See [`table::SCHEDULED`].
     pub scheduled: IntGauge,
     /// See [`table::DUE`].
@@ -143,6 +166,13 @@ impl TopicMeters {
     pub fn count(&self, event: Event, n: u64) {
         if n > 0 {
             self.events[event as usize].inc_by(n);
+        }
+    }
+
+    /// Counts `n` cancels that were answered so.
+    pub fn cancels(&self, verdict: CancelVerdict, n: u64) {
+        if n > 0 {
+            self.cancels[verdict as usize].inc_by(n);
         }
     }
 
@@ -184,7 +214,11 @@ pub struct Meters {
     lease_changes: IntCounterVec,
     owners: IntGaugeVec,
     store_clock_skew: GaugeVec,
+    cancels: IntCounterVec,
     requests: IntCounterVec,
+    request_seconds: HistogramVec,
+    auth_refused: IntCounterVec,
+    build_info: IntGaugeVec,
 }
 
 fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
@@ -275,7 +309,15 @@ impl Meters {
                 skew.with_label_values::<&str>(&[]).set(0.0);
                 skew
             },
+            cancels: counter(r, &table::CANCELS),
             requests: counter(r, &table::REQUESTS),
+            request_seconds: histogram(r, &table::REQUEST_SECONDS),
+            auth_refused: {
+                let refused = counter(r, &table::AUTH_REFUSED);
+                AUTH_REFUSALS.iter().for_each(|reason| refused.with_label_values(&[reason]).inc_by(0));
+                refused
+            },
+            build_info: gauge(r, &table::BUILD_INFO),
             registry,
         }
     }
@@ -302,6 +344,10 @@ impl Meters {
         TopicMeters {
             lateness: self.lateness.with_label_values(labels),
             events: Event::ALL.iter().map(|(_, event)| self.messages.with_label_values(&[name, event])).collect(),
+            cancels: {
+                let all = CancelVerdict::ALL.iter();
+                all.map(|(_, verdict)| self.cancels.with_label_values(&[name, verdict])).collect()
+            },
             scheduled: self.scheduled.with_label_values(labels),
             due: self.due.with_label_values(labels),
             in_flight: self.in_flight.with_label_values(labels),
@@ -326,6 +372,9 @@ impl Meters {
         let labels = &[topic.as_str()];
         for (_, event) in Event::ALL {
             let _ = self.messages.remove_label_values(&[topic.as_str(), event]);
+        }
+        for (_, verdict) in CancelVerdict::ALL {
+            let _ = self.cancels.remove_label_values(&[topic.as_str(), verdict]);
         }
         for gauges in [
             &self.scheduled,
@@ -415,9 +464,22 @@ impl Meters {
         self.store_clock_skew.with_label_values::<&str>(&[]).set(apart_ms as f64 / 1000.0);
     }
 
-    /// One HTTP request was answered.
-    pub fn request(&self, route: &str, status: u16) {
-        self.requests.with_label_values(&[route, &status.to_string()]).inc();
+    /// One HTTP request was answered, and that took so long.
+    pub fn request(&self, route: &str, method: &str, status: u16, took: Duration) {
+        self.requests.with_label_values(&[route, method, &status.to_string()]).inc();
+        self.request_seconds.with_label_values(&[route, method]).observe(took.as_secs_f64());
+    }
+
+    /// A request was refused because of its token, with this code; any other code is not counted.
+    pub fn auth_refused(&self, code: &str) {
+        if AUTH_REFUSALS.contains(&code) {
+            self.auth_refused.with_label_values(&[code]).inc();
+        }
+    }
+
+    /// Which program this is. Once.
+    pub fn build_info(&self, version: &str, store: &str, mode: &str) {
+        self.build_info.with_label_values(&[version, store, mode]).set(1);
     }
 
     /// Everything, in Prometheus's text format.
@@ -448,12 +510,31 @@ mod tests {
         meters.shard_refusal("lost");
         meters.shards_lost(&topic, 1);
         meters.topics_troubled("vanished", 0);
-        meters.request("/v1/topics", 200);
+        meters.topic(&topic).cancels(CancelVerdict::InFlight, 2);
+        meters.request("/v1/topics", "GET", 200, Duration::from_millis(3));
+        meters.auth_refused("token_unknown");
+        meters.auth_refused("unknown_topic");
+        meters.build_info("0.1.0", "embedded", "solo");
         let text = meters.render();
         for row in table::TABLE {
             assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
         }
-        assert!(text.contains("duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3"));
+        for row in table::TABLE.iter().filter(|row| row.kind == Kind::Gauge && row.name != "duetime_build_info") {
+            let says = ["sum over nodes", "Sum over nodes", "max over nodes", "Look at each node"];
+            assert!(says.iter().any(|word| row.help.contains(word)), "{}: how do nodes add up?", row.name);
+        }
+        for line in [
+            "duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3",
+            "duetime_cancels_total{topic=\"orders\",verdict=\"in_flight\"} 2",
+            "duetime_cancels_total{topic=\"orders\",verdict=\"unknown\"} 0",
+            "duetime_http_request_seconds_count{method=\"GET\",route=\"/v1/topics\"} 1",
+            "duetime_auth_refused_total{reason=\"token_unknown\"} 1",
+            "duetime_auth_refused_total{reason=\"forbidden\"} 0",
+            "duetime_build_info{mode=\"solo\",store=\"embedded\",version=\"0.1.0\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("unknown_topic"));
         meters.shard_backlogs(&topic, (0..100).map(shard).collect());
         let text = meters.render();
         assert_eq!(text.matches("duetime_shard_due{").count(), SHARD_SERIES_MAX + 1);

@@ -1,8 +1,11 @@
 //! This node's picture of the topics: read from memory, changed through the store.
 //!
 //! Upstream: the front door, the engine (which watches it), the program at start. Downstream:
-//! `TopicStore`. A change made by another node is seen at the next refresh or the next refused call.
+//! `TopicStore`. Reads follow one another, and what is in memory is what the last one found: a change that
+//! this node makes is read back before it is answered. A change made by another node is seen at the next
+//! refresh or the next refused call.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -46,8 +49,12 @@ pub struct Catalog {
     troubles: Troubles,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,
-    /// When the last look at the topics began; held while they are read, so that readers share one look.
-    reading: Mutex<Instant>,
+    /// How many reads of the topics have begun.
+    begun: AtomicU64,
+    /// How many had begun with the last one that ended well; held while the topics are read.
+    reading: Mutex<u64>,
+    /// When the last one began.
+    read_at: parking_lot::Mutex<Instant>,
 }
 
 /// What [`Catalog::put`] did.
@@ -75,7 +82,9 @@ impl Catalog {
             draw: OnceLock::new(),
             troubles: Troubles::default(),
             missing: parking_lot::Mutex::default(),
-            reading: Mutex::new(Instant::now()),
+            begun: AtomicU64::new(0),
+            reading: Mutex::new(0),
+            read_at: parking_lot::Mutex::new(Instant::now()),
         };
         catalog.refresh().await?;
         Ok(Arc::new(catalog))
@@ -158,13 +167,13 @@ impl Catalog {
         if let Some(found) = self.get(name) {
             return Ok(Some(found));
         }
-        let asked = Instant::now();
-        let mut read_at = self.reading.lock().await;
-        if self.get(name).is_none() && *read_at < asked {
-            // What was read before may be older than another node's answer that the caller has. All who ask
-            // meanwhile share this look.
-            tokio::time::sleep(MISS_EVERY.saturating_sub(read_at.elapsed())).await;
-            self.read(&mut read_at).await?;
+        // What was read before may be older than another node's answer that the caller has. All who ask
+        // meanwhile share the next read.
+        let begun = self.begun.load(Ordering::SeqCst);
+        let since = self.read_at.lock().elapsed();
+        tokio::time::sleep(MISS_EVERY.saturating_sub(since)).await;
+        if self.get(name).is_none() {
+            self.read_after(begun).await?;
         }
         Ok(self.get(name))
     }
@@ -181,21 +190,28 @@ impl Catalog {
         self.topics.subscribe()
     }
 
-    /// Reads the topics from the store. Whoever watches hears of it only if something changed.
+    /// Reads the topics from the store; all that was answered before the call is seen. Those who call
+    /// meanwhile share the next read. Whoever watches hears of it only if something changed.
     ///
     /// # Errors
     ///
     /// As [`TopicStore::topics`].
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        let mut read_at = self.reading.lock().await;
-        self.read(&mut read_at).await
+        self.read_after(self.begun.load(Ordering::SeqCst)).await
     }
 
-    async fn read(&self, read_at: &mut Instant) -> Result<(), StoreError> {
+    /// Reads the topics, unless a read has ended that began after so many others.
+    async fn read_after(&self, begun: u64) -> Result<(), StoreError> {
+        let mut last = self.reading.lock().await;
+        if *last > begun { Ok(()) } else { self.read(&mut last).await }
+    }
+
+    async fn read(&self, last: &mut u64) -> Result<(), StoreError> {
         let mut tries = 0;
-        let mut began;
+        let mut this;
         let records = loop {
-            began = Instant::now();
+            this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            *self.read_at.lock() = Instant::now();
             let mut records = self.store.topics().await?;
             match self.confirm(&mut records).await {
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => {
@@ -205,7 +221,6 @@ impl Catalog {
                 confirmed => break confirmed.map(|()| records)?,
             }
         };
-        *read_at = began;
         self.troubles.set_unreadable(self.store.unreadable());
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
@@ -230,6 +245,7 @@ impl Catalog {
             }
             changed
         });
+        *last = this;
         Ok(())
     }
 
@@ -345,10 +361,23 @@ impl Catalog {
             self.troubles.vanish(name, *messages, None);
         }
         let record = Arc::new(stored?);
-        self.topics.send_modify(|topics| {
-            Arc::make_mut(topics).insert(name.clone(), record.clone());
-        });
+        if let Err(error) = self.refresh().await {
+            warn!(topic = %name, %error, "a changed topic could not be read back");
+            self.take_in(&record);
+        }
         Ok(Some(Put { record, created: present.is_none() }))
+    }
+
+    /// Takes in what this node wrote, unless a later record of the topic is known.
+    fn take_in(&self, record: &Arc<TopicRecord>) {
+        let age = |record: &TopicRecord| (record.routing.life(), record.version);
+        self.topics.send_if_modified(|topics| {
+            let is_later = topics.get(&record.name).is_none_or(|known| age(known) < age(record));
+            if is_later {
+                Arc::make_mut(topics).insert(record.name.clone(), record.clone());
+            }
+            is_later
+        });
     }
 
     /// Creates the topic unless it is there; true: it was created.
@@ -364,15 +393,32 @@ impl Catalog {
         Ok(self.put(name, &TopicChange::whole(config)).await?.created)
     }
 
+    /// How many messages there are of a topic that is not in the catalogue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::remains`].
+    pub async fn remains(&self, name: &TopicName) -> Result<u64, StoreError> {
+        self.store.remains(name).await
+    }
+
     /// Removes the topic with everything in it; false: it was not there.
     ///
     /// # Errors
     ///
     /// As [`TopicStore::delete_topic`]; repeating it is safe.
     pub async fn delete(&self, name: &TopicName) -> Result<bool, StoreError> {
+        let before = self.get(name).map(|known| known.routing.life());
         let was = self.store.delete_topic(name).await?;
-        self.topics.send_if_modified(|topics| Arc::make_mut(topics).remove(name).is_some());
         self.troubles.end_of(name);
+        if let Err(error) = self.refresh().await {
+            warn!(topic = %name, %error, "the topics could not be read after one was deleted");
+            // Somebody else may have created it again meanwhile.
+            let is_it = |known: &Arc<TopicRecord>| Some(known.routing.life()) == before;
+            self.topics
+                .send_if_modified(|topics| topics.get(name).is_some_and(is_it) && Arc::make_mut(topics).remove(name).is_some());
+        }
+        self.found(name);
         Ok(was)
     }
 

@@ -24,7 +24,8 @@ impl From<StoreError> for RouteError {
 
 impl RouteError {
     /// Whether a look at the present topics may mend it.
-    pub(crate) fn is_misrouted(&self) -> bool {
+    #[must_use]
+    pub fn is_misrouted(&self) -> bool {
         matches!(self, Self::Store(error) if is_misrouted(error))
     }
 }

@@ -46,7 +46,7 @@ impl Troubles {
         (!inside.vanished.is_empty()).then(|| {
             format!(
                 "topics vanished from the catalogue while their shards hold messages: {}; put each back with POST \
-                 /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}",
+                 /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}?force=true",
                 listed(all)
             )
         })

@@ -1,6 +1,6 @@
 //! `duetime topic create|set|get|list|delete`
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use duetime_client::Topic;
 use duetime_core::units;
@@ -218,29 +218,19 @@ async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
 }
 
 async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::Result<bool> {
-    let client = client(&connection)?;
-    match client.topic(&topic).await {
-        Ok(there) => {
-            let messages = there.scheduled + there.in_flight + there.dead;
-            ensure!(
-                messages == 0 || force,
-                "topic {topic:?} holds {messages} messages; to delete them with it, add --force"
-            );
-            let silent = there.silent_shards;
-            ensure!(
-                silent == 0 || force,
-                "{silent} shards of topic {topic:?} do not answer; to delete it as it is, add --force"
-            );
+    let outcome = client(&connection)?.delete_topic(&topic, force).await.map_err(|error| match error.problem() {
+        Some(problem) if problem.code == "topic_not_empty" => {
+            let what = problem.detail.split(';').next().unwrap_or_default();
+            anyhow!("{what}; to delete it as it is, add --force")
         }
-        // Its record is gone, and what its shards hold goes with this.
-        Err(error) if force && error.problem().is_some_and(|problem| problem.code == "topic_vanished") => {}
-        Err(error) => return Err(error.into()),
-    }
-    let outcome = client.delete_topic(&topic).await?;
+        _ => error.into(),
+    })?;
+    let is_gone = outcome.outcome == "deleted";
     if connection.json {
         output::json(&outcome)?;
     } else {
-        output::line(&format!("topic {topic} is deleted"))?;
+        let rest = if is_gone { "" } else { "; its messages are still being removed" };
+        output::line(&format!("topic {topic} is deleted{rest}"))?;
     }
     Ok(true)
 }

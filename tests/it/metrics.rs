@@ -179,7 +179,12 @@ async fn the_numbers_are_what_happened() {
     assert_eq!(value("duetime_lateness_seconds_count", &[("topic", "orders")]), Some(20.0));
     assert_eq!(value("duetime_shards", &[("topic", "orders")]), Some(2.0));
     assert_eq!(value("duetime_owners", &[("mode", "solo")]), Some(1.0));
-    let claims = [("route", "/v1/topics/{topic}/ack"), ("status", "200")];
+    let claims = [("route", "/v1/topics/{topic}/ack"), ("method", "POST"), ("status", "200")];
     assert_eq!(value("duetime_http_requests_total", &claims), Some(1.0));
+    assert_eq!(value("duetime_http_request_seconds_count", &claims[..2]), Some(1.0));
+    let build = [("version", env!("CARGO_PKG_VERSION")), ("store", "embedded"), ("mode", "solo")];
+    assert_eq!(value("duetime_build_info", &build), Some(1.0));
+    assert_eq!(value("duetime_cancels_total", &[("topic", "orders"), ("verdict", "cancelled")]), Some(1.0));
+    assert_eq!(value("duetime_auth_refused_total", &[("reason", "token_missing")]), Some(0.0));
     assert!(value("duetime_store_call_seconds_count", &[("op", "enqueue")]).unwrap() >= 3.0);
 }

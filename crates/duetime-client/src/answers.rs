@@ -43,13 +43,13 @@ pub struct Topic {
     /// Milliseconds since the Unix epoch.
     #[serde(default)]
     pub created_at: i64,
-    /// Messages nobody holds, due or not.
+    /// Messages nobody holds, due or not. With `in_flight` and `dead` it is every message.
     #[serde(default)]
     pub scheduled: u64,
-    /// Messages whose time has come.
+    /// Messages that can be claimed now: a part of `scheduled` and of `in_flight`.
     #[serde(default)]
     pub due: u64,
-    /// Messages claimed and not settled.
+    /// Messages claimed and not settled, also those whose claim ran out.
     #[serde(default)]
     pub in_flight: u64,
     /// Dead letters.
@@ -148,7 +148,7 @@ pub struct Outcome {
     /// The message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `expired` …
+    /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `expired`, `gone` …
     pub outcome: String,
     /// The due time it has now. After a reschedule only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -320,11 +320,11 @@ pub struct ShardView {
     /// The node that scans it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Messages nobody holds.
+    /// As of the topic.
     pub scheduled: u64,
-    /// Messages whose time has come.
+    /// As of the topic.
     pub due: u64,
-    /// Messages claimed and not settled.
+    /// As of the topic.
     #[serde(default)]
     pub in_flight: u64,
     /// Dead letters.
@@ -389,9 +389,12 @@ pub struct Shards {
     /// Grows with every resize, from 1 in each life.
     #[serde(default)]
     pub epoch: u64,
-    /// The seed of the hash that tells the shard of an id.
+    /// The seed of the hash that tells the shard of an id; absent: the token may not change the topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// How nodes share the shards: `solo`, `round-robin` or `etcd`.
     #[serde(default)]
-    pub seed: u32,
+    pub mode: String,
     /// Each.
     pub shards: Vec<ShardView>,
     /// Absent: none is under way.

@@ -19,7 +19,7 @@ pub use answers::{
     Message, NodeView, Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
 };
 pub use call::Client;
-pub use consumers::Claim;
+pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;
 pub use error::{ClientError, Problem};
 pub use message::NewMessage;

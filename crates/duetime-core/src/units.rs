@@ -29,6 +29,14 @@ pub fn show_duration(value: Duration) -> String {
     humantime::format_duration(Duration::from_millis(millis)).to_string()
 }
 
+/// Writes a size the way [`parse_size`] reads it, in the largest unit that says it exactly.
+#[must_use]
+pub fn show_size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let exact = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit));
+    exact.map_or_else(|| format!("{bytes} bytes"), |(unit, name)| format!("{}{name}", bytes / unit))
+}
+
 /// Reads a number of bytes or `"256KiB"` (B, KiB, MiB, GiB; KB, MB, GB are powers of ten).
 ///
 /// # Errors

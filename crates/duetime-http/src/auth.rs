@@ -321,6 +321,11 @@ impl Caller {
         self.0.as_ref().is_none_or(|token| token.scopes.contains(&scope) || token.scopes.contains(&Scope::Admin))
     }
 
+    /// Whether it may change the topics it is for.
+    pub fn may_change_topics(&self) -> bool {
+        self.has(Scope::Admin)
+    }
+
     /// Whether it may see what is in messages.
     pub fn sees_payloads(&self) -> bool {
         self.has(Scope::Produce)

@@ -32,6 +32,9 @@ const CLAIM_COPIES: usize = 3;
 /// Largest body of a claim: a few small fields.
 const CLAIM_BODY_BYTES_MAX: usize = 64 << 10;
 
+/// Longest reason of a nack. Of characters of several bytes a store keeps fewer.
+const REASON_CHARS_MAX: usize = 400;
+
 /// Receipts that are read before others get their turn.
 const ITEMS_AT_ONCE: usize = 1024;
 
@@ -164,6 +167,10 @@ struct NackIn {
     receipts: AtMost<String>,
     #[serde(default)]
     delay: Option<Span>,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    dead: bool,
 }
 
 #[derive(Deserialize)]
@@ -184,7 +191,7 @@ async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAs
         read.extend(some.iter().map(|text| parse(text).map_err(refuse)));
         tokio::task::yield_now().await;
     }
-    let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask)).collect();
+    let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();
     let mut answers = app.router.settle(topic, asks).await.into_iter();
     let mut results = Results::new(Style::Object);
     for receipt in &read {
@@ -201,6 +208,7 @@ async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAs
                 let (word, receipt) = match answer {
                     SettleAnswer::Ok => ("ok", None),
                     SettleAnswer::Expired => ("expired", None),
+                    SettleAnswer::Gone => ("gone", None),
                     SettleAnswer::Extended(fresh) => ("ok", Some(fresh.to_string())),
                 };
                 results.item(&OutcomeView { receipt, replicas, ..OutcomeView::word(id, word) });
@@ -218,11 +226,15 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 }
 
 /// Ack: done
+///
+/// `expired`: the claim is over, and the message is due again, in other hands or a dead letter. `gone`: it is not
+/// there any more, because it was cancelled meanwhile, or settled for good by this receipt or another. The same of
+/// nack and extend.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = doc::ReceiptsSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`", body = doc::Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = doc::Outcomes))
 )]
 pub(crate) async fn ack(
     State(app): State<Arc<App>>,
@@ -237,12 +249,12 @@ pub(crate) async fn ack(
 /// Nack: try again later
 ///
 /// After `delay`, or after the topic's own backoff. A message whose attempts are used up becomes a
-/// dead letter.
+/// dead letter, and with `dead` any does at once; `reason` is kept with it.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = doc::NackSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`", body = doc::Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = doc::Outcomes))
 )]
 pub(crate) async fn nack(
     State(app): State<Arc<App>>,
@@ -251,9 +263,22 @@ pub(crate) async fn nack(
     body: Body,
 ) -> Result<Response, Problem> {
     let ask: NackIn = read_body(&headers, body).await?;
+    let reason = ask.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+    if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+        let detail = format!("the reason is longer than {REASON_CHARS_MAX} characters; shorten it");
+        return Err(Problem::bad("invalid_value", detail).at("reason"));
+    }
+    let reason: Option<Arc<str>> = reason.map(Arc::from);
+    if ask.dead {
+        if ask.delay.is_some() {
+            let detail = "a message that is a dead letter at once is not tried again; leave delay or dead out";
+            return Err(Problem::bad("invalid_value", detail).at("delay"));
+        }
+        return settle(&app, &topic, &ask.receipts, SettleAsk::Bury(reason)).await;
+    }
     let delay = ask.delay.map(|span| check_delay(span.0)).transpose();
     let delay = delay.map_err(|error| Problem::bad("invalid_value", error).at("delay"))?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay)).await
+    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay, reason)).await
 }
 
 /// Extend: I need more time
@@ -263,7 +288,7 @@ pub(crate) async fn nack(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = doc::ExtendSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `expired`",
+    responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `expired`, `gone`",
         body = doc::Outcomes))
 )]
 pub(crate) async fn extend(

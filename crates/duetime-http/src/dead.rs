@@ -108,7 +108,7 @@ pub(crate) struct DeadOutcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// `redriven`, `purged`, `unknown` (not a dead letter) or `refused` (not an id).
+    #[schema(value_type = doc::DeadLetterOutcome)]
     outcome: &'static str,
     /// Why an id was refused.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, PartialSchema, ToSchema};
 
 use crate::at_most::ARRAY_ITEMS_MAX;
-use crate::problem::{PROBLEM_JSON, Problem};
+use crate::problem::{CODES, PROBLEM_JSON, Problem};
 use crate::results::ItemError;
 use crate::view::OutcomeView;
 
@@ -65,6 +65,47 @@ one_of!(
     ]}
 );
 
+one_of!(
+    /// Stable word for programs.
+    Code,
+    {"type": "string", "enum": CODES}
+);
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident: $($word:literal)*) => {
+        one_of!($(#[$doc])* $name, {"type": "string", "enum": [$($word),*]});
+    };
+}
+
+words!(
+    /// What became of an enqueue.
+    PlacedOutcome: "scheduled" "replaced" "duplicate"
+);
+words!(
+    /// What became of a cancel, a reschedule, a settlement or a deletion.
+    Outcome: "cancelled" "rescheduled" "in_flight" "dead" "unknown" "ok" "expired" "gone" "deleted" "deleting"
+);
+words!(
+    /// What became of a dead letter: `unknown` is none, `refused` is not an id.
+    DeadLetterOutcome: "redriven" "purged" "unknown" "refused"
+);
+words!(
+    /// Where a message is in its life.
+    MessageState: "scheduled" "in_flight" "dead"
+);
+words!(
+    /// What a node does. One that is `unfit` cannot claim and has given its shards away.
+    NodeState: "serving" "draining" "unfit"
+);
+words!(
+    /// How nodes share the shards.
+    OwnershipMode: "solo" "round-robin" "etcd"
+);
+words!(
+    /// Whether the node is able to serve; `degraded`: single topics are harmed.
+    Readiness: "ready" "degraded"
+);
+
 /// One message, or an array of messages.
 #[derive(ToSchema)]
 #[schema(as = OneOrMany)]
@@ -81,8 +122,7 @@ pub(crate) enum OneOrManySchema {
 #[allow(dead_code)]
 pub(crate) struct PlacedView {
     id: String,
-    /// `scheduled`, `replaced` or `duplicate`.
-    outcome: String,
+    outcome: PlacedOutcome,
     /// Milliseconds since the Unix epoch; of a duplicate, where the store tells it.
     #[schema(nullable = false)]
     due_at: Option<i64>,
@@ -200,6 +240,12 @@ pub(crate) struct NackSchema {
     /// Until the next attempt; the topic's backoff if absent.
     #[schema(nullable = false)]
     delay: Option<DurationIn>,
+    /// Why, for people; kept with the dead letter if this makes it one.
+    #[schema(nullable = false, max_length = 400)]
+    reason: Option<String>,
+    /// Whether it is a dead letter at once, whatever attempts are left; not together with `delay`.
+    #[schema(nullable = false)]
+    dead: Option<bool>,
 }
 
 /// Receipts of claimed messages that need more time.

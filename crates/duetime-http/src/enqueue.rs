@@ -52,7 +52,8 @@ fn message_bytes_max(record: &TopicRecord) -> usize {
 /// Enqueue messages
 ///
 /// One message answers with its own status. An array, or NDJSON as a stream of any length, answers
-/// 200 with one outcome or error for each, in order; with `Accept: application/x-ndjson` one a line.
+/// 200 with one outcome or error for each, in order; with `Accept: application/x-ndjson` the answer has that type
+/// and one of `results` a line.
 /// A stream is answered while it is sent: read the answer meanwhile.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "enqueue",
@@ -63,10 +64,8 @@ fn message_bytes_max(record: &TopicRecord) -> usize {
     )),
     responses(
         (status = 201, description = "Scheduled", body = doc::PlacedView),
-        (status = 200, description = "Replaced; or several, an outcome or an error for each", content(
-            (doc::EnqueueAnswer = "application/json"),
-            (doc::EnqueueItem = "application/x-ndjson"),
-        )),
+        (status = 200, description = "Replaced; or several, an outcome or an error for each",
+            body = doc::EnqueueAnswer),
         (status = 409, description = "The id lives already; nothing was changed", body = doc::PlacedView),
     )
 )]

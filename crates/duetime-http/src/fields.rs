@@ -9,8 +9,12 @@ use crate::problem::Refusal;
 /// Names less alike than this are not proposed (Jaro and Winkler's measure, 0 to 1).
 const ALIKE_MIN: f64 = 0.7;
 
+/// Of a longer name nobody knows only the beginning is looked at.
+const NAME_BYTES_MAX: usize = 100;
+
 /// The refusal of a field nobody knows.
 pub(crate) fn unknown_field(name: &str, known: &[&str]) -> Refusal {
+    let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
     let nearest = known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::error;
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use crate::scopes::scopes_of;
 use crate::{audit, body};
 
@@ -37,6 +37,9 @@ fn method(request: &Request) -> &'static str {
 pub(crate) async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
     let (route, method, began) = (route(&request), method(&request), Instant::now());
     let response = next.run(request).await;
+    if let Some(ProblemCode(code)) = response.extensions().get() {
+        app.meters.auth_refused(code);
+    }
     app.meters.request(&route, method, response.status().as_u16(), began.elapsed());
     response
 }
@@ -60,10 +63,7 @@ pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, ne
         });
         match checked {
             Ok(caller) => request.extensions_mut().insert(caller),
-            Err(problem) => {
-                app.meters.auth_refused(problem.code);
-                return problem.into_response();
-            }
+            Err(problem) => return problem.into_response(),
         };
     }
     next.run(request).await

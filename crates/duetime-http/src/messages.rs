@@ -69,6 +69,7 @@ pub(crate) struct Explained<'a> {
     slot: u16,
     /// The key of its shard's sorted set in Redis.
     key: String,
+    #[schema(value_type = doc::MessageState)]
     state: &'static str,
     due_at: i64,
     /// The first part of its score; of a dead letter, when it died.
@@ -198,7 +199,8 @@ struct RescheduleIn<'a> {
 
 /// Reschedule a message
 ///
-/// Gives it another due time and its attempts back, while nobody holds it.
+/// Gives it another due time while nobody holds it. Its attempts count from 0 again, as after a redrive: it has
+/// as many as a new message before it is a dead letter.
 #[utoipa::path(
     patch, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "reschedule_message",
     params(

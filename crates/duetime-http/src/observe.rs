@@ -25,7 +25,7 @@ use crate::problem::Problem;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeView {
     id: String,
-    /// `serving`, `draining`, or `unfit`: it cannot claim and has given its shards away.
+    #[schema(value_type = doc::NodeState)]
     state: &'static str,
     /// Why it is unfit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub(crate) struct NodeView {
     address: String,
     /// When it started, milliseconds since the Unix epoch.
     since: i64,
-    /// How shards are shared: `solo`, `round-robin` or `etcd`.
+    #[schema(value_type = doc::OwnershipMode)]
     mode: &'static str,
     version: String,
     /// How many shards it scans.
@@ -89,7 +89,7 @@ pub(crate) struct StatusView {
 /// Whether the node is able to serve.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReadyView {
-    /// `ready`, or `degraded`: single topics are harmed.
+    #[schema(value_type = doc::Readiness)]
     status: &'static str,
     /// What harms single topics; absent when nothing does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -106,26 +106,50 @@ pub(crate) async fn healthz() -> Json<StatusView> {
     Json(StatusView { status: "alive" })
 }
 
+/// Why the node is not ready; here nobody asked for anything that could be repeated.
+fn not_ready(error: &StoreError) -> Problem {
+    let mut problem = Problem::from(error);
+    problem.detail = error.to_string();
+    problem
+}
+
+/// What is wrong with single topics, for whoever may see them all; others are told only that there is something.
+fn troubles_for(app: &App, headers: &HeaderMap) -> Vec<String> {
+    let mut troubles = app.catalog.troubles().of_topics();
+    troubles.extend(app.store.troubles());
+    if troubles.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
+        return troubles;
+    }
+    vec!["single topics are in trouble; send a token for all topics to be told which".to_owned()]
+}
+
 /// Able to serve
+///
+/// Needs no token; which topics are in trouble is told to one that is for all topics.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = ReadyView))
 )]
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView>, Problem> {
+pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<ReadyView>, Problem> {
     if app.draining.is_cancelled() {
         let detail = "the node is draining; send requests to another one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
-    app.store.ready().await?;
-    let apart_ms = app.store.apart(&*app.clock).await?;
+    app.store.ready().await.map_err(|error| not_ready(&error))?;
+    let apart_ms = app.store.apart(&*app.clock).await.map_err(|error| not_ready(&error))?;
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
-        return Err(StoreError::Skew(apart_ms).into());
+        return Err(not_ready(&StoreError::Skew(apart_ms)));
     }
-    if let Some(detail) = app.catalog.troubles().not_ready() {
+    if let Some(mut detail) = app.catalog.troubles().not_ready() {
+        if !app.auth.caller(&headers).is_ok_and(|caller| caller.sees_all()) {
+            detail =
+                "topics vanished from the catalogue while their shards hold messages; send a token for all topics \
+                      to be told which"
+                    .to_owned();
+        }
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", detail));
     }
-    let mut troubles = app.catalog.troubles().of_topics();
-    troubles.extend(app.store.troubles());
+    let troubles = troubles_for(&app, &headers);
     Ok(Json(ReadyView { status: if troubles.is_empty() { "ready" } else { "degraded" }, troubles }))
 }
 

@@ -24,6 +24,7 @@ pub(crate) enum Style {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ItemProblem<'a> {
     /// Stable word for programs.
+    #[schema(value_type = crate::doc::Code)]
     pub code: &'a str,
     /// The field to blame.
     #[serde(skip_serializing_if = "Option::is_none")]

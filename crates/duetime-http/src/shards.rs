@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use duetime_core::store::Survey;
 use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, slots};
 use duetime_router::{Misplaced, TopicChange, TopicSurvey};
@@ -17,6 +17,7 @@ use serde_json::Map;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::body;
 use crate::doc;
 use crate::fields;
@@ -40,8 +41,11 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     owner: Option<String>,
+    /// As of the topic.
     scheduled: u64,
+    /// As of the topic.
     due: u64,
+    /// As of the topic.
     in_flight: u64,
     dead: u64,
     /// When the first message that is due fell due; absent when none is.
@@ -110,8 +114,15 @@ pub(crate) struct ShardsView {
     life: u64,
     /// Grows by one with every change of the count, from 1 in each life.
     epoch: u64,
-    /// The seed of the hash that tells the shard of an id.
-    seed: u32,
+    /// The seed of the hash that tells the shard of an id. Whoever knows it can make ids that all fall into one
+    /// shard, so it is shown only to a token that may change the topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    seed: Option<u32>,
+    /// How nodes share the shards. In `round-robin` a node knows of its own shards only, and a shard without an
+    /// owner here may have another one.
+    #[schema(value_type = doc::OwnershipMode)]
+    mode: &'static str,
     shards: Vec<ShardView>,
     /// The resize under way; absent when none is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +130,7 @@ pub(crate) struct ShardsView {
     resize: Option<ResizeView>,
 }
 
-async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
+async fn view(app: &App, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let resize = app.resizing.progress(&survey.record.name).await?;
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
@@ -151,7 +162,8 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
         shard_count: record.routing.shards,
         life: record.routing.life(),
         epoch: record.routing.change(),
-        seed: record.routing.seed(&record.name),
+        seed: caller.may_change_topics().then(|| record.routing.seed(&record.name)),
+        mode: app.node.mode,
         shards: (0..).zip(&survey.shards).map(shard).collect(),
         resize: resize.map(ResizeView::from),
     })
@@ -163,8 +175,12 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "Every shard", body = ShardsView))
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
-    let seen = async { view(&app, &app.router.survey(&topic).await?).await };
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+) -> Result<Response, Problem> {
+    let seen = async { view(&app, &caller, &app.router.survey(&topic).await?).await };
     let seen = seen.await.map_err(|problem| waiting(&app, &topic, problem));
     Ok(Json(seen?).into_response())
 }
@@ -207,6 +223,7 @@ fn refusal(app: &App, error: ResizeError) -> Problem {
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -225,5 +242,5 @@ pub(crate) async fn put(
     app.resizing.ask(&topic, ask.shards).await?;
     app.catalog.refresh().await?;
     let survey = app.router.survey(&topic).await?;
-    Ok((StatusCode::ACCEPTED, Json(view(&app, &survey).await?)).into_response())
+    Ok((StatusCode::ACCEPTED, Json(view(&app, &caller, &survey).await?)).into_response())
 }

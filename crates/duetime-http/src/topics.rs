@@ -9,10 +9,10 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::{ResizeError, TopicName, TopicRecord};
-use duetime_core::store::Survey;
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
+use duetime_core::store::Survey;
 use duetime_core::units::parse_duration;
+use duetime_core::{ResizeError, TopicName, TopicRecord};
 use duetime_router::{RouteError, TopicChange, TopicSurvey};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -183,7 +183,9 @@ async fn check_empty(app: &App, topic: &TopicName) -> Result<(), Problem> {
         Err(RouteError::UnknownTopic(_)) => {
             return match app.catalog.remains(topic).await? {
                 0 => Ok(()),
-                messages => refuse(format!("topic {topic:?} is not in the catalogue, and {messages} messages of it are there")),
+                messages => {
+                    refuse(format!("topic {topic:?} is not in the catalogue, and {messages} messages of it are there"))
+                }
             };
         }
         Err(error) => return Err(error.into()),

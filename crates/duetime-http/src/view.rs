@@ -12,6 +12,7 @@ use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::doc;
 
 /// Headers as a JSON object, in order.
 pub(crate) struct HeadersView<'a>(pub &'a Headers);
@@ -63,7 +64,7 @@ pub(crate) struct DeathView<'a> {
 pub(crate) struct MessageView<'a> {
     #[schema(value_type = String)]
     id: &'a str,
-    /// `scheduled`, `in_flight` or `dead`.
+    #[schema(value_type = doc::MessageState)]
     state: &'static str,
     /// The due time it was given, milliseconds since the Unix epoch.
     due_at: i64,
@@ -123,11 +124,12 @@ pub(crate) struct TopicView<'a> {
     version: u64,
     /// Milliseconds since the Unix epoch.
     created_at: i64,
-    /// Messages nobody holds, due or not.
+    /// Messages nobody holds, due or not. With `in_flight` and `dead` it is every message.
     scheduled: u64,
-    /// Messages whose time has come.
+    /// Messages that can be claimed now: a part of `scheduled` (their time has come) and of `in_flight` (their
+    /// claim ran out).
     due: u64,
-    /// Messages claimed and not settled.
+    /// Messages claimed and not settled, also those whose claim ran out.
     in_flight: u64,
     /// Dead letters.
     dead: u64,
@@ -178,8 +180,7 @@ pub(crate) struct OutcomeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     pub id: Option<&'a str>,
-    /// What became of it.
-    #[schema(value_type = String)]
+    #[schema(value_type = doc::Outcome)]
     pub outcome: &'a str,
     /// The due time it has now, milliseconds since the Unix epoch. After a reschedule only.
     #[serde(skip_serializing_if = "Option::is_none")]

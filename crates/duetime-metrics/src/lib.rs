@@ -86,8 +86,7 @@ impl CancelVerdict {
 }
 
 /// Why a token can be refused: the values of the label `reason`, which are the codes of the answers.
-pub const AUTH_REFUSALS: [&str; 5] =
-    ["token_missing", "token_unknown", "forbidden", "rate_limited", "too_many_topics"];
+pub const AUTH_REFUSALS: [&str; 5] = ["token_missing", "token_unknown", "forbidden", "rate_limited", "too_many_topics"];
 
 /// What can be wrong with a server of the store: the values of the label `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

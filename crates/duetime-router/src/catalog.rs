@@ -397,7 +397,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// As [`Store::remains`].
+    /// As [`TopicStore::remains`].
     pub async fn remains(&self, name: &TopicName) -> Result<u64, StoreError> {
         self.store.remains(name).await
     }
@@ -415,8 +415,9 @@ impl Catalog {
             warn!(topic = %name, %error, "the topics could not be read after one was deleted");
             // Somebody else may have created it again meanwhile.
             let is_it = |known: &Arc<TopicRecord>| Some(known.routing.life()) == before;
-            self.topics
-                .send_if_modified(|topics| topics.get(name).is_some_and(is_it) && Arc::make_mut(topics).remove(name).is_some());
+            self.topics.send_if_modified(|topics| {
+                topics.get(name).is_some_and(is_it) && Arc::make_mut(topics).remove(name).is_some()
+            });
         }
         self.found(name);
         Ok(was)

@@ -8,7 +8,7 @@ use duetime_core::store::{
     DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
 };
 use duetime_core::{MessageId, Shard, StoredMessage};
-use duetime_metrics::Event;
+use duetime_metrics::{CancelVerdict, Event};
 
 use crate::lane::{Called, Kit, Op, Role};
 
@@ -224,6 +224,17 @@ impl Op for EditOp {
             _ => None,
         });
         count(kit, shard, happened);
+        let mut verdicts = [0; CancelVerdict::ALL.len()];
+        for (_, (answer, _)) in done(items, &called.answers).filter(|(edit, _)| matches!(edit, Edit::Cancel(_))) {
+            let verdict = match answer {
+                Edited::Cancelled => CancelVerdict::Cancelled,
+                Edited::InFlight => CancelVerdict::InFlight,
+                Edited::Unknown | Edited::Dead | Edited::Rescheduled(_) => CancelVerdict::Unknown,
+            };
+            verdicts[verdict as usize] += 1;
+        }
+        let meters = kit.meters.topic(&shard.topic);
+        CancelVerdict::ALL.iter().for_each(|(verdict, _)| meters.cancels(*verdict, verdicts[*verdict as usize]));
         called
     }
 }

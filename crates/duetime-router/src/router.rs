@@ -3,6 +3,7 @@
 //! Upstream: the front door. Downstream: `route`, lanes, and through them the store. A shard that
 //! fails fails for its own items only.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,12 +46,15 @@ pub struct Changed {
 }
 
 /// How a consumer settles what it claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleAsk {
     /// Done.
     Ack,
-    /// Again after this long, or after the topic's backoff; a dead letter if attempts are used up.
-    Nack(Option<Duration>),
+    /// Again after this long, or after the topic's backoff; a dead letter, for this reason, if attempts are
+    /// used up.
+    Nack(Option<Duration>, Option<Arc<str>>),
+    /// A dead letter at once, for this reason.
+    Bury(Option<Arc<str>>),
     /// Hidden for this long from now, or for the topic's own visibility timeout.
     Extend(Option<Duration>),
 }
@@ -62,8 +66,10 @@ pub enum SettleAnswer {
     Ok,
     /// Extended: the receipt that counts from now on.
     Extended(Receipt),
-    /// The receipt proves nothing any more.
+    /// The receipt proves nothing any more: the message is due again, in other hands, or a dead letter.
     Expired,
+    /// The message is not there any more: it was cancelled, or settled for good, by this receipt or another.
+    Gone,
 }
 
 /// See the module.
@@ -180,10 +186,13 @@ impl Router {
         } else {
             self.run(&self.settles, topic, items, of).await
         };
+        let settled: Vec<_> = settled.into_iter().map(agreed).collect();
+        let gone = self.gone(topic, &receipts, &settled).await;
         for ((place, receipt), answer) in places.into_iter().zip(&receipts).zip(settled) {
-            answers[place] = Some(agreed(answer).map(|(shard, (settled, replicas))| {
+            answers[place] = Some(answer.map(|(shard, (settled, replicas))| {
                 let answer = match settled {
                     Settled::Ok => SettleAnswer::Ok,
+                    Settled::Expired if gone.contains(&receipt.id) => SettleAnswer::Gone,
                     Settled::Expired => SettleAnswer::Expired,
                     Settled::Extended(score) => {
                         let epoch = record.routing.epoch;
@@ -194,6 +203,23 @@ impl Router {
             }));
         }
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
+    }
+
+    /// Which messages of receipts that proved nothing are not there any more.
+    async fn gone<'a>(
+        &self,
+        topic: &TopicName,
+        receipts: &'a [Receipt],
+        settled: &[Result<(u32, (Settled, Option<u32>)), RouteError>],
+    ) -> HashSet<&'a MessageId> {
+        let expired = |answer: &Result<(u32, (Settled, _)), _>| matches!(answer, Ok((_, (Settled::Expired, _))));
+        let all = receipts.iter().zip(settled).filter(|(_, answer)| expired(answer));
+        let ids: Vec<&MessageId> = all.map(|(receipt, _)| &receipt.id).collect();
+        if ids.is_empty() {
+            return HashSet::new();
+        }
+        let found = self.get(topic, ids.iter().map(|id| (*id).clone()).collect()).await;
+        ids.into_iter().zip(found).filter(|(_, found)| matches!(found, Ok((_, None)))).map(|(id, _)| id).collect()
     }
 
     /// Settles for the engine what it claimed in `shard`, wherever the messages are by now.
@@ -232,15 +258,24 @@ fn agreed<A>(answer: Result<(u32, Result<A, i64>), RouteError>) -> Result<(u32, 
     Ok((shard, answer.map_err(StoreError::Skew)?))
 }
 
+fn with_reason(what: String, reason: Option<&str>) -> String {
+    reason.map_or_else(|| what.clone(), |reason| format!("{what}: {reason}"))
+}
+
 fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle {
     let retry = &record.config.retry;
     let attempts = receipt.score.attempts();
     let how = match ask {
         SettleAsk::Ack => Settlement::Ack,
-        SettleAsk::Nack(_) if attempts >= retry.max_attempts => {
-            Settlement::Bury(format!("given back by its consumer on attempt {attempts} of {}", retry.max_attempts))
+        SettleAsk::Nack(_, reason) if attempts >= retry.max_attempts => {
+            let what = format!("given back by its consumer on attempt {attempts} of {}", retry.max_attempts);
+            Settlement::Bury(with_reason(what, reason.as_deref()))
         }
-        SettleAsk::Nack(delay) => {
+        SettleAsk::Bury(reason) => {
+            let what = format!("given up by its consumer on attempt {attempts} of {}", retry.max_attempts);
+            Settlement::Bury(with_reason(what, reason.as_deref()))
+        }
+        SettleAsk::Nack(delay, _) => {
             Settlement::Nack(delay.unwrap_or_else(|| retry.backoff(attempts, rand::random::<f64>())))
         }
         SettleAsk::Extend(asked) => {

@@ -106,7 +106,7 @@ impl Troubles {
     }
 
     /// These shards of the topic are lost, none: all are there; true: that is news.
-    pub(crate) fn lose(&self, topic: &TopicName, shards: BTreeSet<u32>) -> bool {
+    pub fn lose(&self, topic: &TopicName, shards: BTreeSet<u32>) -> bool {
         let mut inside = self.0.lock();
         if shards.is_empty() {
             return inside.lost.remove(topic).is_some();

@@ -103,7 +103,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     logs::start(config.node.log_format);
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;
-    let listener = listen(&config.node.listen).await?;
+    let listener = listen(&config.node.address()).await?;
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
     let options = listener::options(&config)?;
     let running = start(&config, listener, steps, &auth, &options).await?;
@@ -134,7 +134,7 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
-    let opened = stores::open(&config.store, meters.clone()).await?;
+    let opened = stores::open_patiently(&config.store, meters.clone()).await?;
     let store: Arc<dyn Store> = MeteredStore::new(opened.store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
@@ -190,6 +190,7 @@ async fn start(
         shutdown.clone(),
     ));
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
+    meters.build_info(env!("CARGO_PKG_VERSION"), stores::kind(&config.store), ownership.mode());
     info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
     let parts = HttpParts {
         router,
@@ -210,7 +211,9 @@ async fn start(
     if options.tls.is_none() && !address.ip().is_loopback() {
         warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
     }
-    greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some());
+    if config.node.log_format == LogFormat::Text {
+        greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some());
+    }
     Ok(Running { engine, ownership, door, shutdown })
 }
 

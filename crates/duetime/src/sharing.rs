@@ -79,7 +79,7 @@ pub async fn watch_clock(
     has_own_clock: bool,
     shutdown: CancellationToken,
 ) {
-    let mut steps = StepWatch::new(clock.now());
+    let (mut steps, alone) = (StepWatch::new(clock.now()), ownership.mode() == "solo");
     let (mut is_apart, mut is_silent, mut heard) = (false, false, Instant::now());
     loop {
         tokio::select! {
@@ -94,7 +94,10 @@ pub async fn watch_clock(
         let Ok(apart_ms) = store.apart(&*clock).await else {
             if !is_silent && heard.elapsed() > SILENT_MAX {
                 is_silent = true;
-                warn!("the store does not answer this node, its shards go to others that it answers");
+                match alone {
+                    true => warn!("the store does not answer, nothing is delivered until it does"),
+                    false => warn!("the store does not answer this node, its shards go to others that it answers"),
+                }
                 ownership.unfit(Some("does not reach the store".to_owned())).await;
             }
             continue;
@@ -111,7 +114,8 @@ pub async fn watch_clock(
         }
         if !is_apart && apart > CLOCK_SKEW_MAX {
             is_apart = true;
-            error!(apart_ms, "this node's clock and the store's are apart, its shards go to others; set both by NTP");
+            let then = if alone { "nothing is delivered" } else { "its shards go to others" };
+            error!(apart_ms, "this node's clock and the store's are apart, {then}; set both by NTP");
             ownership.unfit(Some(format!("clock is {apart_ms} ms behind the store's; set both by NTP"))).await;
         } else if is_apart && apart < NEAR {
             is_apart = false;

@@ -1,6 +1,7 @@
 //! Which store a URL names, and opening it.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use duetime_metrics::Meters;
 use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::RedisStore;
+use tracing::info;
 
 use crate::config::StoreConfig;
 
@@ -77,6 +79,29 @@ const MOVE_GRACE: Duration = Duration::from_secs(2);
 /// [`MOVE_GRACE`] on a cluster, whose masters are restarted one by one; none where all shards are on one server.
 pub fn move_grace(config: &StoreConfig) -> Duration {
     if config.url.expose().contains("-cluster://") { MOVE_GRACE } else { Duration::ZERO }
+}
+
+/// The kind of a store, for metrics.
+pub fn kind(config: &StoreConfig) -> &'static str {
+    match config.url.expose() {
+        url if url.contains("-cluster://") => "redis-cluster",
+        url if url.contains("-sentinel://") => "redis-sentinel",
+        url if url.starts_with("redis") => "redis",
+        _ => "embedded",
+    }
+}
+
+/// A store that has not opened after this is said to be waited for.
+const QUIET_MAX: Duration = Duration::from_secs(1);
+
+/// The same, and says so when it takes long.
+pub async fn open_patiently(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
+    let mut opened = pin!(open(config, meters));
+    if let Ok(opened) = tokio::time::timeout(QUIET_MAX, &mut opened).await {
+        return opened;
+    }
+    info!(store = %shown(config), "waiting for the store, which does not answer yet");
+    opened.await
 }
 
 /// Opens the store.

@@ -258,7 +258,13 @@ fn documented(method: &Method, path: &str, status: StatusCode, headers: &HeaderM
     let answer = &operation["responses"][status.as_str()];
     assert!(answer.is_object(), "{method} {template} does not document {status}");
     let content_type = headers[header::CONTENT_TYPE].to_str().unwrap().split(';').next().unwrap();
-    assert!(answer["content"][content_type].is_object(), "{method} {template} {status} has no {content_type}");
+    // Answers line by line are in words there: as a second type they would make the first a union.
+    let in_words =
+        operation["description"].as_str().is_some_and(|words| words.contains(&format!("`Accept: {content_type}`")));
+    assert!(
+        in_words || answer["content"][content_type].is_object(),
+        "{method} {template} {status} has no {content_type}"
+    );
 }
 
 pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> T {

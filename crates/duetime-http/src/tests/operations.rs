@@ -266,7 +266,13 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
     let wrong = house.post("/v1/topics", "").await;
     assert_eq!(wrong.problem(), (405, "method_not_allowed".to_owned()));
     assert!(wrong.headers[header::ALLOW].to_str().unwrap().contains("GET"));
-    assert!(house.get("/metrics").await.text.contains("duetime_http_requests_total{route=\"other\",status=\"404\"} 2"));
+    assert!(
+        house
+            .get("/metrics")
+            .await
+            .text
+            .contains("duetime_http_requests_total{method=\"GET\",route=\"other\",status=\"404\"} 2")
+    );
 }
 
 #[tokio::test]

@@ -35,6 +35,20 @@ async fn a_topic_is_created_changed_looked_at_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_topic_that_holds_messages_is_deleted_only_by_force() {
+    let house = House::with_orders().await;
+    assert_eq!(house.delete("/v1/topics/orders?force=perhaps").await.problem(), (400, "invalid_query".to_owned()));
+    house.enqueue(r#"{"id":"a","delay":"1h"}"#).await;
+    let refused = house.delete("/v1/topics/orders").await;
+    assert_eq!(refused.problem(), (409, "topic_not_empty".to_owned()));
+    assert!(refused.text.contains("holds 1 messages; to delete it as it is, send DELETE"), "{}", refused.text);
+    assert_eq!(house.delete("/v1/topics/orders?force=false").await.status, 409);
+    assert_eq!(house.get("/v1/topics/orders/messages/a").await.status, 200);
+    assert_eq!(house.delete("/v1/topics/orders?force=true").await.json(), json!({"outcome": "deleted"}));
+    assert_eq!(house.delete("/v1/topics/orders?force=true").await.problem(), (404, "unknown_topic".to_owned()));
+}
+
+#[tokio::test]
 async fn settings_that_make_no_sense_are_refused() {
     let house = House::new().await;
     for (body, code, field) in [

@@ -76,7 +76,8 @@ fn meaning(outcome: &str) -> &'static str {
     match outcome {
         "in_flight" => " (being delivered now; it will not be tried again if it was cancelled)",
         "unknown" => " (never enqueued, cancelled, or delivered already)",
-        "expired" => " (its claim is over; it is or was due again)",
+        "expired" => " (its claim is over: it is due again, in other hands or a dead letter)",
+        "gone" => " (not there any more: cancelled meanwhile, or settled already)",
         "dead" => " (a dead letter; redrive it with `duetime dead redrive`)",
         _ => "",
     }
@@ -90,10 +91,17 @@ async fn each<T: Serialize>(
     show: impl Fn(&T) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let mut all = true;
+    let mut shown = 0;
     for id in ids {
         match ask(id).await {
             Ok(found) if as_json => output::json(&found)?,
-            Ok(found) => show(&found)?,
+            Ok(found) => {
+                if shown > 0 {
+                    output::line("")?;
+                }
+                shown += 1;
+                show(&found)?;
+            }
             Err(ClientError::Refused(problem)) if problem.code == "unknown_message" => {
                 complain(&problem.to_string());
                 all = false;

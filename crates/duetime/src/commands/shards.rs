@@ -121,11 +121,13 @@ async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
         output::json(&shards)?;
         return Ok(true);
     }
+    // In turns a node knows of its own shards only.
+    let no_owner = if shards.mode == "round-robin" { "another or none" } else { "nobody" };
     let rows = shards.shards.iter().map(|shard| {
         vec![
             shard.index.to_string(),
             shard.slot.to_string(),
-            shard.owner.clone().unwrap_or_else(|| "nobody".to_owned()),
+            shard.owner.clone().unwrap_or_else(|| no_owner.to_owned()),
             shard.scheduled.to_string(),
             shard.due.to_string(),
             shard.in_flight.to_string(),

@@ -3,11 +3,14 @@
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use duetime_client::Topic;
-use duetime_core::units;
+use duetime_core::{ShardCount, units};
 use serde_json::{Map, Value, json};
 
 use super::{client, output};
 use crate::cli::Connection;
+
+/// Where the messages of a topic without a sink go.
+const CLAIMED: &str = "consumers claim";
 
 /// Topics.
 #[derive(Debug, Subcommand)]
@@ -255,7 +258,7 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
         vec![
             topic.name.clone(),
             topic.shard_count.to_string(),
-            topic.sink.as_ref().map_or_else(|| "(claimed)".to_owned(), |sink| sink.name.clone()),
+            topic.sink.as_ref().map_or_else(|| CLAIMED.to_owned(), |sink| sink.name.clone()),
             topic.scheduled.to_string(),
             topic.due.to_string(),
             topic.in_flight.to_string(),
@@ -271,13 +274,21 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How many, and where that follows the number of nodes, how it is written.
+fn shards(topic: &Topic) -> String {
+    match topic.shards {
+        ShardCount::Auto => format!("{} (auto)", topic.shard_count),
+        ShardCount::Fixed(_) => topic.shard_count.to_string(),
+    }
+}
+
 fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
     if connection.json {
         return output::json(topic);
     }
     let retry = &topic.retry;
     let sink = topic.sink.as_ref().map_or_else(
-        || "none: consumers claim".to_owned(),
+        || CLAIMED.to_owned(),
         |sink| {
             let settings = sink.settings.iter().map(|(key, value)| format!(" {key}={value}"));
             format!("{}{}", sink.name, settings.collect::<String>())
@@ -289,7 +300,7 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
     let delivery = serde_json::to_value(topic.delivery)?.as_str().unwrap_or_default().to_owned();
     output::pairs(vec![
         ("topic", topic.name.clone()),
-        ("shards", topic.shard_count.to_string()),
+        ("shards", shards(topic)),
         ("sink", sink),
         ("visibility timeout", units::show_duration(topic.visibility_timeout)),
         (
@@ -305,12 +316,12 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
         ),
         ("rate limit", rate),
         ("delivery", delivery),
-        ("max payload", format!("{} bytes", topic.max_payload)),
+        ("max payload", units::show_size(topic.max_payload)),
         ("confirm acks", topic.confirm_acks.to_string()),
         ("created", output::moment(topic.created_at)),
         ("scheduled", topic.scheduled.to_string()),
-        ("due", topic.due.to_string()),
         ("in flight", topic.in_flight.to_string()),
         ("dead", topic.dead.to_string()),
+        ("due", format!("{} of those scheduled or in flight", topic.due)),
     ])
 }

@@ -8,7 +8,7 @@ pub mod fuzz;
 mod read;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
@@ -274,6 +274,17 @@ pub struct Config {
     pub topics: BTreeMap<String, TopicConfig>,
 }
 
+impl NodeConfig {
+    /// Where it listens, as an address.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match self.listen.strip_prefix("localhost:") {
+            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+            None => self.listen.clone(),
+        }
+    }
+}
+
 impl Config {
     /// What is right by itself and wrong together: refusals that name the keys.
     #[must_use]
@@ -328,7 +339,7 @@ impl Config {
         }
         match duetime_http::Auth::load(&self.auth) {
             Err(error) => found.push(error),
-            Ok(auth) => match self.node.listen.parse::<SocketAddr>() {
+            Ok(auth) => match self.node.address().parse::<SocketAddr>() {
                 Ok(address) if auth.is_open() && !address.ip().is_loopback() => found.push(format!(
                     "node.listen: {address} can be reached from other machines, and no token is asked for; add \
                      [[auth.tokens]] to the configuration, or listen on 127.0.0.1"
@@ -340,7 +351,7 @@ impl Config {
                 ),
                 Ok(_) => {}
                 Err(_) => found.push(format!(
-                    "node.listen: {:?} is not an address; write it like \"127.0.0.1:3830\"",
+                    "node.listen: {:?} is not an address; write it like \"127.0.0.1:3830\" or \"localhost:3830\"",
                     self.node.listen
                 )),
             },

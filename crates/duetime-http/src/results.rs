@@ -11,6 +11,12 @@ use utoipa::ToSchema;
 use crate::audit::Entry;
 use crate::problem::Refusal;
 
+/// An answer that has so many bytes explains no more: with its bound of items it ends below 64 MiB.
+const SHORT_AFTER_BYTES: usize = 8 << 20;
+
+/// What is said instead.
+const SHORT: &str = "not explained: the answer is long already; send fewer at once";
+
 /// How answers are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -94,7 +100,8 @@ impl Results {
     /// An item that was refused or failed.
     pub fn refused(&mut self, id: Option<&str>, refusal: &Refusal, line: Option<u64>) {
         let (field, index) = (refusal.field.as_deref(), self.index);
-        let error = ItemProblem { code: refusal.code, field, detail: &refusal.detail, index, line };
+        let detail = if self.out.len() < SHORT_AFTER_BYTES { &*refusal.detail } else { SHORT };
+        let error = ItemProblem { code: refusal.code, field, detail, index, line };
         self.item(&ItemError { id, error });
         if let Some(entry) = &self.entry {
             entry.count(0, 1);

@@ -85,6 +85,40 @@ impl CancelVerdict {
         [(Self::Cancelled, "cancelled"), (Self::InFlight, "in_flight"), (Self::Unknown, "unknown")];
 }
 
+/// Operations of the store whose names say too little to who does not know the contract, and what they are called
+/// in metrics.
+const OPS: &[(&str, &str)] = &[
+    ("apart", "read_clock"),
+    ("confirm", "confirm_routing"),
+    ("dead", "list_dead"),
+    ("drop_batch", "reshard_forget"),
+    ("edit", "cancel_or_reschedule"),
+    ("edit_old", "cancel_or_reschedule_at_source"),
+    ("enqueue_old", "enqueue_at_source"),
+    ("fence", "reshard_fence"),
+    ("get_old", "get_at_source"),
+    ("hand_over", "move_to_stream"),
+    ("heads", "next_due"),
+    ("inspect", "inspect_shard"),
+    ("memory", "reshard_last"),
+    ("outbox", "reshard_pending"),
+    ("put", "reshard_put"),
+    ("remains", "find_remains"),
+    ("renumber", "reshard_renumber"),
+    ("scan", "reshard_scan"),
+    ("settle_dead", "redrive_or_purge"),
+    ("settle_dead_old", "redrive_or_purge_at_source"),
+    ("settle_old", "settle_at_source"),
+    ("survey", "count"),
+    ("survey_known", "count"),
+    ("swap_routing", "change_routing"),
+    ("take", "reshard_take"),
+];
+
+fn shown_op(op: &str) -> &str {
+    OPS.iter().find(|(name, _)| *name == op).map_or(op, |(_, shown)| shown)
+}
+
 /// Why a token can be refused: the values of the label `reason`, which are the codes of the answers.
 pub const AUTH_REFUSALS: [&str; 5] = ["token_missing", "token_unknown", "forbidden", "rate_limited", "too_many_topics"];
 
@@ -402,7 +436,7 @@ impl Meters {
 
     /// One call to the store took this long.
     pub fn store_call(&self, op: &str, took: Duration) {
-        self.store_call.with_label_values(&[op]).observe(took.as_secs_f64());
+        self.store_call.with_label_values(&[shown_op(op)]).observe(took.as_secs_f64());
     }
 
     /// A shard was not made, for this reason.
@@ -498,6 +532,7 @@ mod tests {
         let topic = TopicName::new("orders").unwrap();
         meters.topic(&topic).count(Event::Scheduled, 3);
         meters.store_call("claim", Duration::from_millis(1));
+        meters.store_call("heads", Duration::from_millis(1));
         meters.store_error("unavailable");
         meters.store_trouble(StoreTrouble::Disk, 1);
         meters.sink_call("http", Duration::from_millis(1));
@@ -525,6 +560,7 @@ mod tests {
         for line in [
             "duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3",
             "duetime_cancels_total{topic=\"orders\",verdict=\"in_flight\"} 2",
+            "duetime_store_call_seconds_count{op=\"next_due\"} 1",
             "duetime_cancels_total{topic=\"orders\",verdict=\"unknown\"} 0",
             "duetime_http_request_seconds_count{method=\"GET\",route=\"/v1/topics\"} 1",
             "duetime_auth_refused_total{reason=\"token_unknown\"} 1",

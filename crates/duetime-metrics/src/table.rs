@@ -71,7 +71,7 @@ table! {
     BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
         "1 while this node takes the topic's sink to be down and has stopped claims, else 0: max over nodes.";
     STORE_CALL = "duetime_store_call_seconds", Kind::Histogram(CALL_S), ["op"],
-        "Time of one call to the store, by operation.";
+        "Time of one call to the store, by operation; reshard_… and …_at_source are of a change of the shard count.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
     STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],

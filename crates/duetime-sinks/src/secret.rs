@@ -74,9 +74,15 @@ impl<'de> Deserialize<'de> for Secret {
 }
 
 /// The address of a target. Shown without user, password and query.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TargetUrl(String);
+
+impl<'de> Deserialize<'de> for TargetUrl {
+    /// As a [`Secret`]: an address may hold a password.
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Secret::deserialize(from).map(|secret| Self(secret.0))
+    }
+}
 
 impl TargetUrl {
     /// Takes an address.
@@ -265,6 +271,8 @@ mod tests {
     fn a_secret_may_be_kept_in_a_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "first line \nsecond").unwrap();
+        let url: TargetUrl = serde_json::from_value(serde_json::json!({ "file": file.path() })).unwrap();
+        assert_eq!(url.expose(), "first line");
         let text = format!("{{\"file\": {:?}}}", file.path());
         assert_eq!(serde_json::from_str::<Secret>(&text).unwrap().expose(), "first line");
         assert_eq!(serde_json::from_str::<Secret>("\"plain\"").unwrap().expose(), "plain");

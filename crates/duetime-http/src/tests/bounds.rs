@@ -96,6 +96,20 @@ async fn items_count_before_they_are_made() {
 }
 
 #[tokio::test]
+async fn an_answer_to_an_array_has_a_bound_of_bytes() {
+    let house = House::with_orders().await;
+    let name = "x".repeat(400);
+    let answer = house.post(MESSAGES, &array(&format!(r#"{{"{name}":1}}"#), 60_000)).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.text.len() < 20 << 20, "{} bytes", answer.text.len());
+    let results = answer.json()["results"].as_array().unwrap().clone();
+    let error = |at: usize| &results[at]["error"];
+    assert_eq!((results.len(), &error(59_999)["code"]), (60_000, &"unknown_field".into()));
+    assert!(error(0)["detail"].as_str().unwrap().contains("unknown field"), "{}", error(0));
+    assert!(error(59_999)["detail"].as_str().unwrap().contains("send fewer"), "{}", error(59_999));
+}
+
+#[tokio::test]
 async fn a_stream_holds_no_more_than_what_is_under_way() {
     let house = house_with(1 << 20).await;
     let line = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(1000));

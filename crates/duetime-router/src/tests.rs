@@ -39,22 +39,42 @@ struct WatchedStore {
     refused_moves: AtomicU64,
     /// Replicas are behind.
     behind: AtomicBool,
+    /// Where reads, creations and deletions of topics are held up, while they are.
+    reads: Mutex<Option<Arc<Semaphore>>>,
+    writes: Mutex<Option<Arc<Semaphore>>>,
+}
+
+/// Waits until whoever holds this up lets it go on.
+async fn pass(held: &Mutex<Option<Arc<Semaphore>>>) {
+    let held = held.lock().clone();
+    if let Some(held) = held {
+        held.acquire().await.unwrap().forget();
+    }
+}
+
+/// Holds up what passes there from now on.
+fn hold(held: &Mutex<Option<Arc<Semaphore>>>) -> Arc<Semaphore> {
+    held.lock().insert(Arc::new(Semaphore::new(0))).clone()
 }
 
 #[async_trait]
 impl TopicStore for WatchedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
         self.looks.fetch_add(1, Ordering::SeqCst);
-        self.inner.topics().await
+        let found = self.inner.topics().await;
+        pass(&self.reads).await;
+        found
     }
     async fn confirm(&self, _record: &TopicRecord) -> Result<(), StoreError> {
         let error = StoreError::Unavailable { doing: "wait for replicas", source: "behind".into() };
         if self.behind.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
     }
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
+        pass(&self.writes).await;
         self.inner.put_topic(record, seen).await
     }
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+        pass(&self.writes).await;
         self.inner.delete_topic(topic).await
     }
 }
@@ -162,6 +182,8 @@ impl House {
             bad_shard: Mutex::new(None),
             refused_moves: AtomicU64::new(0),
             behind: AtomicBool::new(false),
+            reads: Mutex::default(),
+            writes: Mutex::default(),
         });
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
         let meters = Arc::new(Meters::new());
@@ -350,6 +372,61 @@ async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
     assert!(matches!(house.enqueue(vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
     assert!(matches!(house.router.survey(&house.topic).await, Err(RouteError::UnknownTopic(_))));
     assert_eq!(house.router.survey_all().await.unwrap().len(), 1);
+}
+
+/// Does `write` to the catalogue while a read that began before it ends after it.
+async fn write_beside_a_slow_read<T: Send + 'static>(
+    house: &House,
+    write: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let writes = hold(&house.store.writes);
+    let writing = tokio::spawn(write);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The read has seen the topics as they were, and its answer is on its way.
+    let reads = hold(&house.store.reads);
+    let reading = tokio::spawn({
+        let catalog = house.catalog.clone();
+        async move { catalog.refresh().await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    *house.store.reads.lock() = None;
+    writes.add_permits(1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    reads.add_permits(1);
+    reading.await.unwrap().unwrap();
+    writing.await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_began_before_a_topic_was_written_does_not_undo_what_is_known_of_it() {
+    let house = House::with_shards(1).await;
+    let (catalog, bills) = (house.catalog.clone(), TopicName::new("bills").unwrap());
+    let put = {
+        let bills = bills.clone();
+        async move { catalog.put(&bills, &TopicChange::default()).await.unwrap().created }
+    };
+    assert!(write_beside_a_slow_read(&house, put).await);
+    assert!(house.catalog.get(&bills).is_some(), "created, and not known");
+
+    let catalog = house.catalog.clone();
+    let topic = house.topic.clone();
+    let changed = async move { catalog.put(&topic, &change(r#"{"max_payload":7}"#)).await.unwrap().record };
+    let changed = write_beside_a_slow_read(&house, changed).await;
+    assert_eq!((changed.config.max_payload, house.catalog.get(&house.topic)), (7, Some(changed)));
+
+    let catalog = house.catalog.clone();
+    assert!(write_beside_a_slow_read(&house, async move { catalog.delete(&bills).await.unwrap() }).await);
+    assert_eq!(house.catalog.all().len(), 1, "deleted, and still known");
+}
+
+#[tokio::test]
+async fn another_nodes_change_is_seen_by_whoever_looks_at_the_topic() {
+    let house = House::with_shards(1).await;
+    let other = Catalog::open(house.store.clone(), house.clock.clone()).await.unwrap();
+    other.put(&house.topic, &change(r#"{"max_payload":7}"#)).await.unwrap();
+    assert_eq!(house.router.survey(&house.topic).await.unwrap().record.config.max_payload, 7);
+    other.put(&house.topic, &change(r#"{"max_payload":8}"#)).await.unwrap();
+    assert_eq!(house.router.survey_all().await.unwrap()[0].record.config.max_payload, 8);
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,7 +52,9 @@ impl<'de> Deserialize<'de> for Secret {
         let help = || {
             serde::de::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }")
         };
-        let raw = Raw::deserialize(from).map_err(|_| help())?;
+        // That there is none at all is said with the name of its field.
+        let is_absent = |error: &D::Error| error.to_string().starts_with("missing field");
+        let raw = Raw::deserialize(from).map_err(|error| if is_absent(&error) { error } else { help() })?;
         match raw {
             Raw::Text(text) => Ok(Self(text)),
             Raw::File(places) if places.len() == 1 && places.contains_key("env") => {

@@ -150,6 +150,10 @@ fn explained_from(there: bool, left: &[Done], deleted: usize, there_after: bool)
             (Method::DELETE, 404) if !there => there,
             // Refused, because others keep changing it.
             (_, 409) => there,
+            // Nobody knows whether it was done.
+            (Method::PUT, 503) if explained_from(true, &rest, deleted, there_after) => return true,
+            (Method::DELETE, 503) if explained_from(false, &rest, deleted, there_after) => return true,
+            (_, 503) => there,
             _ => return false,
         };
         explained_from(next, &rest, deleted, there_after)

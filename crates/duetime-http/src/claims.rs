@@ -16,13 +16,13 @@ use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::at_most::AtMost;
 use crate::body::{self, BODY_BYTES_MAX};
-use crate::doc;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
-use crate::results::{Results, Style};
+use crate::results::{Outcomes, Results, Style};
+use crate::schema;
+use crate::state::HttpParts;
 use crate::view::{HeadersView, OutcomeView, PayloadView};
 use crate::{audit, fields, memory};
 
@@ -42,26 +42,31 @@ const ITEMS_AT_ONCE: usize = 1024;
 #[derive(Clone, Copy, Deserialize)]
 struct Span(#[serde(with = "units::duration")] Duration);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// What to claim.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Claim)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ClaimIn {
-    max: u64,
+    /// Most messages; 1 if absent.
+    #[serde(default)]
+    #[schema(nullable = false, minimum = 1, maximum = 256)]
+    max: Option<u64>,
+    /// How long to wait for something due, 60 s at most; not at all if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     wait: Option<Span>,
+    /// How long the messages stay hidden; the topic's own if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     visibility_timeout: Option<Span>,
-}
-
-impl Default for ClaimIn {
-    fn default() -> Self {
-        Self { max: 1, wait: None, visibility_timeout: None }
-    }
 }
 
 impl ClaimIn {
     pub(crate) fn checked(&self) -> Result<ClaimAsk, Problem> {
-        let max =
-            usize::try_from(self.max).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
-                Problem::bad("invalid_value", format!("max is {}; give 1 to {BATCH_ITEMS_MAX}", self.max)).at("max")
-            })?;
+        let asked = self.max.unwrap_or(1);
+        let max = usize::try_from(asked).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
+            Problem::bad("invalid_value", format!("max is {asked}; give 1 to {BATCH_ITEMS_MAX}")).at("max")
+        })?;
         let wait = self.wait.map_or(Duration::ZERO, |span| span.0);
         if wait > CLAIM_WAIT_MAX {
             let detail = format!("wait is longer than {} s; wait less and claim again", CLAIM_WAIT_MAX.as_secs());
@@ -107,7 +112,7 @@ pub(crate) struct ClaimedViews<'a> {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/claim", tag = "consumers", operation_id = "claim",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = Option<doc::ClaimSchema>, content_type = "application/json"),
+    request_body(content = Option<ClaimIn>, content_type = "application/json"),
     responses(
         (status = 200, description = "What is due", body = ClaimedViews),
         (status = 409, description = "The topic has a sink", body = Problem,
@@ -115,7 +120,7 @@ pub(crate) struct ClaimedViews<'a> {
     )
 )]
 pub(crate) async fn claim(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -155,33 +160,49 @@ pub(crate) async fn claim(
     Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())
 }
 
-#[derive(Deserialize)]
+/// Receipts of claimed messages.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Receipts)]
 #[serde(deny_unknown_fields)]
 struct AckIn {
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: AtMost<String>,
 }
 
-#[derive(Deserialize)]
+/// Receipts of claimed messages that were not done.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Nack)]
 #[serde(deny_unknown_fields)]
 struct NackIn {
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: AtMost<String>,
+    /// Until the next attempt; the topic's backoff if absent.
     #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     delay: Option<Span>,
+    /// Why, for people; kept with the dead letter if this makes it one.
     #[serde(default)]
+    #[schema(nullable = false, max_length = 400)]
     reason: Option<String>,
+    /// Whether it is a dead letter at once, whatever attempts are left; not together with `delay`.
     #[serde(default)]
     dead: bool,
 }
 
-#[derive(Deserialize)]
+/// Receipts of claimed messages that need more time.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Extend)]
 #[serde(deny_unknown_fields)]
 struct ExtendIn {
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: AtMost<String>,
+    /// From now on; the topic's own if absent.
     #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     visibility_timeout: Option<Span>,
 }
 
-async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAsk) -> Result<Response, Problem> {
+async fn settle(app: &HttpParts, topic: &TopicName, receipts: &[String], ask: SettleAsk) -> Result<Response, Problem> {
     app.router.topic(topic).await?;
     memory::take_items(receipts.len(), receipts.iter().map(String::len).sum())?;
     let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
@@ -233,11 +254,11 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::ReceiptsSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = doc::Outcomes))
+    request_body(content = AckIn, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
 )]
 pub(crate) async fn ack(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -253,11 +274,11 @@ pub(crate) async fn ack(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::NackSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = doc::Outcomes))
+    request_body(content = NackIn, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
 )]
 pub(crate) async fn nack(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -287,12 +308,12 @@ pub(crate) async fn nack(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::ExtendSchema, content_type = "application/json"),
+    request_body(content = ExtendIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `expired`, `gone`",
-        body = doc::Outcomes))
+        body = Outcomes))
 )]
 pub(crate) async fn extend(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,

@@ -16,9 +16,10 @@ use duetime_core::{MessageId, TopicName, TopicRecord};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::at_most::AtMost;
+use crate::audit;
 use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, Kind};
 use crate::memory::{self, Account};
@@ -26,8 +27,8 @@ use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
-use crate::results::{Results, Style, write_placed};
-use crate::{audit, doc};
+use crate::results::{ItemError, PlacedView, Results, Style, write_placed};
+use crate::state::HttpParts;
 
 /// Most messages of a stream that are enqueued, and then answered, together.
 const STREAM_ITEMS: usize = 4096;
@@ -49,6 +50,41 @@ fn message_bytes_max(record: &TopicRecord) -> usize {
     usize::try_from(record.config.max_payload).unwrap_or(usize::MAX / 4) * 2 + AROUND_PAYLOAD
 }
 
+/// One message, or an array of messages.
+#[derive(ToSchema)]
+#[schema(as = OneOrMany)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum OneOrManySchema {
+    One(MessageSchema),
+    Many(Vec<MessageSchema>),
+}
+
+/// One of many answers: an outcome or an error.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum EnqueueItem {
+    Placed(PlacedView),
+    Error(ItemError<'static>),
+}
+
+/// Answers in the order of the request.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+struct EnqueueItems {
+    results: Vec<EnqueueItem>,
+}
+
+/// One message's outcome, or those of many.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum EnqueueAnswer {
+    One(PlacedView),
+    Many(EnqueueItems),
+}
+
 /// Enqueue messages
 ///
 /// One message answers with its own status. An array, or NDJSON as a stream of any length, answers
@@ -59,18 +95,18 @@ fn message_bytes_max(record: &TopicRecord) -> usize {
     post, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "enqueue",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content(
-        (doc::OneOrManySchema = "application/json"),
+        (OneOrManySchema = "application/json"),
         (MessageSchema = "application/x-ndjson"),
     )),
     responses(
-        (status = 201, description = "Scheduled", body = doc::PlacedView),
+        (status = 201, description = "Scheduled", body = PlacedView),
         (status = 200, description = "Replaced; or several, an outcome or an error for each",
-            body = doc::EnqueueAnswer),
-        (status = 409, description = "The id lives already; nothing was changed", body = doc::PlacedView),
+            body = EnqueueAnswer),
+        (status = 409, description = "The id lives already; nothing was changed", body = PlacedView),
     )
 )]
 pub(crate) async fn post(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
@@ -95,7 +131,7 @@ pub(crate) async fn post(
 
 /// What a message of the topic must keep to, where the longest one has so many bytes of JSON. A limit that
 /// another node has raised holds here too: before it refuses anything it is read again.
-async fn rules(app: &App, record: &TopicRecord, longest: usize) -> Result<Rules, Problem> {
+async fn rules(app: &HttpParts, record: &TopicRecord, longest: usize) -> Result<Rules, Problem> {
     let mut payload_bytes_max = record.config.max_payload;
     if longest as u64 > payload_bytes_max {
         payload_bytes_max = app.router.present_topic(&record.name).await?.config.max_payload;
@@ -116,7 +152,7 @@ fn answer(style: Style, body: Body) -> Response {
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
-async fn one(app: &App, record: &TopicRecord, bytes: &Bytes) -> Result<Response, Problem> {
+async fn one(app: &HttpParts, record: &TopicRecord, bytes: &Bytes) -> Result<Response, Problem> {
     let rules = rules(app, record, bytes.len()).await?;
     let item = message_in::read(bytes, &rules).map_err(|(_, refusal)| Problem::from(refusal))?;
     let id = item.id.clone();
@@ -133,7 +169,7 @@ async fn one(app: &App, record: &TopicRecord, bytes: &Bytes) -> Result<Response,
 }
 
 async fn many(
-    app: &App,
+    app: &HttpParts,
     caller: &Caller,
     record: &TopicRecord,
     bytes: &Bytes,
@@ -201,7 +237,7 @@ impl Batch {
         self.entries.len() >= items_max || self.bytes >= STREAM_BYTES
     }
 
-    async fn enqueue(self, app: &App, topic: &TopicName, results: &mut Results) {
+    async fn enqueue(self, app: &HttpParts, topic: &TopicName, results: &mut Results) {
         let mut answers = app.router.enqueue(topic, self.items).await.into_iter();
         for entry in &self.entries {
             match entry {
@@ -216,7 +252,7 @@ impl Batch {
 
 /// A stream under way.
 struct Stream {
-    app: Arc<App>,
+    app: Arc<HttpParts>,
     caller: Caller,
     account: Arc<Account>,
     /// Most messages of one batch.
@@ -311,7 +347,7 @@ impl Stream {
     }
 }
 
-async fn stream(app: Arc<App>, caller: Caller, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
+async fn stream(app: Arc<HttpParts>, caller: Caller, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
     let line_bytes_max = message_bytes_max(&record);
     let items_max = STREAM_ITEMS.min(caller.portion());
     let mut stream = Stream {

@@ -15,9 +15,9 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::app::App;
 use crate::problem::{Problem, ProblemCode};
 use crate::scopes::scopes_of;
+use crate::state::HttpParts;
 use crate::{audit, body};
 
 /// A request is answered, or its stream of answers begun, in so long.
@@ -34,7 +34,7 @@ fn method(request: &Request) -> &'static str {
 }
 
 /// Counts requests by route template, method and status, and times them.
-pub(crate) async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
+pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, request: Request, next: Next) -> Response<Body> {
     let (route, method, began) = (route(&request), method(&request), Instant::now());
     let response = next.run(request).await;
     if let Some(ProblemCode(code)) = response.extensions().get() {
@@ -50,7 +50,7 @@ pub(crate) fn topic_in(path: &str) -> Cow<'_, str> {
 }
 
 /// Looks at the token, and hands the caller on to the handlers.
-pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
+pub(crate) async fn let_in(State(app): State<Arc<HttpParts>>, mut request: Request, next: Next) -> Response<Body> {
     let route = route(&request);
     if route.starts_with("/v1/") {
         let checked = app.auth.caller(request.headers()).and_then(|caller| {

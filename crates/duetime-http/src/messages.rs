@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX};
-use crate::doc;
 use crate::fields;
 use crate::memory;
 use crate::message_in::{read_due, text};
 use crate::path::{Topic, TopicAndId, refuse_id};
 use crate::problem::{Problem, Refusal};
-use crate::results::{Results, Style};
+use crate::results::{Outcomes, Results, Style};
+use crate::schema;
+use crate::state::HttpParts;
 use crate::view::{MessageView, OutcomeView};
 
 /// Largest body of a request about one message.
@@ -32,7 +32,7 @@ const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Ids that are read before others get their turn.
 const IDS_AT_ONCE: usize = 1024;
 
-async fn find(app: &App, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
+async fn find(app: &HttpParts, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
     let (shard, found) = app.router.get(topic, vec![id.clone()]).await.pop().expect("one answer")?;
     let message = found.ok_or_else(|| {
         let detail = format!("topic {topic:?} has no message {id:?}: never enqueued, cancelled, or delivered already");
@@ -51,7 +51,7 @@ async fn find(app: &App, topic: &TopicName, id: MessageId) -> Result<(u32, Store
     responses((status = 200, description = "The message", body = MessageView))
 )]
 pub(crate) async fn get(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
@@ -69,7 +69,7 @@ pub(crate) struct Explained<'a> {
     slot: u16,
     /// The key of its shard's sorted set in Redis.
     key: String,
-    #[schema(value_type = doc::MessageState)]
+    #[schema(value_type = schema::MessageState)]
     state: &'static str,
     due_at: i64,
     /// The first part of its score; of a dead letter, when it died.
@@ -124,7 +124,7 @@ fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> St
     responses((status = 200, description = "Where it is and what happens next", body = Explained))
 )]
 pub(crate) async fn explain(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
     let record = app.router.topic(&topic).await?;
@@ -156,7 +156,7 @@ fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
     }
 }
 
-async fn edit(app: &App, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
+async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
     let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
     let (status, outcome, due_at) = edited(answer.edited);
     let view = OutcomeView { due_at, replicas: answer.replicas, ..OutcomeView::word(Some(id.as_str()), outcome) };
@@ -181,19 +181,22 @@ async fn edit(app: &App, topic: &TopicName, id: &MessageId, edit: Edit) -> Resul
     )
 )]
 pub(crate) async fn cancel(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
     edit(&app, &topic, &id, Edit::Cancel(id.clone())).await
 }
 
-/// Give `delay` or `due_at`.
-#[derive(Deserialize)]
+/// Another due time: give one of the two.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Reschedule)]
 #[serde(deny_unknown_fields)]
 struct RescheduleIn<'a> {
     #[serde(borrow, default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     delay: Option<&'a RawValue>,
     #[serde(borrow, default)]
+    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
     due_at: Option<&'a RawValue>,
 }
 
@@ -207,7 +210,7 @@ struct RescheduleIn<'a> {
         ("topic" = String, Path, description = "Name of the topic"),
         ("id" = String, Path, description = "Id of the message, percent-encoded once"),
     ),
-    request_body(content = doc::RescheduleSchema, content_type = "application/json"),
+    request_body(content = RescheduleIn, content_type = "application/json"),
     responses(
         (status = 200, description = "`rescheduled`", body = OutcomeView),
         (status = 409, description = "`in_flight` or `dead`: nothing was changed", body = OutcomeView),
@@ -217,7 +220,7 @@ struct RescheduleIn<'a> {
     )
 )]
 pub(crate) async fn reschedule(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
     headers: HeaderMap,
     body: Body,
@@ -230,10 +233,13 @@ pub(crate) async fn reschedule(
     edit(&app, &topic, &id, Edit::Reschedule(id.clone(), due)).await
 }
 
-#[derive(Deserialize)]
+/// Ids of messages.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Ids)]
 #[serde(deny_unknown_fields)]
 struct IdsIn<'a> {
     #[serde(borrow)]
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     ids: AtMost<&'a RawValue>,
 }
 
@@ -257,12 +263,12 @@ pub(crate) async fn read_ids(raw: &[&RawValue], bytes: usize) -> Result<Vec<Resu
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/cancel", tag = "messages", operation_id = "cancel_messages",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::IdsSchema, content_type = "application/json"),
+    request_body(content = IdsIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`",
-        body = doc::Outcomes))
+        body = Outcomes))
 )]
 pub(crate) async fn cancel_many(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,

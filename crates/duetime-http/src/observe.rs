@@ -16,16 +16,16 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::auth::Caller;
-use crate::doc;
 use crate::problem::Problem;
+use crate::schema;
+use crate::state::{Document, HttpParts};
 
 /// One node.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeView {
     id: String,
-    #[schema(value_type = doc::NodeState)]
+    #[schema(value_type = schema::NodeState)]
     state: &'static str,
     /// Why it is unfit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub(crate) struct NodeView {
     address: String,
     /// When it started, milliseconds since the Unix epoch.
     since: i64,
-    #[schema(value_type = doc::OwnershipMode)]
+    #[schema(value_type = schema::OwnershipMode)]
     mode: &'static str,
     version: String,
     /// How many shards it scans.
@@ -55,7 +55,7 @@ pub(crate) struct NodesView {
     get, path = "/v1/nodes", tag = "operations", operation_id = "list_nodes",
     responses((status = 200, description = "Nodes and what they scan, as this node sees them", body = NodesView))
 )]
-pub(crate) async fn nodes(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
+pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Response {
     let fleet = app.fleet.borrow().clone();
     let view = |(name, member): (&Arc<str>, &Member)| {
         let scanned = fleet.scanned_by(name).into_iter().filter(|(topic, _)| caller.sees(topic.as_str()));
@@ -89,7 +89,7 @@ pub(crate) struct StatusView {
 /// Whether the node is able to serve.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReadyView {
-    #[schema(value_type = doc::Readiness)]
+    #[schema(value_type = schema::Readiness)]
     status: &'static str,
     /// What harms single topics; absent when nothing does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -114,7 +114,7 @@ fn not_ready(error: &StoreError) -> Problem {
 }
 
 /// What is wrong with single topics, for whoever may see them all; others are told only that there is something.
-fn troubles_for(app: &App, headers: &HeaderMap) -> Vec<String> {
+fn troubles_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
     let mut troubles = app.catalog.troubles().of_topics();
     troubles.extend(app.store.troubles());
     if troubles.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
@@ -130,7 +130,7 @@ fn troubles_for(app: &App, headers: &HeaderMap) -> Vec<String> {
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = ReadyView))
 )]
-pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<ReadyView>, Problem> {
+pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Json<ReadyView>, Problem> {
     if app.draining.is_cancelled() {
         let detail = "the node is draining; send requests to another one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
@@ -164,7 +164,7 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> R
             content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn metrics(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Response, Problem> {
     let caller = app.auth.caller_of_metrics(&headers)?;
     let mut text = app.meters.render();
     if !caller.sees_all() {
@@ -185,8 +185,8 @@ fn topic_of(line: &str) -> Option<&str> {
     get, path = "/openapi.json", tag = "operations", operation_id = "openapi", security(()),
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value, content_type = "application/json"))
 )]
-pub(crate) async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], doc::text()).into_response()
+pub(crate) async fn openapi(Extension(Document(text)): Extension<Document>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// The page at `/`.

@@ -7,7 +7,8 @@ use duetime_router::{CatalogError, RouteError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::doc;
+use crate::codes::CODES;
+use crate::schema;
 
 /// The content type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -18,63 +19,6 @@ const RETRY_AFTER_S: u32 = 1;
 /// What can be done about a topic whose record is gone.
 const ADOPT_OR_DELETE: &str = "put it back with POST /v1/topics/{topic}/adopt, or give its messages up with \
                                DELETE /v1/topics/{topic}?force=true";
-
-/// Every `code` there is. One that is given keeps its meaning for ever.
-pub(crate) const CODES: &[&str] = &[
-    "malformed_json",
-    "unknown_field",
-    "invalid_value",
-    "invalid_id",
-    "invalid_delay",
-    "invalid_due_time",
-    "missing_due_time",
-    "invalid_payload",
-    "invalid_base64",
-    "invalid_headers",
-    "invalid_on_conflict",
-    "invalid_receipt",
-    "invalid_topic_settings",
-    "invalid_topic_name",
-    "invalid_path",
-    "invalid_query",
-    "unknown_parameter",
-    "body_unreadable",
-    "line_too_long",
-    "token_missing",
-    "token_unknown",
-    "forbidden",
-    "foreign_origin",
-    "too_many_topics",
-    "unknown_topic",
-    "unknown_message",
-    "unknown_route",
-    "method_not_allowed",
-    "body_timeout",
-    "payload_too_large",
-    "body_too_large",
-    "too_many_items",
-    "unsupported_media_type",
-    "conflict",
-    "topic_has_sink",
-    "topic_vanished",
-    "topic_not_empty",
-    "shard_occupied",
-    "settings_unknown",
-    "unknown_host",
-    "rate_limited",
-    "internal",
-    "store_damaged",
-    "store_unavailable",
-    "routing_changing",
-    "authority_unavailable",
-    "clock_skew",
-    "store_setup",
-    "shard_lost",
-    "draining",
-    "timeout",
-    "busy",
-    "store_full",
-];
 
 /// The code of an answer's problem, for whoever counts them.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +54,7 @@ pub(crate) struct Problem {
     /// The status.
     status: u16,
     /// Stable word for programs.
-    #[schema(value_type = doc::Code)]
+    #[schema(value_type = schema::Code)]
     pub code: &'static str,
     /// What is wrong and what to do, for people.
     pub detail: String,

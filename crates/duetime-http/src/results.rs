@@ -10,6 +10,8 @@ use utoipa::ToSchema;
 
 use crate::audit::Entry;
 use crate::problem::Refusal;
+use crate::schema;
+use crate::view::OutcomeView;
 
 /// An answer that has so many bytes explains no more: with its bound of items it ends below 64 MiB.
 const SHORT_AFTER_BYTES: usize = 8 << 20;
@@ -30,7 +32,7 @@ pub(crate) enum Style {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ItemProblem<'a> {
     /// Stable word for programs.
-    #[schema(value_type = crate::doc::Code)]
+    #[schema(value_type = schema::Code)]
     pub code: &'a str,
     /// The field to blame.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +56,38 @@ pub(crate) struct ItemError<'a> {
     #[schema(nullable = false)]
     pub id: Option<&'a str>,
     pub error: ItemProblem<'a>,
+}
+
+/// What became of one message.
+#[derive(ToSchema)]
+#[schema(as = Placed)]
+#[allow(dead_code)]
+pub(crate) struct PlacedView {
+    id: String,
+    outcome: schema::PlacedOutcome,
+    /// Milliseconds since the Unix epoch; of a duplicate, where the store tells it.
+    #[schema(nullable = false)]
+    due_at: Option<i64>,
+    shard: u32,
+    /// Replicas of Redis that have it, where `store.durability` waits for them.
+    #[schema(nullable = false)]
+    replicas: Option<u32>,
+}
+
+/// One of many answers: an outcome or an error.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum OutcomeItem {
+    Outcome(OutcomeView<'static>),
+    Error(ItemError<'static>),
+}
+
+/// Answers in the order of the request.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct Outcomes {
+    results: Vec<OutcomeItem>,
 }
 
 /// Gathers answers in order.

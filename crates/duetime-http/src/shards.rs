@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::body;
-use crate::doc;
 use crate::fields;
 use crate::path::Topic;
 use crate::problem::Problem;
+use crate::schema;
+use crate::state::HttpParts;
 
 /// Largest body of a wish for another shard count.
 const SHARDS_BYTES_MAX: usize = 4 << 10;
@@ -106,7 +106,7 @@ impl From<ResizeProgress> for ResizeView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardsView {
     /// As configured: a number or `"auto"`.
-    #[schema(value_type = doc::ShardCountIn)]
+    #[schema(value_type = schema::ShardCountIn)]
     configured: ShardCount,
     /// How many there are, or will be when the resize under way is done.
     shard_count: u32,
@@ -121,7 +121,7 @@ pub(crate) struct ShardsView {
     seed: Option<u32>,
     /// How nodes share the shards. In `round-robin` a node knows of its own shards only, and a shard without an
     /// owner here may have another one.
-    #[schema(value_type = doc::OwnershipMode)]
+    #[schema(value_type = schema::OwnershipMode)]
     mode: &'static str,
     shards: Vec<ShardView>,
     /// The resize under way; absent when none is.
@@ -130,7 +130,7 @@ pub(crate) struct ShardsView {
     resize: Option<ResizeView>,
 }
 
-async fn view(app: &App, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
+async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let resize = app.resizing.progress(&survey.record.name).await?;
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
@@ -176,7 +176,7 @@ async fn view(app: &App, caller: &Caller, survey: &TopicSurvey) -> Result<Shards
     responses((status = 200, description = "Every shard", body = ShardsView))
 )]
 pub(crate) async fn get(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
 ) -> Result<Response, Problem> {
@@ -186,7 +186,7 @@ pub(crate) async fn get(
 }
 
 /// Where a part of the store is away, a resize that cannot be counted is said to wait for it.
-fn waiting(app: &App, topic: &TopicName, mut problem: Problem) -> Problem {
+fn waiting(app: &HttpParts, topic: &TopicName, mut problem: Problem) -> Problem {
     let moving = app.catalog.get(topic).filter(|record| record.routing.is_moving());
     if let Some(record) = moving.filter(|_| problem.code == "store_unavailable") {
         let (from, to) = (record.routing.previous, record.routing.shards);
@@ -195,14 +195,17 @@ fn waiting(app: &App, topic: &TopicName, mut problem: Problem) -> Problem {
     problem
 }
 
-#[derive(Deserialize)]
+/// How many shards are wanted.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Shards)]
 #[serde(deny_unknown_fields)]
 struct ShardsIn {
+    #[schema(value_type = schema::ShardCountIn)]
     shards: ShardCount,
 }
 
 /// Why the number of shards is not changed: a topic that vanished is not one that was never created.
-fn refusal(app: &App, error: ResizeError) -> Problem {
+fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
     let ResizeError::UnknownTopic(topic) = &error else { return error.into() };
     app.catalog.troubles().of(topic).map_or_else(|| error.into(), Problem::from)
 }
@@ -214,7 +217,7 @@ fn refusal(app: &App, error: ResizeError) -> Problem {
 #[utoipa::path(
     put, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "put_shards",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::ShardsSchema, content_type = "application/json"),
+    request_body(content = ShardsIn, content_type = "application/json"),
     responses(
         (status = 202, description = "The topic has, or is getting, that many", body = ShardsView),
         (status = 409, description = "Others keep changing the topic", body = Problem,
@@ -222,7 +225,7 @@ fn refusal(app: &App, error: ResizeError) -> Problem {
     )
 )]
 pub(crate) async fn put(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,

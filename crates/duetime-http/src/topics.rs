@@ -18,13 +18,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::body;
-use crate::doc;
 use crate::fields;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
+use crate::schema;
+use crate::state::HttpParts;
 use crate::view::{OutcomeView, TopicView};
 
 /// Largest body of a topic's settings.
@@ -57,7 +57,7 @@ pub(crate) struct TopicViews<'a> {
     responses((status = 200, description = "Every topic with its counts", body = TopicViews))
 )]
 pub(crate) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let surveys = app.router.survey_all().await?;
@@ -71,7 +71,7 @@ pub(crate) async fn list(
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "Its settings and counts", body = TopicView))
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
+pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Topic(topic): Topic) -> Result<Response, Problem> {
     let survey = app.router.survey(&topic).await?;
     Ok(Json(TopicView::from(&survey)).into_response())
 }
@@ -102,6 +102,28 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
     Ok(TopicChange::new(fields))
 }
 
+/// Settings of a topic to be made or changed. What is absent stays, `null` goes back to the default.
+#[derive(ToSchema)]
+#[schema(as = TopicChange)]
+#[allow(dead_code)]
+pub(crate) struct TopicChangeSchema {
+    /// Default `"auto"`.
+    shards: Option<schema::ShardCountIn>,
+    /// Default: none, consumers claim.
+    sink: Option<schema::SinkSchema>,
+    /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
+    visibility_timeout: Option<schema::DurationIn>,
+    retry: Option<schema::RetrySchema>,
+    /// Default: no limit.
+    rate_limit: Option<schema::RateLimitSchema>,
+    /// Default `at-least-once`.
+    delivery: Option<schema::DeliverySchema>,
+    /// Largest payload, 16 MiB at most. Default 256 KiB.
+    max_payload: Option<schema::SizeIn>,
+    /// Acks, nacks and extensions too wait for replicas, as `store.durability` asks for. Default `false`.
+    confirm_acks: Option<bool>,
+}
+
 /// Create or change a topic
 ///
 /// What is absent stays as it is, `null` goes back to the default. Another shard count of a topic
@@ -109,7 +131,7 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
 #[utoipa::path(
     put, path = "/v1/topics/{topic}", tag = "topics", operation_id = "put_topic",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = Option<doc::TopicChangeSchema>, content_type = "application/json"),
+    request_body(content = Option<TopicChangeSchema>, content_type = "application/json"),
     responses(
         (status = 201, description = "Created", body = TopicView),
         (status = 200, description = "Changed, or already so", body = TopicView),
@@ -118,7 +140,7 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
     )
 )]
 pub(crate) async fn put(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
@@ -156,7 +178,7 @@ async fn to_its_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 's
 }
 
 /// The topic as this request made it, with what is in it by now. Others may have changed or deleted it since.
-async fn survey_of(app: &App, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Problem> {
+async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Problem> {
     match app.router.survey(&made.name).await {
         Ok(mut survey) if survey.record.routing.life() == made.routing.life() => {
             let mut record = (**made).clone();
@@ -164,15 +186,18 @@ async fn survey_of(app: &App, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Pr
             survey.record = Arc::new(record);
             Ok(survey)
         }
-        Ok(_) | Err(RouteError::UnknownTopic(_)) => {
-            Ok(TopicSurvey { record: made.clone(), total: Survey::default(), shards: Vec::new() })
-        }
+        Ok(_) | Err(RouteError::UnknownTopic(_)) => Ok(none_of(made)),
+        Err(error) if error.is_misrouted() => Ok(none_of(made)),
         Err(error) => Err(error.into()),
     }
 }
 
+fn none_of(made: &Arc<TopicRecord>) -> TopicSurvey {
+    TopicSurvey { record: made.clone(), total: Survey::default(), shards: Vec::new() }
+}
+
 /// Refuses to delete what holds messages, or may.
-async fn check_empty(app: &App, topic: &TopicName) -> Result<(), Problem> {
+async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> {
     let refuse = |what: String| {
         let detail = format!("{what}; to delete it as it is, send DELETE /v1/topics/{topic}?force=true");
         Err(Problem::new(StatusCode::CONFLICT, "topic_not_empty", detail))
@@ -221,7 +246,7 @@ async fn check_empty(app: &App, topic: &TopicName) -> Result<(), Problem> {
     )
 )]
 pub(crate) async fn delete(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -300,7 +325,7 @@ fn read_buckets(text: &str) -> Result<usize, String> {
     responses((status = 200, description = "Counts per bucket", body = ForecastView))
 )]
 pub(crate) async fn forecast(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {

@@ -12,7 +12,7 @@ use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
-use crate::doc;
+use crate::schema;
 
 /// Headers as a JSON object, in order.
 pub(crate) struct HeadersView<'a>(pub &'a Headers);
@@ -64,7 +64,7 @@ pub(crate) struct DeathView<'a> {
 pub(crate) struct MessageView<'a> {
     #[schema(value_type = String)]
     id: &'a str,
-    #[schema(value_type = doc::MessageState)]
+    #[schema(value_type = schema::MessageState)]
     state: &'static str,
     /// The due time it was given, milliseconds since the Unix epoch.
     due_at: i64,
@@ -110,13 +110,31 @@ impl MessageView<'_> {
     }
 }
 
+/// Settings of a topic as they apply.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+struct TopicSettings {
+    shards: schema::ShardCountIn,
+    #[schema(nullable = false)]
+    sink: Option<schema::SinkSchema>,
+    visibility_timeout: String,
+    retry: schema::RetrySchema,
+    #[schema(nullable = false)]
+    rate_limit: Option<schema::RateLimitSchema>,
+    delivery: schema::DeliverySchema,
+    max_payload: u64,
+    /// Acks, nacks and extensions too wait for replicas; absent: they do not.
+    #[schema(nullable = false)]
+    confirm_acks: Option<bool>,
+}
+
 /// A topic: its settings as they apply, and its counts.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TopicView<'a> {
     #[schema(value_type = String)]
     name: &'a str,
     #[serde(flatten)]
-    #[schema(value_type = crate::doc::TopicSettings)]
+    #[schema(value_type = TopicSettings)]
     config: Cow<'a, TopicConfig>,
     /// How many shards it has.
     shard_count: u32,
@@ -180,7 +198,7 @@ pub(crate) struct OutcomeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     pub id: Option<&'a str>,
-    #[schema(value_type = doc::Outcome)]
+    #[schema(value_type = schema::Outcome)]
     pub outcome: &'a str,
     /// The due time it has now, milliseconds since the Unix epoch. After a reschedule only.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Auth, HttpOptions, HttpParts, NodeInfo};
+use duetime_http::{Auth, HttpOptions, HttpParts, Listening, NodeInfo};
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, CatalogError, MeteredStore, RoutedStore, Router};
@@ -189,6 +189,7 @@ async fn start(
         has_own_clock,
         shutdown.clone(),
     ));
+    let has_topics = !catalog.all().is_empty();
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
     meters.build_info(env!("CARGO_PKG_VERSION"), stores::kind(&config.store), ownership.mode());
     info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
@@ -207,12 +208,14 @@ async fn start(
         namespace: config.store.namespace.clone(),
         draining: CancellationToken::new(),
     };
-    let door = tokio::spawn(duetime_http::serve(listener, parts, shutdown.clone()));
+    let listening = Listening::of(&parts);
+    let router = duetime_http::router(parts, duetime_http::status_page());
+    let door = tokio::spawn(duetime_http::serve(listener, router, listening, shutdown.clone()));
     if options.tls.is_none() && !address.ip().is_loopback() {
         warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
     }
     if config.node.log_format == LogFormat::Text {
-        greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some());
+        greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some(), has_topics);
     }
     Ok(Running { engine, ownership, door, shutdown })
 }

@@ -72,7 +72,7 @@ async fn ask(house: &House, scope: &str, method: &str, path: &str, body: &str) -
 
 #[tokio::test]
 async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() {
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let mut seen = 0;
     for (template, item) in api["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {

@@ -39,7 +39,7 @@ async fn arrays_have_a_bound_of_items_that_is_in_the_document() {
         assert_eq!(answer.problem(), (413, "too_many_items".to_owned()), "{path}");
         assert!(answer.json()["detail"].as_str().unwrap().contains("more than 65536"), "{}", answer.text);
     }
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let schemas = &api["components"]["schemas"];
     for (schema, field) in
         [("Ids", "ids"), ("DeadLetters", "ids"), ("Receipts", "receipts"), ("Nack", "receipts"), ("Extend", "receipts")]

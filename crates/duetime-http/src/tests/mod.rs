@@ -161,12 +161,12 @@ impl House {
             namespace: Namespace::default(),
             draining: CancellationToken::new(),
         };
-        Self { api: crate::router(parts.clone()), parts, clock }
+        Self { api: crate::router(parts.clone(), crate::status_page()), parts, clock }
     }
 
     /// The same with other parts.
     pub fn again(&self, parts: HttpParts) -> Self {
-        Self { api: crate::router(parts.clone()), parts, clock: self.clock.clone() }
+        Self { api: crate::router(parts.clone(), crate::status_page()), parts, clock: self.clock.clone() }
     }
 
     pub fn clone_api(&self) -> axum::Router {
@@ -242,7 +242,7 @@ impl House {
 
 /// Panics unless the OpenAPI document has this answer.
 fn documented(method: &Method, path: &str, status: StatusCode, headers: &HeaderMap) {
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let matches = |template: &str| {
         let (a, b): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
         a.len() == b.len() && a.iter().zip(&b).all(|(t, p)| t == p || (t.starts_with('{') && !p.is_empty()))

@@ -60,7 +60,7 @@ pub struct Topic {
     pub oldest_due_at: Option<i64>,
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub silent_shards: usize,
+    pub unreachable_shards: usize,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -335,7 +335,7 @@ pub struct ShardView {
     pub oldest_due_at: Option<i64>,
     /// Its server does not answer, and its counts are not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub silent: bool,
+    pub unreachable: bool,
     /// It should be there and is not: its server came back without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
@@ -438,7 +438,7 @@ pub struct Forecast {
     pub buckets: Vec<Bucket>,
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub silent_shards: usize,
+    pub unreachable_shards: usize,
 }
 
 /// One node.
@@ -446,11 +446,11 @@ pub struct Forecast {
 pub struct NodeView {
     /// Its name.
     pub id: String,
-    /// `serving`, `draining` or `unfit`.
+    /// `serving`, `draining` or `unhealthy`.
     pub state: String,
-    /// Why it is unfit.
+    /// Why it is unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfit: Option<String>,
+    pub unhealthy: Option<String>,
     /// Where it listens.
     #[serde(default)]
     pub address: String,

@@ -48,7 +48,7 @@ impl MemberState {
         match self {
             Self::Serving => "serving",
             Self::Draining => "draining",
-            Self::Unfit => "unfit",
+            Self::Unfit => "unhealthy",
         }
     }
 }

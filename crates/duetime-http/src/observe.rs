@@ -27,10 +27,10 @@ pub(crate) struct NodeView {
     id: String,
     #[schema(value_type = schema::NodeState)]
     state: &'static str,
-    /// Why it is unfit.
+    /// Why it is unhealthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    unfit: Option<String>,
+    unhealthy: Option<String>,
     /// Where it listens.
     address: String,
     /// When it started, milliseconds since the Unix epoch.
@@ -68,7 +68,7 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
         NodeView {
             id: member.id.clone(),
             state: if drains { MemberState::Draining } else { member.state }.as_str(),
-            unfit: member.unfit.clone(),
+            unhealthy: member.unfit.clone(),
             address: member.address.clone(),
             since: member.since_ms,
             mode: app.node.mode,

@@ -86,8 +86,8 @@ words!(
     MessageState: "scheduled" "in_flight" "dead"
 );
 words!(
-    /// What a node does. One that is `unfit` cannot claim and has given its shards away.
-    NodeState: "serving" "draining" "unfit"
+    /// What a node does. One that is `unhealthy` cannot claim and has given its shards away.
+    NodeState: "serving" "draining" "unhealthy"
 );
 words!(
     /// How nodes share the shards.

@@ -55,7 +55,7 @@ pub(crate) struct ShardView {
     /// Its server does not answer, and its counts are not known; absent when it does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
-    silent: bool,
+    unreachable: bool,
     /// It should be there and is not: its server came back without it; absent when it is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
@@ -149,7 +149,7 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
             in_flight: counts.in_flight,
             dead: counts.dead,
             oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
-            silent: known.is_none(),
+            unreachable: known.is_none(),
             lost: misplaced.get(&index) == Some(&Misplaced::Lost),
             occupied_by: misplaced.get(&index).map_or(0, |what| match what {
                 Misplaced::Occupied(messages) => *messages,

@@ -299,7 +299,7 @@ pub(crate) struct ForecastView {
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "crate::view::none")]
     #[schema(required = false)]
-    silent_shards: usize,
+    unreachable_shards: usize,
 }
 
 fn read_bucket(text: &str) -> Result<Duration, String> {
@@ -343,7 +343,7 @@ pub(crate) async fn forecast(
         to: edge[1].as_millis(),
         count,
     };
-    let (due, silent_shards) = (survey.total.due, silent.max(survey.silent()));
+    let (due, unreachable_shards) = (survey.total.due, silent.max(survey.silent()));
     let buckets = edges.windows(2).zip(counts).map(view).collect();
-    Ok(Json(ForecastView { due, buckets, silent_shards }).into_response())
+    Ok(Json(ForecastView { due, buckets, unreachable_shards }).into_response())
 }

@@ -158,7 +158,7 @@ pub(crate) struct TopicView<'a> {
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "none")]
     #[schema(required = false)]
-    silent_shards: usize,
+    unreachable_shards: usize,
 }
 
 /// Whether to leave a count of what is missing out.
@@ -187,7 +187,7 @@ impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
             in_flight: total.in_flight,
             dead: total.dead,
             oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
-            silent_shards: survey.silent(),
+            unreachable_shards: survey.silent(),
         }
     }
 }

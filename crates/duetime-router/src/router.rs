@@ -72,6 +72,9 @@ pub enum SettleAnswer {
     Gone,
 }
 
+/// The shard that settled a claim, what it answered, and how many replicas have it.
+type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
+
 /// See the module.
 pub struct Router {
     pub(crate) kit: Kit,
@@ -210,9 +213,9 @@ impl Router {
         &self,
         topic: &TopicName,
         receipts: &'a [Receipt],
-        settled: &[Result<(u32, (Settled, Option<u32>)), RouteError>],
+        settled: &[SettledIn],
     ) -> HashSet<&'a MessageId> {
-        let expired = |answer: &Result<(u32, (Settled, _)), _>| matches!(answer, Ok((_, (Settled::Expired, _))));
+        let expired = |answer: &SettledIn| matches!(answer, Ok((_, (Settled::Expired, _))));
         let all = receipts.iter().zip(settled).filter(|(_, answer)| expired(answer));
         let ids: Vec<&MessageId> = all.map(|(receipt, _)| &receipt.id).collect();
         if ids.is_empty() {

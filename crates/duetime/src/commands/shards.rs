@@ -132,7 +132,7 @@ async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
             shard.due.to_string(),
             shard.in_flight.to_string(),
             shard.dead.to_string(),
-            if shard.silent {
+            if shard.unreachable {
                 "does not answer".to_owned()
             } else if shard.lost {
                 "LOST".to_owned()

@@ -249,7 +249,7 @@ async fn list(connection: &Connection) -> anyhow::Result<bool> {
 }
 
 fn not_counted(topic: &Topic) -> String {
-    format!("{}: {} shards do not answer and are not counted", topic.name, topic.silent_shards)
+    format!("{}: {} shards do not answer and are not counted", topic.name, topic.unreachable_shards)
 }
 
 /// The topics with their counts.
@@ -268,7 +268,7 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     });
     let head = ["topic", "shards", "sink", "scheduled", "due", "in flight", "dead", "oldest due"];
     output::table(&head, rows.collect(), "no topics yet; create one with `duetime topic create NAME`")?;
-    for topic in topics.iter().filter(|topic| topic.silent_shards > 0) {
+    for topic in topics.iter().filter(|topic| topic.unreachable_shards > 0) {
         output::line(&not_counted(topic))?;
     }
     Ok(())

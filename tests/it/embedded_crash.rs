@@ -27,7 +27,7 @@ const LIVES_MS_MAX: u64 = 150;
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    EmbeddedStore::open(folder, Arc::new(Meters::new())).expect("what a killed process left can be opened")
+    EmbeddedStore::open(folder).expect("what a killed process left can be opened")
 }
 
 fn shards() -> Vec<Shard> {

@@ -17,7 +17,7 @@ struct Folders(Mutex<Vec<tempfile::TempDir>>);
 impl StoreFactory for Folders {
     async fn store(&self) -> Arc<dyn Store> {
         let folder = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(&folder.path().join("made"), Arc::new(Meters::new())).unwrap();
+        let store = EmbeddedStore::open(&folder.path().join("made")).unwrap();
         self.0.lock().push(folder);
         store
     }

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use duetime_core::{Namespace, Store, TopicName, slots};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::reshard::{self, ReshardFactory, Resizable};
+use duetime_testkit::conformance::reshard::{self, ReshardFactory};
 use duetime_testkit::conformance::store::{self, StoreFactory};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 
@@ -48,7 +48,7 @@ impl StoreFactory for Spaces {
 
 #[async_trait]
 impl ReshardFactory for Spaces {
-    async fn store(&self) -> Arc<dyn Resizable> {
+    async fn store(&self) -> Arc<dyn Store> {
         self.next().await
     }
 }

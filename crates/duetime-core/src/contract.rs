@@ -22,7 +22,7 @@ use crate::hand_over::{HandOver, Streamed};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::Place;
-use crate::reshard::Reshard;
+use crate::reshard::{Reshard, RoutingAuthority};
 use crate::routing::Shard;
 use crate::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
@@ -147,6 +147,12 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     }
 }
 
+/// What a store without streams answers when it is asked to hand messages over in place.
+#[must_use]
+pub fn no_streams() -> StoreError {
+    StoreError::Setup("this store has no streams to hand messages over to in place".to_owned())
+}
+
 /// Messages by their time. The engine asks.
 #[async_trait]
 pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
@@ -155,15 +161,10 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
 
     /// Moves messages that are due to the shard's own stream: claim, hand-over and ack in one step.
     /// O(limit · log N). Only where [`ClaimStore::has_streams`].
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
-        let _ = (shard, now, ask);
-        Err(StoreError::Setup("this store has no streams to hand messages over to in place".to_owned()))
-    }
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError>;
 
-    /// Whether [`ClaimStore::hand_over`] works.
-    fn has_streams(&self) -> bool {
-        false
-    }
+    /// Whether [`ClaimStore::hand_over`] works. A store that has no streams refuses it by [`no_streams`].
+    fn has_streams(&self) -> bool;
 
     /// Settles claims.
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;
@@ -222,6 +223,12 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
 }
 
 /// All that a store is asked while it serves. For who opens it; others take a part.
-pub trait Store: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard {}
+pub trait Store:
+    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard + RoutingAuthority
+{
+}
 
-impl<S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard> Store for S {}
+impl<S> Store for S where
+    S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard + RoutingAuthority
+{
+}

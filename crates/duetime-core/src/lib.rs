@@ -3,6 +3,7 @@
 //! Upstream: nothing of ours. Downstream: every other crate. Does no I/O, spawns nothing,
 //! reads no clock: time and randomness are arguments.
 
+pub mod around;
 pub mod assign;
 pub mod consumer;
 pub mod contract;

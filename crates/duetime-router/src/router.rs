@@ -89,7 +89,7 @@ impl std::fmt::Debug for Router {
 }
 
 impl Router {
-    /// A router over the store of `tools`. Wrap it in a [`crate::MeteredStore`] to see its times.
+    /// A router over the store of `tools`. Put [`crate::Metering`] around it to see its times.
     #[must_use]
     pub fn new(tools: Tools, catalog: Arc<Catalog>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Arc<Self> {
         let kit = Kit { tools, clock, meters };

@@ -7,18 +7,17 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
+use duetime_core::contract::no_streams;
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, Survey,
     Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
-    Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, DeliveryMode, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
-use duetime_metrics::Meters;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio::time::Instant;
 use tracing::error;
 
 use crate::directory::ShardDirectory;
@@ -49,7 +48,6 @@ pub struct EmbeddedStore {
     broken: Broken,
     /// Names whose record could not be read at the last look.
     unreadable: Mutex<Vec<String>>,
-    meters: Arc<Meters>,
 }
 
 impl EmbeddedStore {
@@ -61,7 +59,7 @@ impl EmbeddedStore {
     ///
     /// [`StoreError::Setup`]: another process uses it, it cannot be written, or a newer version
     /// wrote it. [`StoreError::Damaged`]: its file cannot be read.
-    pub fn open(folder: &Path, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
+    pub fn open(folder: &Path) -> Result<Arc<Self>, StoreError> {
         let lock = folder::take(folder)?;
         let conn = folder::open_writer(folder)?;
         let failed = |fault: Fault| fault.into_store_error("open the store", folder);
@@ -108,23 +106,7 @@ impl EmbeddedStore {
             wakeups,
             broken,
             unreadable: Mutex::default(),
-            meters,
         }))
-    }
-
-    /// Counts and times one call.
-    pub async fn metered<A>(
-        &self,
-        op: &'static str,
-        call: impl Future<Output = Result<A, StoreError>>,
-    ) -> Result<A, StoreError> {
-        let started = Instant::now();
-        let answer = call.await;
-        self.meters.store_call(op, started.elapsed());
-        if let Err(error) = &answer {
-            self.meters.store_error(error.kind());
-        }
-        answer
     }
 
     /// Has the writer do it.
@@ -163,38 +145,32 @@ pub fn plain(items: usize) -> (usize, usize) {
 #[async_trait]
 impl TopicStore for EmbeddedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.metered("topics", async {
-            let (records, unreadable) = self.readers.read("read the topics", read::topics).await?;
-            *self.unreadable.lock() = unreadable;
-            Ok(records)
-        })
-        .await
+        let (records, unreadable) = self.readers.read("read the topics", read::topics).await?;
+        *self.unreadable.lock() = unreadable;
+        Ok(records)
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let record = record.clone();
         let act = move |ctx: &mut WriteContext| topics::put(ctx, &record, seen);
-        self.metered("put_topic", self.ask("keep a topic", CommitMode::OwnTransaction, plain(1), act)).await
+        self.ask("keep a topic", CommitMode::OwnTransaction, plain(1), act).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.metered("delete_topic", async {
-            let name = topic.clone();
-            let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
-            let Some(keys) = self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act).await? else {
-                return Ok(false);
-            };
-            // In steps, so that other topics' requests get their turn between them.
-            let keys = Arc::new(keys);
-            loop {
-                let keys = keys.clone();
-                let act = move |ctx: &mut WriteContext| Ok(load::sweep(&ctx.conn, &keys)?);
-                if self.ask("sweep a deleted topic", CommitMode::OwnTransaction, plain(1), act).await? {
-                    return Ok(true);
-                }
+        let name = topic.clone();
+        let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
+        let Some(keys) = self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act).await? else {
+            return Ok(false);
+        };
+        // In steps, so that other topics' requests get their turn between them.
+        let keys = Arc::new(keys);
+        loop {
+            let keys = keys.clone();
+            let act = move |ctx: &mut WriteContext| Ok(load::sweep(&ctx.conn, &keys)?);
+            if self.ask("sweep a deleted topic", CommitMode::OwnTransaction, plain(1), act).await? {
+                return Ok(true);
             }
-        })
-        .await
+        }
     }
 
     fn unreadable(&self) -> Vec<String> {
@@ -211,30 +187,24 @@ impl MessageStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             ctx.on_shard(&shard, |conn, state| Ok(enqueue::enqueue(conn, state, now, &mut ready)?))
         };
-        self.metered("enqueue", self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act)).await
+        self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act).await
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
         let act =
             move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
-        self.metered("edit", self.ask("change messages", CommitMode::Synced, size, act)).await
+        self.ask("change messages", CommitMode::Synced, size, act).await
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.metered("get", async {
-            let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
-            self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
-        })
-        .await
+        let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
+        self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.metered("dead", async {
-            let key = self.directory.key(shard)?;
-            self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
-        })
-        .await
+        let key = self.directory.key(shard)?;
+        self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
     }
 
     async fn settle_dead(
@@ -248,14 +218,14 @@ impl MessageStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             ctx.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
         };
-        self.metered("settle_dead", self.ask("settle dead letters", CommitMode::Synced, size, act)).await
+        self.ask("settle dead letters", CommitMode::Synced, size, act).await
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.directory.look(shard)?.key)).collect();
         let edges = edges.to_vec();
         let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
-        self.metered("forecast", self.readers.read("count what falls due", act)).await
+        self.readers.read("count what falls due", act).await
     }
 }
 
@@ -268,12 +238,9 @@ impl ClaimStore for EmbeddedStore {
         let (shard, size, request) = (shard.clone(), plain(request.limit), request.clone());
         let act =
             move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| claim::claim(conn, state, now, &request));
-        self.metered("claim", async {
-            let (mut claim, taken) = self.ask("claim messages", mode, size, act).await?;
-            claim.messages = taken.into_iter().map(claim::Taken::message).collect::<Result<_, _>>()?;
-            Ok(claim)
-        })
-        .await
+        let (mut claim, taken) = self.ask("claim messages", mode, size, act).await?;
+        claim.messages = taken.into_iter().map(claim::Taken::message).collect::<Result<_, _>>()?;
+        Ok(claim)
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
@@ -283,7 +250,15 @@ impl ClaimStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
         };
-        self.metered("settle", self.ask("settle claims", mode, size, act)).await
+        self.ask("settle claims", mode, size, act).await
+    }
+
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+        Err(no_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        false
     }
 }
 
@@ -294,7 +269,7 @@ impl ScheduleStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             shards.iter().map(|shard| Ok(ctx.look(shard, |conn, state| state.survey(conn, now))?)).collect()
         };
-        self.metered("survey", self.ask("count messages", CommitMode::Committed, size, act)).await
+        self.ask("count messages", CommitMode::Committed, size, act).await
     }
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {

@@ -204,20 +204,6 @@ impl RedisStore {
         })
         .await
     }
-
-    pub(crate) async fn metered<T>(
-        &self,
-        op: &'static str,
-        call: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let began = Instant::now();
-        let result = call.await;
-        self.meters.store_call(op, began.elapsed());
-        if let Err(error) = &result {
-            self.meters.store_error(error.kind());
-        }
-        result
-    }
 }
 
 /// The longest time that the first argument of a script has room for: in the year 2286.
@@ -231,28 +217,28 @@ pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
 #[async_trait]
 impl TopicStore for RedisStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.metered("topics", self.all_topics()).await
+        self.all_topics().await
     }
 
     async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
         let routing = record.routing_record();
-        self.metered("confirm", self.replace_routing(&record.name, &routing, &routing)).await
+        self.replace_routing(&record.name, &routing, &routing).await
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
-        self.metered("put_topic", self.store_topic(record, seen)).await
+        self.store_topic(record, seen).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.metered("delete_topic", self.remove_topic(topic)).await
+        self.remove_topic(topic).await
     }
 
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        self.metered("remains", self.left_of(topic)).await
+        self.left_of(topic).await
     }
 
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
-        self.metered("adopt_topic", self.adopt(topic, ask)).await
+        self.adopt(topic, ask).await
     }
 
     fn unreadable(&self) -> Vec<String> {
@@ -263,7 +249,7 @@ impl TopicStore for RedisStore {
 #[async_trait]
 impl MessageStore for RedisStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        self.metered("enqueue", self.schedule(shard, now, batch)).await
+        self.schedule(shard, now, batch).await
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
@@ -271,15 +257,15 @@ impl MessageStore for RedisStore {
     }
 
     async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
-        self.metered("edit", self.change(shard, now, batch)).await
+        self.change(shard, now, batch).await
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.metered("get", self.read_messages(shard, ids)).await
+        self.read_messages(shard, ids).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.metered("dead", self.read_dead(shard, from, limit)).await
+        self.read_dead(shard, from, limit).await
     }
 
     async fn settle_dead(
@@ -299,26 +285,26 @@ impl MessageStore for RedisStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Kept<bool>, StoreError> {
-        self.metered("settle_dead", self.settle_dead_letters(shard, now, ids, action)).await
+        self.settle_dead_letters(shard, now, ids, action).await
     }
 
     async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        self.metered("forecast", self.count_known_buckets(shards, edges)).await
+        self.count_known_buckets(shards, edges).await
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.metered("forecast", self.count_buckets(shards, edges)).await
+        self.count_buckets(shards, edges).await
     }
 }
 
 #[async_trait]
 impl ClaimStore for RedisStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.metered("claim", self.take(shard, now, request)).await
+        self.take(shard, now, request).await
     }
 
     async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
-        self.metered("hand_over", self.move_to_stream(shard, now, ask)).await
+        self.move_to_stream(shard, now, ask).await
     }
 
     fn has_streams(&self) -> bool {
@@ -326,22 +312,22 @@ impl ClaimStore for RedisStore {
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        Ok(self.metered("settle", self.settle_claims(shard, now, batch, Waits::No)).await?.answers)
+        Ok(self.settle_claims(shard, now, batch, Waits::No).await?.answers)
     }
 
     async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        self.metered("settle", self.settle_claims(shard, now, batch, Waits::ForReplicas)).await
+        self.settle_claims(shard, now, batch, Waits::ForReplicas).await
     }
 }
 
 #[async_trait]
 impl ScheduleStore for RedisStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        self.metered("survey", self.count_shards(shards, now)).await
+        self.count_shards(shards, now).await
     }
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        self.metered("heads", self.read_heads(shards)).await
+        self.read_heads(shards).await
     }
 
     fn place_of(&self, shard: &Shard) -> Place {
@@ -349,7 +335,7 @@ impl ScheduleStore for RedisStore {
     }
 
     async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
-        self.metered("survey", self.count_known(shards, now)).await
+        self.count_known(shards, now).await
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {

@@ -9,7 +9,7 @@ use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, HttpOptions, HttpParts, NodeInfo};
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
-use duetime_router::{Catalog, CatalogError, MeteredStore, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, Metering, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -135,7 +135,7 @@ async fn start(
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
     let opened = stores::open(&config.store, meters.clone()).await?;
-    let store: Arc<dyn Store> = MeteredStore::new(opened.store, meters.clone());
+    let store: Arc<dyn Store> = Metering::of(opened.store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
@@ -167,7 +167,7 @@ async fn start(
     let shutdown = CancellationToken::new();
     let resizer = Resizer::new(ResizeParts {
         tools,
-        authority: opened.authority,
+        authority: store.clone(),
         topics: catalog.watch(),
         owned: ownership.owned(),
         nodes: catalog.nodes(),

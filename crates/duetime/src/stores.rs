@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::{RoutingAuthority, Store};
+use duetime_core::Store;
 use duetime_metrics::Meters;
 use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
@@ -58,16 +58,8 @@ pub fn shown(config: &StoreConfig) -> String {
 pub struct Opened {
     /// Where messages are.
     pub store: Arc<dyn Store>,
-    /// Who decides on the routing of topics.
-    pub authority: Arc<dyn RoutingAuthority>,
     /// The link to Redis where the store is one: nodes share its shards through it.
     pub link: Option<Arc<Link>>,
-}
-
-impl Opened {
-    fn new<S: Store + RoutingAuthority>(store: Arc<S>, link: Option<Arc<Link>>) -> Self {
-        Self { authority: store.clone(), store, link }
-    }
 }
 
 /// How long a moved batch is kept at its source where its destination has no replica: longer than an
@@ -91,12 +83,13 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<O
             let redis = config.redis().map_err(|error| anyhow!("store: {error}"))?;
             let store = RedisStore::connect(redis, meters).await.with_context(doing)?;
             let link = store.link();
-            Ok(Opened::new(store, Some(link)))
+            Ok(Opened { store, link: Some(link) })
         }
         StoreUrl::Embedded(folder) => {
             // Opening reads the index of what is there, from the disk.
-            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, meters)).await;
-            Ok(Opened::new(opened.context("opening the store in a thread of its own")?.with_context(doing)?, None))
+            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder)).await;
+            let store = opened.context("opening the store in a thread of its own")?.with_context(doing)?;
+            Ok(Opened { store, link: None })
         }
     }
 }

@@ -113,7 +113,7 @@ async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old
 
 /// Works on a damaged folder: whatever is answered is right or says that something is wrong.
 async fn work_on_damaged(folder: &Path) -> Result<usize, StoreError> {
-    let store = EmbeddedStore::open(folder, std::sync::Arc::new(duetime_metrics::Meters::new()))?;
+    let store = EmbeddedStore::open(folder)?;
     // A topic whose record is damaged is told by name, and harms that topic alone.
     store.topics().await?;
     if let [topic, ..] = store.unreadable().as_slice() {

@@ -12,7 +12,7 @@ use duetime_store_embedded::EmbeddedStore;
 use super::house::House;
 
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    EmbeddedStore::open(folder, Arc::new(Meters::new())).unwrap()
+    EmbeddedStore::open(folder).unwrap()
 }
 
 #[tokio::test]

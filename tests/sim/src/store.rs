@@ -4,14 +4,15 @@
 //! request, and how batches are cut.
 
 use async_trait::async_trait;
+use duetime_core::contract::no_streams;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled,
     Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
-    Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, Clock as _, Due, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use tokio::sync::broadcast;
 
@@ -244,6 +245,14 @@ impl ClaimStore for SimStore {
             server.once(&seat(shard), "settle", request, sent, act)
         };
         self.quick(shard, true, script).await
+    }
+
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+        Err(no_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        false
     }
 }
 

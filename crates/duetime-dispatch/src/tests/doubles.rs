@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Survey, Wakeup};
 use duetime_core::{
-    ClaimStore, Delivery, Fleet, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder, SinkRef,
-    StoreError, Timestamp, TopicName, Verdict,
+    ClaimStore, Delivery, Fleet, HandOver, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder,
+    SinkRef, StoreError, Streamed, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -244,6 +245,14 @@ impl ClaimStore for WiredStore {
         self.reach("settle", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let settled = self.mem.settle(shard, now, batch).await?;
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
+    }
+
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+        Err(no_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        false
     }
 }
 

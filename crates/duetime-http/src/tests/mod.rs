@@ -22,12 +22,12 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, OwnedShards, RoutingAuthority,
-    Store, StoreError, Timestamp, TopicName,
+    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, OwnedShards, Store, StoreError,
+    Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
-use duetime_router::{Catalog, MeteredStore, Router};
+use duetime_router::{Catalog, Metering, Router};
 use duetime_testkit::{ManualClock, MemStore};
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -120,11 +120,10 @@ impl House {
     }
 
     /// Over a store that may fail.
-    pub async fn over<S: Store + RoutingAuthority>(store: Arc<S>, auth: Auth) -> Self {
+    pub async fn over<S: Store>(store: Arc<S>, auth: Auth) -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
         let meters = Arc::new(Meters::new());
-        let authority: Arc<dyn RoutingAuthority> = store.clone();
-        let store: Arc<dyn Store> = MeteredStore::new(store, meters.clone());
+        let store: Arc<dyn Store> = Metering::of(store, meters.clone());
         let tools = Tools::new(store.clone());
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
         let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
@@ -138,7 +137,7 @@ impl House {
         let owned = watch::channel(Arc::new(OwnedShards(owned))).1;
         let resizer = Resizer::new(ResizeParts {
             tools,
-            authority,
+            authority: store.clone(),
             topics: catalog.watch(),
             owned: owned.clone(),
             nodes: catalog.nodes(),

@@ -11,7 +11,7 @@ use super::*;
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    EmbeddedStore::open(folder, Arc::new(Meters::new())).unwrap()
+    EmbeddedStore::open(folder).unwrap()
 }
 
 fn shard() -> Shard {
@@ -91,7 +91,7 @@ async fn what_was_acknowledged_is_there_when_the_folder_is_opened_again() {
 async fn a_second_process_on_the_folder_is_told_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let _first = open(folder.path());
-    let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    let refused = EmbeddedStore::open(folder.path()).unwrap_err().to_string();
     assert!(refused.contains("used by another duetime") && refused.contains("--store embedded:PATH"), "{refused}");
     assert!(refused.contains(&std::process::id().to_string()), "{refused}");
 }
@@ -103,7 +103,7 @@ async fn a_folder_of_a_newer_version_is_refused_and_left_alone() {
     let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
     conn.pragma_update(None, "user_version", folder::FORMAT + 1).unwrap();
     drop(conn);
-    let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    let refused = EmbeddedStore::open(folder.path()).unwrap_err().to_string();
     assert!(refused.contains("newer"), "{refused}");
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_client::{Client, NewMessage};
-use duetime_core::{Clock, Due, Timestamp, TopicName, slots};
+use duetime_core::{Clock, Due, Timestamp, TopicName};
+use duetime_redis::slots;
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{Node, RedisOptions, RedisServer};
 use duetime_testkit::{WallClock, promised};

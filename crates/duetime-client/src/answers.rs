@@ -207,10 +207,15 @@ pub struct Explained {
     pub id: String,
     /// Its home.
     pub shard: u32,
-    /// The cluster slot of its home.
-    pub slot: u16,
-    /// The ZSET in Redis.
-    pub key: String,
+    /// The cluster slot of its home, where the store is Redis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u16>,
+    /// The ZSET in Redis, where the store is that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The file of the embedded store, where the store is that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// `scheduled`, `in_flight` or `dead`.
     pub state: String,
     /// The due time it was given.
@@ -315,8 +320,9 @@ pub struct DeadOutcome {
 pub struct ShardView {
     /// Its number.
     pub index: u32,
-    /// Its cluster slot.
-    pub slot: u16,
+    /// Its cluster slot, where the store is Redis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u16>,
     /// The node that scans it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,

@@ -16,7 +16,7 @@ use crate::contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealt
 use crate::hand_over::{HandOver, Streamed};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::place::Place;
+use crate::place::{Place, Whereabouts};
 use crate::reshard::{
     AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
 };
@@ -161,6 +161,9 @@ surrounded! {
     StoreHealth {
         apart(clock: &dyn Clock) -> i64, "apart", &[], 0;
         ready() -> (), "ready", &[], 0;
+    }
+    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
+        self.inner.whereabouts(shard)
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::sync::broadcast;
 use crate::hand_over::{HandOver, Streamed};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::place::Place;
+use crate::place::{Place, Whereabouts};
 use crate::reshard::{Reshard, RoutingAuthority};
 use crate::routing::Shard;
 use crate::store::{
@@ -217,6 +217,9 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
         let _ = clock;
         Ok(0)
     }
+
+    /// Where the store keeps `shard`, whether it is there or not.
+    fn whereabouts(&self, shard: &Shard) -> Whereabouts;
 
     /// Answers when the store is able to serve.
     async fn ready(&self) -> Result<(), StoreError>;

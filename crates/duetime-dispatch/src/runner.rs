@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duetime_core::SinkBinder;
-use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -40,7 +40,7 @@ impl Runner {
         let sink = sinks.bind(name, target)?;
         if let Some(how) = sink.in_place() {
             if !work.store.has_streams() {
-                return Err(format!("sink {:?} {IN_PLACE_NEEDS_REDIS}", target.name));
+                return Err(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", target.name));
             }
             tracker.spawn(Streamer { work, how, kind: sink.kind() }.run(ends.clone()));
             return Ok(Self { ends });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use duetime_core::{Clock, Consumers, Fleet, Namespace, Resizing, StoreHealth};
+use duetime_core::{Clock, Consumers, Fleet, Resizing, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router};
 use tokio::sync::watch;
@@ -53,8 +53,6 @@ pub struct HttpParts {
     pub node: NodeInfo,
     /// All nodes and who scans what.
     pub fleet: watch::Receiver<Arc<Fleet>>,
-    /// What keys begin with, for `explain`.
-    pub namespace: Namespace,
     /// Cancelled when the node begins to drain: it is not ready any more, and waiting claims end.
     pub draining: CancellationToken,
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, slots};
+use duetime_core::{Whereabouts, MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -65,10 +65,18 @@ pub(crate) struct Explained<'a> {
     #[schema(value_type = String)]
     id: &'a str,
     shard: u32,
-    /// The Redis Cluster slot of its shard.
-    slot: u16,
-    /// The key of its shard's sorted set in Redis.
-    key: String,
+    /// The Redis Cluster slot of its shard; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    slot: Option<u16>,
+    /// The key of its shard's sorted set in Redis; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key: Option<String>,
+    /// The file of the embedded store; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    file: Option<String>,
     state: &'static str,
     due_at: i64,
     /// The first part of its score; of a dead letter, when it died.
@@ -113,7 +121,7 @@ fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> St
 
 /// Explain a message
 ///
-/// Its shard, slot and key, the parts of its score, and what happens next in words.
+/// Its shard and where the store keeps it, the parts of its score, and what happens next in words.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "messages", operation_id = "explain_message",
     params(
@@ -128,12 +136,13 @@ pub(crate) async fn explain(
 ) -> Result<Response, Problem> {
     let record = app.router.topic(&topic).await?;
     let (shard, message) = find(&app, &topic, id).await?;
-    let slot = slots::slot_of(&topic, shard);
+    let Whereabouts { key, slot, file } = app.store.whereabouts(&record.routing.shard(&topic, shard));
     let explained = Explained {
         id: message.id.as_str(),
         shard,
-        slot,
-        key: format!("{}:{{{}}}:{topic}:{shard}", app.namespace, slots::tag_of(slot)),
+        slot: slot.map(|(slot, _)| slot),
+        key,
+        file,
         state: message.state.as_str(),
         due_at: message.due_at.as_millis(),
         visible_at: message.visible_at.as_millis(),

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use duetime_core::store::Survey;
-use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, slots};
+use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName};
 use duetime_router::{Misplaced, TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -30,11 +30,15 @@ const SHARDS_BYTES_MAX: usize = 4 << 10;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardView {
     index: u32,
-    /// Its Redis Cluster slot.
-    slot: u16,
+    /// Its Redis Cluster slot; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    slot: Option<u16>,
     /// The hash tag of its keys in Redis: `duetime:{TAG}:TOPIC:INDEX`, and `:stream` behind it where messages are
-    /// handed over in place.
-    tag: u32,
+    /// handed over in place; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    tag: Option<u32>,
     /// The node that scans it; absent while this node knows of none. In round-robin shards change
     /// hands all the time, and a node knows only of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,10 +132,11 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<Survey>)| {
         let counts = known.unwrap_or_default();
+        let slot = app.store.whereabouts(&record.routing.shard(&record.name, index)).slot;
         ShardView {
             index,
-            slot: slots::slot_of(&record.name, index),
-            tag: slots::tag_of(slots::slot_of(&record.name, index)),
+            slot: slot.map(|(slot, _)| slot),
+            tag: slot.map(|(_, tag)| tag),
             owner: fleet.owner(&record.name, index).map(str::to_owned),
             scheduled: counts.scheduled,
             due: counts.due,

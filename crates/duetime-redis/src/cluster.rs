@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::slots::{SLOTS, crc16};
+
 use parking_lot::RwLock;
 use redis::{Cmd, ConnectionInfo, Value};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
+use crate::slots::{SLOTS, crc16};
 use crate::error::{Failure, LinkError};
 use crate::link::{LinkConfig, client};
 use crate::node::Node;

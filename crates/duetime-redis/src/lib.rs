@@ -1,7 +1,7 @@
 //! One link to Redis: connect, route, retry, load scripts.
 //!
 //! Upstream: the `redis` crate, which is seen nowhere else but where replies are read.
-//! Downstream: store-redis and ownership. Knows nothing of messages.
+//! Downstream: store-redis and ownership. Knows nothing of messages; of shards it knows which slot they are in.
 
 mod cluster;
 mod confirmed;
@@ -23,6 +23,7 @@ mod script;
 mod sentinel;
 mod server_clock;
 mod setup;
+pub mod slots;
 #[cfg(test)]
 mod tests;
 mod topology;

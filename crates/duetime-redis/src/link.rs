@@ -137,6 +137,12 @@ impl Link {
         self.config.url.to_string()
     }
 
+    /// Whether the keys are on several masters.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.topology, Topology::Cluster(_))
+    }
+
     pub(crate) fn topology(&self) -> &Topology {
         &self.topology
     }

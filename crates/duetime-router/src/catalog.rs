@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::store::{Adopt, Adopted};
 use duetime_core::{
     Clock, Routing, RoutingRecord, SinkBinder, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore, Topics,
@@ -324,7 +324,7 @@ impl Catalog {
             let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
             let bound = sinks.bind(name, sink).map_err(invalid)?;
             if bound.in_place().is_some() && !has_streams {
-                return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_REDIS}", sink.name)));
+                return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
             }
         }
         let record = match &present {

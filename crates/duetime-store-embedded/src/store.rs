@@ -13,7 +13,7 @@ use duetime_core::store::{
     Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    Whereabouts, ClaimStore, DeliveryMode, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
     StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use tracing::error;
 
 use crate::directory::ShardDirectory;
 use crate::enqueue::Ready;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::job::{CommitMode, Job, Task};
 use crate::read::Readers;
 use crate::reserve::DiskReserve;
@@ -48,6 +48,8 @@ pub struct EmbeddedStore {
     broken: Broken,
     /// Names whose record could not be read at the last look.
     unreadable: Mutex<Vec<String>>,
+    /// The file everything is in, as it was named.
+    file: String,
 }
 
 impl EmbeddedStore {
@@ -106,6 +108,7 @@ impl EmbeddedStore {
             wakeups,
             broken,
             unreadable: Mutex::default(),
+            file: folder.join(fault::DATABASE).display().to_string(),
         }))
     }
 
@@ -283,6 +286,10 @@ impl ScheduleStore for EmbeddedStore {
 
 #[async_trait]
 impl StoreHealth for EmbeddedStore {
+    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
+        Whereabouts { file: Some(self.file.clone()), ..Whereabouts::default() }
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         if self.broken.load(Ordering::Acquire) {
             return Err(broken_error());

@@ -12,7 +12,7 @@ use duetime_core::store::{
     StoreError, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock, MessageId, MessageStore, Place, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName,
+    Whereabouts, ClaimStore, Clock, MessageId, MessageStore, Place, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName,
     TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
@@ -345,6 +345,10 @@ impl ScheduleStore for RedisStore {
 
 #[async_trait]
 impl StoreHealth for RedisStore {
+    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
+        self.keys.whereabouts(shard)
+    }
+
     async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         let doing = "compare redis's clock with this node's";
         let look = self.link.apart(|| clock.now().as_millis());

@@ -23,7 +23,7 @@ use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
 use crate::sharing::{self, Parts};
-use crate::stores::{self, StoreUrl};
+use crate::stores::{self, Opened};
 use crate::{commands, greeting};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
@@ -134,13 +134,14 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
-    let opened = stores::open(&config.store, meters.clone()).await?;
-    let store: Arc<dyn Store> = Metering::of(opened.store, meters.clone());
+    let Opened { store, shown, shared, has_clock, move_grace, link } =
+        stores::open(&config.store, meters.clone()).await?;
+    let store: Arc<dyn Store> = Metering::of(store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
     create_topics(config, &catalog).await?;
-    let tools = Tools { grace: stores::move_grace(&config.store), steps, ..Tools::new(store.clone()) };
+    let tools = Tools { grace: move_grace, steps, ..Tools::new(store.clone()) };
     let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
     let address = listener.local_addr().context("asking where we listen")?;
     let me = Member {
@@ -150,8 +151,7 @@ async fn start(
         since_ms: clock.now().as_millis(),
         ..Member::default()
     };
-    let has_own_clock = opened.link.is_some();
-    let parts = Parts { me, store: store.clone(), link: opened.link, clock: clock.clone(), meters: meters.clone() };
+    let parts = Parts { me, store: store.clone(), link, clock: clock.clone(), meters: meters.clone() };
     let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
         store: RoutedStore::new(router.clone()),
@@ -175,9 +175,9 @@ async fn start(
         meters: meters.clone(),
         config: config.resize.clone(),
     });
-    follow_topics(config, &catalog, [engine.stale_topics(), resizer.changed()], &shutdown);
+    follow_topics(shared, &catalog, [engine.stale_topics(), resizer.changed()], &shutdown);
     tokio::spawn(resizer.clone().run(shutdown.clone()));
-    if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
+    if shared {
         tokio::spawn(router.clone().review(shutdown.clone()));
     }
     tokio::spawn(count_nodes(ownership.fleet(), catalog.clone()));
@@ -186,11 +186,11 @@ async fn start(
         clock.clone(),
         ownership.clone(),
         meters.clone(),
-        has_own_clock,
+        has_clock,
         shutdown.clone(),
     ));
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
-    info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
+    info!(%address, node = %node.id, store = %shown, "node is serving");
     let parts = HttpParts {
         router,
         catalog,
@@ -203,14 +203,13 @@ async fn start(
         options: options.clone(),
         node,
         fleet: ownership.fleet(),
-        namespace: config.store.namespace.clone(),
         draining: CancellationToken::new(),
     };
     let door = tokio::spawn(duetime_http::serve(listener, parts, shutdown.clone()));
     if options.tls.is_none() && !address.ip().is_loopback() {
         warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
     }
-    greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some());
+    greeting::print(address, &shown, !auth.is_open(), options.tls.is_some());
     Ok(Running { engine, ownership, door, shutdown })
 }
 
@@ -245,8 +244,8 @@ async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()>
 
 /// Keeps this node's picture of the topics fresh: when one of `told` says that it is old, and where
 /// other nodes may change topics too.
-fn follow_topics(config: &Config, catalog: &Arc<Catalog>, told: [Arc<Notify>; 2], shutdown: &CancellationToken) {
-    if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
+fn follow_topics(shared: bool, catalog: &Arc<Catalog>, told: [Arc<Notify>; 2], shutdown: &CancellationToken) {
+    if shared {
         tokio::spawn(catalog.clone().run(shutdown.clone()));
     }
     let ([stale, changed], catalog, shutdown) = (told, catalog.clone(), shutdown.clone());

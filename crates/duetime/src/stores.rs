@@ -58,18 +58,22 @@ pub fn shown(config: &StoreConfig) -> String {
 pub struct Opened {
     /// Where messages are.
     pub store: Arc<dyn Store>,
-    /// The link to Redis where the store is one: nodes share its shards through it.
+    /// Its address, as it may be shown.
+    pub shown: String,
+    /// Other nodes may use it too: what they change is looked for.
+    pub shared: bool,
+    /// It has a clock of its own.
+    pub has_clock: bool,
+    /// How long a moved batch is kept at its source where its destination has no replica; see [`MOVE_GRACE`].
+    pub move_grace: Duration,
+    /// The link through which nodes share its shards, where it is Redis.
     pub link: Option<Arc<Link>>,
 }
 
 /// How long a moved batch is kept at its source where its destination has no replica: longer than an
-/// append-only file that is synced every second may be behind.
+/// append-only file that is synced every second may be behind. On a cluster, whose masters are restarted one by
+/// one; where all shards are on one server, no time helps.
 const MOVE_GRACE: Duration = Duration::from_secs(2);
-
-/// [`MOVE_GRACE`] on a cluster, whose masters are restarted one by one; none where all shards are on one server.
-pub fn move_grace(config: &StoreConfig) -> Duration {
-    if config.url.expose().contains("-cluster://") { MOVE_GRACE } else { Duration::ZERO }
-}
 
 /// Opens the store.
 ///
@@ -77,19 +81,21 @@ pub fn move_grace(config: &StoreConfig) -> Duration {
 ///
 /// What the store refuses, with the remedy.
 pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
-    let doing = || format!("opening the store {}", shown(config));
+    let shown = shown(config);
+    let doing = || format!("opening the store {shown}");
     match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
         StoreUrl::Redis => {
             let redis = config.redis().map_err(|error| anyhow!("store: {error}"))?;
             let store = RedisStore::connect(redis, meters).await.with_context(doing)?;
             let link = store.link();
-            Ok(Opened { store, link: Some(link) })
+            let move_grace = if link.is_cluster() { MOVE_GRACE } else { Duration::ZERO };
+            Ok(Opened { store, shown, shared: true, has_clock: true, move_grace, link: Some(link) })
         }
         StoreUrl::Embedded(folder) => {
             // Opening reads the index of what is there, from the disk.
             let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder)).await;
             let store = opened.context("opening the store in a thread of its own")?.with_context(doing)?;
-            Ok(Opened { store, link: None })
+            Ok(Opened { store, shown, shared: false, has_clock: false, move_grace: Duration::ZERO, link: None })
         }
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_client::{Claim, Client, NewMessage};
-use duetime_core::{Due, Timestamp, TopicName, slots};
+use duetime_core::{Due, Timestamp, TopicName};
+use duetime_redis::slots;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisCluster};
 use parking_lot::Mutex;

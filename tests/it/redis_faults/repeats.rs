@@ -108,7 +108,7 @@ impl World {
 
     /// How many messages are claimed, by the server's own word.
     async fn survey_there(&self) -> u64 {
-        let tag = duetime_core::slots::tag_of(duetime_core::slots::slot_of(&self.shard.topic, self.shard.index));
+        let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&self.shard.topic, self.shard.index));
         let words = format!("HGET duetime:{{{tag}}}:{}:{}:meta in_flight", self.shard.topic, self.shard.index);
         let told = self.server.ask(&words).await.unwrap();
         redis::from_redis_value(told).unwrap()

@@ -9,8 +9,9 @@ use duetime_core::store::{
 use duetime_core::{
     ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
-    TopicStore as _, slots,
+    TopicStore as _,
 };
+use duetime_redis::slots;
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;

@@ -11,7 +11,7 @@ use duetime_core::store::{
     Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    Whereabouts, ClaimStore, Clock as _, Due, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
     StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use tokio::sync::broadcast;
@@ -286,6 +286,10 @@ impl ScheduleStore for SimStore {
 
 #[async_trait]
 impl StoreHealth for SimStore {
+    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
+        Whereabouts::default()
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         self.topics().await.map(drop)
     }

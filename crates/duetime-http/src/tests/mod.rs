@@ -22,7 +22,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, OwnedShards, Store, StoreError,
+    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, OwnedShards, Store, StoreError,
     Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
@@ -157,7 +157,6 @@ impl House {
             options: HttpOptions::default(),
             node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
             fleet: watch::channel(Arc::new(fleet)).1,
-            namespace: Namespace::default(),
             draining: CancellationToken::new(),
         };
         Self { api: crate::router(parts.clone()), parts, clock }

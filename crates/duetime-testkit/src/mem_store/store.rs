@@ -6,7 +6,7 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, HandOver, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
+    Whereabouts, ClaimStore, HandOver, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
     Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use tokio::sync::broadcast;
@@ -178,6 +178,10 @@ impl ScheduleStore for MemStore {
 
 #[async_trait]
 impl StoreHealth for MemStore {
+    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
+        Whereabouts::default()
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         Ok(())
     }

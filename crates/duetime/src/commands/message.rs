@@ -133,15 +133,18 @@ pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
     let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
     let ask = async |id: &str| client.explain(&args.topic, id).await;
     each(&ids, args.connection.json, ask, |found| {
-        output::pairs(vec![
+        let slot = found.slot.map(|slot| format!(", slot {slot}")).unwrap_or_default();
+        let mut lines = vec![
             ("id", found.id.clone()),
             ("next", found.next.clone()),
             ("state", found.state.clone()),
             ("due", output::moment(found.due_at)),
             ("attempts", format!("{} of {}", found.attempts, found.max_attempts)),
-            ("shard", format!("{}, slot {}", found.shard, found.slot)),
-            ("key", found.key.clone()),
-        ])
+            ("shard", format!("{}{slot}", found.shard)),
+        ];
+        lines.extend(found.key.clone().map(|key| ("key", key)));
+        lines.extend(found.file.clone().map(|file| ("file", file)));
+        output::pairs(lines)
     })
     .await
 }

@@ -124,7 +124,7 @@ async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
     let rows = shards.shards.iter().map(|shard| {
         vec![
             shard.index.to_string(),
-            shard.slot.to_string(),
+            shard.slot.map_or_else(|| "-".to_owned(), |slot| slot.to_string()),
             shard.owner.clone().unwrap_or_else(|| "nobody".to_owned()),
             shard.scheduled.to_string(),
             shard.due.to_string(),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::{Namespace, TopicConfig};
 use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
 use duetime_ownership::{EtcdConfig, EtcdTls};
@@ -357,7 +357,7 @@ impl Config {
             let in_place =
                 topic.sink.as_ref().and_then(|sink| self.sinks.get(&sink.name)).is_some_and(SinkConfig::is_in_place);
             if in_place && matches!(store, Ok(StoreUrl::Embedded(_))) {
-                found.push(format!("topics.{name}.sink: it {IN_PLACE_NEEDS_REDIS}"));
+                found.push(format!("topics.{name}.sink: it {IN_PLACE_NEEDS_STREAMS}"));
             }
         }
         found

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use duetime_core::{Namespace, Store, TopicName};
-use duetime_redis::slots;
 use duetime_metrics::Meters;
+use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::conformance::reshard::{self, ReshardFactory};
 use duetime_testkit::conformance::store::{self, StoreFactory};

@@ -40,7 +40,7 @@ pub use ownership::{Fleet, Member, MemberState, OwnedShards, Ownership};
 pub use place::{Place, Whereabouts};
 pub use receipt::Receipt;
 pub use reshard::{Reshard, RoutingAuthority, RoutingRecord};
-pub use resizing::{ResizeError, ResizeProgress, Resizing};
+pub use resizing::{Mover, ResizeError, ResizeProgress, Resizing};
 pub use retry::RetryPolicy;
 pub use routing::{Routing, RoutingState, Shard};
 pub use score::{LeaseClass, Score};

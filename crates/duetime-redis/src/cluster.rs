@@ -6,17 +6,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-
 use parking_lot::RwLock;
 use redis::{Cmd, ConnectionInfo, Value};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::slots::{SLOTS, crc16};
 use crate::error::{Failure, LinkError};
 use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::reply::word;
+use crate::slots::{SLOTS, crc16};
 use crate::url::elsewhere;
 
 /// The map is not asked for more often than this.

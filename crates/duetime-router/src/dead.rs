@@ -79,7 +79,7 @@ impl Router {
         for _ in 0..PAGE_TRIES {
             let record = self.topic(&shard.topic).await?;
             let present = record.routing.shard(&shard.topic, shard.index);
-            match self.kit.tools.store.dead(&present, from, limit).await {
+            match self.kit.store.dead(&present, from, limit).await {
                 Err(error) if is_misrouted(&error) => {
                     self.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
                 }

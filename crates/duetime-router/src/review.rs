@@ -74,7 +74,7 @@ impl Router {
                 self.end_of(&topic);
                 continue;
             }
-            match self.kit.tools.store.remains(&topic).await {
+            match self.kit.store.remains(&topic).await {
                 Ok(0) => self.end_of(&topic),
                 Ok(messages) => {
                     if troubles.vanish(&topic, messages, known) {
@@ -124,7 +124,7 @@ impl Router {
     ///
     /// The store's.
     pub async fn misplaced(&self, record: &TopicRecord) -> Result<Vec<(u32, Misplaced)>, StoreError> {
-        let found = self.kit.tools.store.inspect(&record.name, 0..record.routing.reach()).await?;
+        let found = self.kit.store.inspect(&record.name, 0..record.routing.reach()).await?;
         let wrong = misplaced(&record.routing, &found);
         if wrong.is_empty() {
             return Ok(wrong);

@@ -9,10 +9,10 @@ use std::time::Duration;
 use duetime_core::routing::shard_of;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, LeaseClass, MessageId, Receipt, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    Clock, LeaseClass, MessageId, Mover, Receipt, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName,
+    TopicRecord,
 };
 use duetime_metrics::Meters;
-use duetime_resize::Tools;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -84,15 +84,22 @@ pub struct Router {
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").field("store", &self.kit.tools.store).finish_non_exhaustive()
+        f.debug_struct("Router").field("store", &self.kit.store).finish_non_exhaustive()
     }
 }
 
 impl Router {
-    /// A router over the store of `tools`. Put [`crate::Metering`] around it to see its times.
+    /// A router over `store`. Put [`crate::Metering`] around it to see its times. `mover` finishes what is met on
+    /// its way between shards.
     #[must_use]
-    pub fn new(tools: Tools, catalog: Arc<Catalog>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Arc<Self> {
-        let kit = Kit { tools, clock, meters };
+    pub fn new(
+        store: Arc<dyn Store>,
+        mover: Arc<dyn Mover>,
+        catalog: Arc<Catalog>,
+        clock: Arc<dyn Clock>,
+        meters: Arc<Meters>,
+    ) -> Arc<Self> {
+        let kit = Kit { store, mover, clock, meters };
         Arc::new(Self {
             enqueues: Lanes::new(kit.clone()),
             edits: Lanes::new(kit.clone()),
@@ -204,7 +211,7 @@ impl Router {
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         if !routing.is_moving() && batch.iter().all(at_home) {
             let (present, now) = (routing.shard(topic, shard.index), self.kit.clock.now());
-            let store = &self.kit.tools.store;
+            let store = &self.kit.store;
             let settled = if record.config.confirm_acks {
                 store.settle_kept(&present, now, batch).await.map(|kept| kept.answers)
             } else {

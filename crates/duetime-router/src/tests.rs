@@ -115,7 +115,13 @@ impl House {
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         catalog.put(&topic, &change(&format!("{{\"shards\":{shards}}}"))).await.unwrap();
-        let router = Router::new(Tools::new(store.clone()), catalog.clone(), clock.clone(), meters.clone());
+        let router = Router::new(
+            store.clone(),
+            Arc::new(Tools::new(store.clone())),
+            catalog.clone(),
+            clock.clone(),
+            meters.clone(),
+        );
         Self { mem, watched, store, catalog, clock, meters, router, topic }
     }
 

@@ -13,8 +13,8 @@ use duetime_core::store::{
     Wakeup,
 };
 use duetime_core::{
-    Whereabouts, ClaimStore, DeliveryMode, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
-    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, DeliveryMode, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot};

@@ -12,8 +12,8 @@ use duetime_core::store::{
     StoreError, Survey, Wakeup,
 };
 use duetime_core::{
-    Whereabouts, ClaimStore, Clock, MessageId, MessageStore, Place, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName,
-    TopicRecord, TopicStore,
+    ClaimStore, Clock, MessageId, MessageStore, Place, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName,
+    TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending, Watch};

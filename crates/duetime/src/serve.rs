@@ -142,7 +142,7 @@ async fn start(
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
     create_topics(config, &catalog).await?;
     let tools = Tools { grace: move_grace, steps, ..Tools::new(store.clone()) };
-    let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
+    let router = Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
     let address = listener.local_addr().context("asking where we listen")?;
     let me = Member {
         id: config.node_id(),

@@ -19,7 +19,10 @@ async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
     to(&node, &["get", "orders", "nope"]).refused(1, &["nope"]);
     assert!(to(&node, &["explain", "orders", "o 1/ä"]).done().out.contains("Due at"));
     let explained = to(&node, &["explain", "orders", "o 1/ä", "--json"]).done().json();
-    assert!(explained["file"].as_str().unwrap().ends_with("duetime.db") && explained.get("key").is_none(), "{explained}");
+    assert!(
+        explained["file"].as_str().unwrap().ends_with("duetime.db") && explained.get("key").is_none(),
+        "{explained}"
+    );
     let moved = to(&node, &["reschedule", "orders", "o 1/ä", "--at", "2030-01-31T12:00:00Z", "--json"]).done().json();
     assert_eq!(moved["due_at"], 1_896_091_200_000_i64);
     assert_eq!(to(&node, &["reschedule", "orders", "nope", "--delay", "1s"]).status, 1);

@@ -11,8 +11,8 @@ use duetime_core::{
     RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
     TopicStore as _,
 };
-use duetime_redis::slots;
 use duetime_metrics::Meters;
+use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
 

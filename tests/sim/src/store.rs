@@ -11,8 +11,8 @@ use duetime_core::store::{
     Survey, Wakeup,
 };
 use duetime_core::{
-    Whereabouts, ClaimStore, Clock as _, Due, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
-    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, Clock as _, Due, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 

@@ -136,7 +136,8 @@ impl World {
         let draw = Draw::new(move || dice.next());
         catalog.draw_with(draw.clone());
         let mut tools = Tools { draw, ..Tools::new(store.clone()) };
-        let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
+        let router =
+            Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
         tools.grace = Duration::from_millis(self.dice.below(GRACE_MS_MAX));
         tools.steps = Arc::new(Dozes { dice: self.dice.clone(), permille: self.dozes_permille });
         let owned = watch::Sender::new(self.some_shards());

@@ -22,8 +22,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, OwnedShards, Store, StoreError,
-    Timestamp, TopicName,
+    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, OwnedShards, Store, StoreError, Timestamp,
+    TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
@@ -126,7 +126,8 @@ impl House {
         let store: Arc<dyn Store> = Metering::of(store, meters.clone());
         let tools = Tools::new(store.clone());
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
-        let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
+        let router =
+            Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
         let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };
         let member = Member { id: "n1".to_owned(), version: "0.1.0".to_owned(), since_ms: NOW_MS, ..Member::default() };
         let fleet = Fleet {

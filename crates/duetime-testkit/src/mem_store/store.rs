@@ -6,8 +6,8 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    Whereabouts, ClaimStore, HandOver, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
-    Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, HandOver, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
+    Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 

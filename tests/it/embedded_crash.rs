@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use duetime_core::routing::LIFE;
 use duetime_core::{Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _};
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_tests::crash::{Draw, SHARDS, TOPIC};
 

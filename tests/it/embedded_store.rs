@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::Store;
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::conformance::store::StoreFactory;
 use parking_lot::Mutex;

@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use crate::claim::{Abandoned, Present, past_stalls};
 use crate::config::{Durability, RedisStoreConfig};

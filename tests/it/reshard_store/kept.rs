@@ -6,7 +6,6 @@ use std::sync::Arc;
 use duetime_core::RoutingAuthority;
 use duetime_core::reshard::{AtOld, Put};
 use duetime_core::store::Edited;
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 
 use super::house::House;

@@ -14,7 +14,6 @@ use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, Shard, Timestamp, TopicName,
 };
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_tests::crash::{Draw, FAR, SHARDS, TOPIC, VISIBILITY};
 

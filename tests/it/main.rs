@@ -2,6 +2,7 @@
 
 mod canary;
 mod cli;
+mod console;
 mod delivery;
 mod deploy;
 mod embedded_crash;

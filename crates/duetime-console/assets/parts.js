@@ -42,7 +42,7 @@ export function useAnswer(ask, every, keys) {
 
 export const Failed = ({ problem }) => html`<div class="banner bad" role="alert">${problem.message}</div>`;
 
-export function Table({ columns, rows, empty, first }) {
+export function Table({ columns, rows, empty, first, label }) {
   const [by, setBy] = useState(first ?? null);
   const sorted = [...rows];
   const column = columns.find((one) => one.name === by?.name);
@@ -57,7 +57,7 @@ export function Table({ columns, rows, empty, first }) {
       ${one.value ? html`<button onClick=${() => setBy(next)}>${one.name}${on ? (by.down ? " ↓" : " ↑") : ""}</button>` : one.name}
     </th>`;
   };
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="table"><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label ?? "table"}><table>
     <thead><tr>${columns.map(head)}</tr></thead>
     <tbody>
       ${sorted.length === 0 && html`<tr><td class="empty" colspan=${columns.length}>${empty}</td></tr>`}

@@ -55,7 +55,7 @@ export function Dead({ topic }) {
     { name: "Messages", value: (row) => row.ids.length, cell: (row) => number(row.ids.length) },
     { name: "First", value: (row) => row.first, cell: (row) => (row.first === Infinity ? "–" : moment(row.first)) },
     { name: "Last", value: (row) => row.last, cell: (row) => (row.last ? moment(row.last) : "–") },
-    ...(readOnly ? [] : [{ name: "", left: true, cell: (row) => html`<div class="row">${row.ids.length > 10 && html`<button onClick=${ask_first(false, row.ids.slice(0, 10))}>Redrive 10 …</button>`}<button onClick=${ask_first(false, row.ids)}>Redrive all …</button><button class="danger" onClick=${ask_first(true, row.ids)}>Purge …</button></div>` }]),
+    ...(readOnly ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.ids.length > 10 && html`<button onClick=${ask_first(false, row.ids.slice(0, 10))}>Redrive 10 …</button>`}<button onClick=${ask_first(false, row.ids)}>Redrive all …</button><button class="danger" onClick=${ask_first(true, row.ids)}>Purge …</button></div>` }]),
   ];
   const ids = doing?.ids ?? [];
   const body = { ids: ids.slice(0, 3) };

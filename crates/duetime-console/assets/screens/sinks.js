@@ -25,6 +25,6 @@ export function Sinks() {
     { name: "Caught up in", value: (row) => row.due / row.delivered, cell: (row) => (row.due && row.delivered > row.enqueued ? seconds(row.due / (row.delivered - (row.enqueued ?? 0))) : "–") },
   ];
   return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
-    <div class="card"><h2>Topics with a sink</h2><${Table} columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /></div>
-    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /></div>`;
+    <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /></div>
+    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /></div>`;
 }

@@ -113,9 +113,7 @@ pub fn plan(load: &PlanArgs) -> Plan {
     let rate = load.rate as f64;
     let cancelled = load.cancelled / 100.0;
     let delivered = rate * (1.0 - cancelled);
-    let redis_us = rate * REDIS_ENQUEUE_US
-        + rate * cancelled * REDIS_CANCEL_US
-        + delivered * REDIS_DRAIN_US;
+    let redis_us = rate * REDIS_ENQUEUE_US + rate * cancelled * REDIS_CANCEL_US + delivered * REDIS_DRAIN_US;
     let by_processor = parts(redis_us, 1e6 * USED_MAX);
     let pending_bytes = load.pending.saturating_mul(BYTES_BESIDES_PAYLOAD.saturating_add(load.payload));
     let by_memory = parts(pending_bytes as f64, load.master_memory as f64 * MEMORY_USED_MAX);

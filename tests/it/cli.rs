@@ -133,6 +133,8 @@ async fn operators_see_nodes_shards_and_status() {
     for wrong in ["0", "4097", "many"] {
         to(&node, &["shards", "set", "orders", wrong]).refused(1, &["4096"]);
     }
+    let before = typed(&["--node", node.url().trim_start_matches("http://"), "--json", "topic", "get", "orders"]);
+    assert_eq!(before.done().json()["shard_count"], 8);
     let nodes = to(&node, &["nodes", "--json"]).done().json();
     assert_eq!(nodes["nodes"][0]["mode"], "solo");
     let status = to(&node, &["status", "--json"]).done().json();
@@ -146,7 +148,8 @@ fn without_a_node_the_error_says_how_to_start_one() {
     let node = ["--node", "http://127.0.0.1:1"];
     let said = typed(&[&["status"][..], &node].concat());
     said.refused(1, &["cannot reach http://127.0.0.1:1", "duetime serve"]);
-    typed(&["status", "--node", "localhost"]).refused(1, &["http://127.0.0.1:3830"]);
+    typed(&["status", "--node", "ftp://localhost"]).refused(1, &["http://127.0.0.1:3830"]);
+    typed(&["--node", "127.0.0.1:1", "status"]).refused(1, &["cannot reach http://127.0.0.1:1"]);
 }
 
 #[test]
@@ -156,6 +159,9 @@ fn wrong_use_ends_with_2_and_help_with_0() {
     }
     typed(&["enqueue", "orders", "--delay", "soon"]).refused(2, &["is not a duration", "30m"]);
     typed(&["enqueue", "orders", "--delay", "1s", "--at", "5"]).refused(2, &["--at"]);
+    typed(&["enqueue", "orders", "--delay", "30"]).refused(2, &["30s", "30ms"]);
+    typed(&["enqueue", "orders", "--delay", "-5s"]).refused(2, &["not negative"]);
+    typed(&["--node", "x", "serve"]).refused(2, &["--node"]);
     assert!(typed(&["--help"]).done().out.contains("check-config"));
     assert!(typed(&["--version"]).done().out.starts_with("duetime "));
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use duetime_core::routing::LIFE;
 use duetime_core::{Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _};
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_tests::crash::{Draw, SHARDS, TOPIC};
 
@@ -27,7 +26,7 @@ const LIVES_MS_MAX: u64 = 150;
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    EmbeddedStore::open(folder, Arc::new(Meters::new())).expect("what a killed process left can be opened")
+    EmbeddedStore::open(folder, Default::default()).expect("what a killed process left can be opened")
 }
 
 fn shards() -> Vec<Shard> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::Store;
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::conformance::store::StoreFactory;
 use parking_lot::Mutex;
@@ -17,7 +16,7 @@ struct Folders(Mutex<Vec<tempfile::TempDir>>);
 impl StoreFactory for Folders {
     async fn store(&self) -> Arc<dyn Store> {
         let folder = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(&folder.path().join("made"), Arc::new(Meters::new())).unwrap();
+        let store = EmbeddedStore::open(&folder.path().join("made"), Default::default()).unwrap();
         self.0.lock().push(folder);
         store
     }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_client::{Client, NewMessage};
-use duetime_core::{Clock, Due, Timestamp, TopicName, slots};
+use duetime_core::{Clock, Due, Timestamp, TopicName};
+use duetime_redis::slots;
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{Node, RedisOptions, RedisServer};
 use duetime_testkit::{WallClock, promised};
@@ -206,7 +207,7 @@ async fn entries_have_all_fields_and_streams_are_cut_to_their_length() {
         assert_eq!(text(fields, name), value, "{name}");
     }
     assert_eq!(fields.len(), 8);
-    client.delete_topic(TOPIC).await.unwrap();
+    client.delete_topic(TOPIC, true).await.unwrap();
     let left: Vec<String> = connection.keys("duetime:{*").await.unwrap();
     // For a day each place remembers which life was deleted there.
     let left: Vec<String> = left.into_iter().filter(|key| !key.ends_with(":meta")).collect();

@@ -1,7 +1,9 @@
 //! Tests on real servers and the real program; modules are named after what a user does or meets.
 
 mod canary;
+mod catalogue;
 mod cli;
+mod console;
 mod delivery;
 mod deploy;
 mod embedded_crash;
@@ -36,4 +38,5 @@ mod sink_rabbitmq;
 mod sink_redis_stream;
 mod sink_tls;
 mod targets;
+mod topic_limits;
 mod webhook;

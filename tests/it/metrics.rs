@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::http_api::client;
 use duetime_metrics::table::{Kind, TABLE};
-use duetime_testkit::servers::Node;
+use duetime_testkit::servers::{Node, RedisServer};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
@@ -179,7 +179,51 @@ async fn the_numbers_are_what_happened() {
     assert_eq!(value("duetime_lateness_seconds_count", &[("topic", "orders")]), Some(20.0));
     assert_eq!(value("duetime_shards", &[("topic", "orders")]), Some(2.0));
     assert_eq!(value("duetime_owners", &[("mode", "solo")]), Some(1.0));
-    let claims = [("route", "/v1/topics/{topic}/ack"), ("status", "200")];
+    let claims = [("route", "/v1/topics/{topic}/ack"), ("method", "POST"), ("status", "200")];
     assert_eq!(value("duetime_http_requests_total", &claims), Some(1.0));
+    assert_eq!(value("duetime_http_request_seconds_count", &claims[..2]), Some(1.0));
+    let build = [("version", env!("CARGO_PKG_VERSION")), ("store", "embedded"), ("mode", "solo")];
+    assert_eq!(value("duetime_build_info", &build), Some(1.0));
+    assert_eq!(value("duetime_cancels_total", &[("topic", "orders"), ("verdict", "cancelled")]), Some(1.0));
+    assert_eq!(value("duetime_auth_refused_total", &[("reason", "token_missing")]), Some(0.0));
     assert!(value("duetime_store_call_seconds_count", &[("op", "enqueue")]).unwrap() >= 3.0);
+}
+
+/// What became of one message of a topic with one shard: enqueued, read and cancelled, another one claimed and acked.
+async fn count_store_calls(node: &Node) {
+    let of_topic = format!("{}/v1/topics/counted", node.url());
+    let made = client().put(&of_topic).json(&json!({"shards": 1})).send().await.unwrap();
+    assert_eq!(made.status(), 201);
+    let calls = async || {
+        let all = samples(&scrape(node).await);
+        let count = |op: &str| {
+            let labels = Labels::from([("op".to_owned(), op.to_owned())]);
+            all["duetime_store_call_seconds_count"].iter().find(|(given, _)| *given == labels).map_or(0.0, |(_, n)| *n)
+        };
+        ["enqueue", "get", "cancel_or_reschedule", "claim", "settle"].map(count)
+    };
+    assert_eq!(calls().await, [0.0; 5], "nothing was done");
+    post(node, "counted/messages", json!({"id": "a", "delay": "1h"})).await;
+    let read = client().get(format!("{of_topic}/messages/a")).send().await.unwrap();
+    assert_eq!(read.status(), 200);
+    let cancelled = client().delete(format!("{of_topic}/messages/a")).send().await.unwrap();
+    assert_eq!(cancelled.status(), 200);
+    assert_eq!(calls().await, [1.0, 1.0, 1.0, 0.0, 0.0]);
+    post(node, "counted/messages", json!({"id": "b"})).await;
+    let claimed = post(node, "counted/claim", json!({"max": 1, "wait": "10s"})).await;
+    let receipt = &claimed["messages"][0]["receipt"];
+    assert!(receipt.is_string(), "{claimed}");
+    post(node, "counted/ack", json!({"receipts": [receipt]})).await;
+    assert_eq!(calls().await, [2.0, 1.0, 1.0, 1.0, 1.0]);
+}
+
+#[tokio::test]
+async fn a_call_of_the_embedded_store_is_counted_once() {
+    count_store_calls(&Node::start_embedded(PROGRAM, "").await).await;
+}
+
+#[tokio::test]
+async fn a_call_of_redis_is_counted_once() {
+    let redis = RedisServer::start().await;
+    count_store_calls(&Node::start(PROGRAM, &redis.url(), "").await).await;
 }

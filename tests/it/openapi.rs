@@ -126,7 +126,6 @@ async fn every_route_of_the_contract_is_in_the_document() {
         ("/healthz", "get"),
         ("/readyz", "get"),
         ("/metrics", "get"),
-        ("/", "get"),
     ] {
         for method in methods.split(' ') {
             assert!(api["paths"][path][method].is_object(), "{method} {path}");

@@ -8,6 +8,7 @@ use duetime_core::{Member, Namespace, Ownership};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, EtcdConfig, EtcdTls, Late, RedisPresence, RedisTurns, RoundRobin, Solo};
 use duetime_redis::{Link, LinkConfig, RedisUrl};
+use duetime_supervisor::Supervisor;
 use duetime_testkit::conformance::ownership::run_all;
 use duetime_testkit::servers::{EtcdServers, RedisServer};
 use duetime_testkit::{MemStore, WallClock};
@@ -22,6 +23,10 @@ fn meters() -> Arc<Meters> {
     Arc::new(Meters::new())
 }
 
+fn supervisor() -> Supervisor {
+    Supervisor::new(meters())
+}
+
 fn late() -> Late {
     Late::new(MemStore::new(), Arc::new(WallClock))
 }
@@ -32,7 +37,8 @@ fn config(etcd: &EtcdServers) -> EtcdConfig {
 
 async fn on_etcd(config: EtcdConfig) {
     let start = async |id: &str| {
-        Etcd::start(config.clone(), Namespace::default(), me(id), late(), None, meters()) as Arc<dyn Ownership>
+        Etcd::start(config.clone(), Namespace::default(), me(id), late(), None, meters(), &supervisor())
+            as Arc<dyn Ownership>
     };
     run_all(start, true).await;
 }
@@ -50,7 +56,7 @@ async fn turns_in_redis_keep_what_is_promised_of_ownership() {
     let start = async |id: &str| {
         let turns = RedisTurns::new(link.clone(), Namespace::default());
         let presence = RedisPresence::new(link.clone(), &Namespace::default());
-        RoundRobin::start(me(id), turns, late(), presence, meters()) as Arc<dyn Ownership>
+        RoundRobin::start(me(id), turns, late(), presence, meters(), &supervisor()) as Arc<dyn Ownership>
     };
     run_all(start, true).await;
 }

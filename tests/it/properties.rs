@@ -12,11 +12,10 @@ mod side;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock, ShardCount, TopicConfig, TopicName, TopicRecord};
+use duetime_core::{Clock, ShardCount, Store, TopicConfig, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::reshard::Resizable;
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::{MemStore, WallClock};
 use proptest::prelude::*;
@@ -33,7 +32,7 @@ const SHARDS: u32 = 2;
 /// A change of their number makes at most so many.
 const SHARDS_MAX: u32 = 4;
 
-type Stores = Vec<(&'static str, Arc<dyn Resizable>)>;
+type Stores = Vec<(&'static str, Arc<dyn Store>)>;
 
 fn fresh_topic() -> TopicRecord {
     let name = TopicName::new(&format!("prop-{:016x}", rand::random::<u64>())).unwrap();
@@ -95,7 +94,7 @@ fn the_model_redis_and_the_embedded_store_answer_alike() {
         let server = RedisServer::start().await;
         let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
         let redis = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-        let embedded = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap();
+        let embedded = EmbeddedStore::open(folder.path(), Default::default()).unwrap();
         let stores: Stores = vec![("model", MemStore::new()), ("redis", redis), ("embedded", embedded)];
         (server, stores)
     });

@@ -1,5 +1,6 @@
 //! The store contract on a Redis Cluster and behind Sentinel, and what their faults do to it.
 
+mod clocks;
 mod faults;
 mod guarded;
 mod half_moved;
@@ -10,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use duetime_core::{Namespace, Store, TopicName, slots};
+use duetime_core::{Namespace, Store, TopicName};
 use duetime_metrics::Meters;
+use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::reshard::{self, ReshardFactory, Resizable};
+use duetime_testkit::conformance::reshard::{self, ReshardFactory};
 use duetime_testkit::conformance::store::{self, StoreFactory};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 
@@ -48,7 +50,7 @@ impl StoreFactory for Spaces {
 
 #[async_trait]
 impl ReshardFactory for Spaces {
-    async fn store(&self) -> Arc<dyn Resizable> {
+    async fn store(&self) -> Arc<dyn Store> {
         self.next().await
     }
 }

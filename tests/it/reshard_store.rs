@@ -4,13 +4,14 @@ mod faults;
 mod house;
 mod kept;
 
+use duetime_core::Store;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::reshard::{ReshardFactory, Resizable};
+use duetime_testkit::conformance::reshard::ReshardFactory;
 use duetime_testkit::servers::RedisServer;
 use parking_lot::Mutex;
 
@@ -27,7 +28,7 @@ async fn connect(server: &RedisServer) -> Arc<RedisStore> {
 
 #[async_trait]
 impl ReshardFactory for FreshRedis {
-    async fn store(&self) -> Arc<dyn Resizable> {
+    async fn store(&self) -> Arc<dyn Store> {
         let server = RedisServer::start().await;
         let store = connect(&server).await;
         self.running.lock().push(server);
@@ -46,9 +47,9 @@ struct Folders(Mutex<Vec<tempfile::TempDir>>);
 
 #[async_trait]
 impl ReshardFactory for Folders {
-    async fn store(&self) -> Arc<dyn Resizable> {
+    async fn store(&self) -> Arc<dyn Store> {
         let folder = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap();
+        let store = EmbeddedStore::open(folder.path(), Default::default()).unwrap();
         self.0.lock().push(folder);
         store
     }

@@ -116,7 +116,7 @@ async fn on_embedded(killed: bool) {
     let mut node = Node::start_embedded(PROGRAM, CONFIG).await;
     resized(&mut node, killed).await;
     let folder = node.folder().join("data");
-    let open = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, Arc::new(Meters::new())));
+    let open = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, Default::default()));
     check_homes(open.await.unwrap().unwrap(), KEPT).await;
 }
 

@@ -51,13 +51,13 @@ async fn fetch(server: &NatsServer) -> Vec<Received> {
         got.ack().await.unwrap();
         let headers = got.headers.as_ref().unwrap();
         let text = |name: &str| headers.get(name).map_or_else(String::new, ToString::to_string);
-        let id = text("Duetime-Id");
+        let id = text("duetime-id");
         received.push(Received {
-            topic: text("Duetime-Topic"),
+            topic: text("duetime-topic"),
             id: percent_encoding::percent_decode_str(&id).decode_utf8().unwrap().into_owned(),
             delivery_id: text("Nats-Msg-Id"),
-            attempt: text("Duetime-Attempt"),
-            due_at: text("Duetime-Due-At"),
+            attempt: text("duetime-attempt"),
+            due_at: text("duetime-due-at"),
             payload: got.payload.to_vec(),
         });
     }

@@ -55,8 +55,6 @@ async fn bind(channel: &Channel) {
 fn text(headers: &BTreeMap<String, AMQPValue>, name: &str) -> String {
     match headers.get(name) {
         Some(AMQPValue::LongString(text)) => text.to_string(),
-        Some(AMQPValue::LongInt(number)) => number.to_string(),
-        Some(AMQPValue::LongLongInt(number)) => number.to_string(),
         other => panic!("{name}: {other:?}"),
     }
 }
@@ -68,10 +66,12 @@ async fn fetch(channel: &Channel) -> Vec<Received> {
         let headers = got.properties.headers().as_ref().unwrap().inner();
         let headers = headers.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
         assert_eq!(*got.properties.delivery_mode(), Some(2));
+        let message_id = got.properties.message_id().as_ref().unwrap().to_string();
+        assert_eq!(message_id, text(&headers, "duetime-delivery-id"));
         received.push(Received {
             topic: text(&headers, "duetime-topic"),
-            id: text(&headers, "duetime-id"),
-            delivery_id: got.properties.message_id().as_ref().unwrap().to_string(),
+            id: percent_encoding::percent_decode_str(&text(&headers, "duetime-id")).decode_utf8().unwrap().into_owned(),
+            delivery_id: text(&headers, "duetime-delivery-id"),
             attempt: text(&headers, "duetime-attempt"),
             due_at: text(&headers, "duetime-due-at"),
             payload: got.delivery.data,

@@ -34,7 +34,7 @@ async fn fetch(server: &RedisServer, stream: &str) -> Vec<Received> {
         let text = |name: &str| String::from_utf8(fields[name].clone()).unwrap();
         Received {
             topic: text("topic"),
-            id: text("id"),
+            id: percent_encoding::percent_decode_str(&text("id")).decode_utf8().unwrap().into_owned(),
             delivery_id: text("delivery-id"),
             attempt: text("attempt"),
             due_at: text("due-at"),

@@ -140,7 +140,7 @@ impl Target for Nats {
         let arrived = messages.take(usize::try_from(count).unwrap()).map(|got| {
             let got = got.unwrap();
             let text = |name: &str| got.headers.as_ref().unwrap().get(name).unwrap().to_string();
-            (text("Duetime-Id"), text("Duetime-Attempt"))
+            (text("duetime-id"), text("duetime-attempt"))
         });
         arrived.collect().await
     }
@@ -170,7 +170,7 @@ impl Rabbit {
             while let Some(Ok(got)) = messages.next().await {
                 let headers = got.properties.headers().as_ref().unwrap().inner();
                 let id = headers["duetime-id"].as_long_string().unwrap().to_string();
-                let attempt = headers["duetime-attempt"].as_long_int().unwrap().to_string();
+                let attempt = headers["duetime-attempt"].as_long_string().unwrap().to_string();
                 noted.lock().push((id, attempt));
             }
         });

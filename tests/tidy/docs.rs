@@ -45,6 +45,29 @@ fn what_a_new_sink_touches_is_listed_whole() {
     none("docs/ARCHITECTURE.md says that a new sink touches", idle.map(ToString::to_string).collect());
 }
 
+#[test]
+fn what_a_new_store_touches_is_listed_whole() {
+    let page = files(|path| path == "docs/ARCHITECTURE.md").remove(0).text;
+    let list = page.split("- **A store**").nth(1).and_then(|rest| rest.split("- **A dependency").next());
+    let listed: Vec<&str> =
+        list.expect("it is there").split('`').skip(1).step_by(2).filter(|w| w.contains('.')).collect();
+    let names = ["store-embedded", "store_embedded", "EmbeddedStore", "StoreUrl::Embedded"];
+    let own = |path: &str| path.starts_with("crates/duetime-store-embedded/");
+    // Tests of what is its own are not counted, those that every store has are.
+    let counted = |path: &str| path == "Cargo.toml" || path.starts_with("crates/") || listed.contains(&path);
+    let product = files(|path| (is(path, "rs") || is(path, "toml")) && counted(path) && !own(path));
+    let touched: Vec<String> = product
+        .into_iter()
+        .filter(|file| names.iter().any(|name| file.text.contains(name)))
+        .map(|file| file.path)
+        .collect();
+    let missing = touched.iter().filter(|path| !listed.contains(&path.as_str())).cloned();
+    none("docs/ARCHITECTURE.md does not say that a new store touches", missing.collect());
+    let idle = listed.iter().filter(|path| !touched.iter().any(|touched| touched == *path));
+    none("docs/ARCHITECTURE.md says that a new store touches", idle.map(ToString::to_string).collect());
+    assert!(listed.len() < 10, "with itself that is more than ten places");
+}
+
 /// Paths of ours between backticks. A `*`, `{`, `<` or `…` makes it a pattern: its folder must exist.
 fn quoted(line: &str) -> impl Iterator<Item = String> {
     line.split('`').skip(1).step_by(2).flat_map(str::split_whitespace).filter_map(|word| {

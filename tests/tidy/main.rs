@@ -4,6 +4,7 @@
 
 mod crates;
 mod docs;
+mod imports;
 mod repo;
 mod shape;
 mod words;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use duetime_client::{Claim, ClaimedMessage, Client, NewMessage};
+use duetime_client::{Answer, Claim, ClaimedMessage, Client, NewMessage, Outcome};
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::store::Survey;
 use duetime_core::{Due, MessageId, Timestamp};
@@ -112,7 +112,7 @@ impl Target for Node {
     }
 
     async fn delete(&self) -> anyhow::Result<()> {
-        self.client.delete_topic(&self.topic).await?;
+        self.client.delete_topic(&self.topic, true).await?;
         Ok(())
     }
 }
@@ -152,7 +152,9 @@ async fn consume(
         recorder.delivered(&claimed.iter().map(seen).collect::<anyhow::Result<Vec<_>>>()?);
         let receipts: Vec<String> = claimed.into_iter().map(|message| message.receipt).collect();
         let answers = client.ack(&topic, &receipts).await?;
-        let expired = answers.iter().filter(|answer| answer.done().is_none_or(|done| done.outcome != "ok")).count();
+        // Gone: the message was cancelled while we had it, and is not tried again.
+        let done = |answer: &&Answer<Outcome>| answer.done().is_some_and(|it| ["ok", "gone"].contains(&&*it.outcome));
+        let expired = answers.len() - answers.iter().filter(done).count();
         anyhow::ensure!(expired == 0, "{expired} of {} acks came too late", receipts.len());
     }
     Ok(())

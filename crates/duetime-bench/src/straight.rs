@@ -6,28 +6,30 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
+use duetime_core::around::Surrounded;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Survey};
 use duetime_core::{
-    Clock, Delivery, Due, Fleet, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, Ownership,
-    ScheduleStore as _, Shard, ShardCount, Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName,
-    TopicRecord, TopicStore as _, Topics, Verdict,
+    Clock, Delivery, Due, Fleet, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard, ShardCount,
+    Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics, Verdict,
 };
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_metrics::Meters;
+use duetime_supervisor::Supervisor;
 use hdrhistogram::Histogram;
 use tokio::sync::watch;
 
 use crate::args::Common;
 use crate::target::{CancelOutcome, Consuming, Item, Recorder, Target};
-use crate::timed::TimedStore;
+use crate::timed::Stopwatch;
 
 /// The engine is given this long to settle what is in flight.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
 /// See the module.
 pub struct Straight {
-    store: Arc<TimedStore>,
+    store: Arc<dyn Store>,
+    watch: Arc<Stopwatch>,
     record: Arc<TopicRecord>,
     shards: Vec<Shard>,
     clock: Arc<dyn Clock>,
@@ -52,10 +54,11 @@ impl Straight {
         config.check().map_err(anyhow::Error::msg)?;
         let rid = format!("{:016x}", rand::random::<u64>());
         let record = TopicRecord::new(name, config, 1, rid, clock.now());
-        let store = Arc::new(TimedStore::new(inner));
+        let watch = Arc::new(Stopwatch::new());
+        let store = Surrounded::new(inner, watch.clone());
         let record = Arc::new(store.put_topic(&record, None).await.context("making the bench's topic")?);
         let shards = record.routing.all(&record.name).collect();
-        Ok(Self { store, record, shards, clock, meters })
+        Ok(Self { store, watch, record, shards, clock, meters })
     }
 }
 
@@ -113,6 +116,7 @@ impl Target for Straight {
             clock: self.clock.clone(),
             meters: self.meters.clone(),
             config: DispatchConfig::default(),
+            supervisor: Supervisor::new(self.meters.clone()),
         });
         Ok(Box::new(Running { engine, _topics: topics }))
     }
@@ -139,7 +143,7 @@ impl Target for Straight {
     }
 
     fn store_calls(&self) -> Vec<(&'static str, Histogram<u64>)> {
-        self.store.calls()
+        self.watch.calls()
     }
 
     async fn delete(&self) -> anyhow::Result<()> {

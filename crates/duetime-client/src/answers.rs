@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_core::{DeliveryMode, RateLimit, RetryPolicy, ShardCount, SinkRef};
 use serde::{Deserialize, Serialize};
 
+use crate::sink::SinkTrouble;
+
 /// A topic: its settings as they apply, and its counts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Topic {
@@ -31,6 +33,12 @@ pub struct Topic {
     /// Largest payload in bytes.
     #[serde(with = "duetime_core::units::size")]
     pub max_payload: u64,
+    /// Most messages; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_messages: Option<u64>,
+    /// Most bytes of their bodies; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
     /// Acks wait for replicas too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirm_acks: bool,
@@ -43,13 +51,13 @@ pub struct Topic {
     /// Milliseconds since the Unix epoch.
     #[serde(default)]
     pub created_at: i64,
-    /// Messages nobody holds, due or not.
+    /// Messages nobody holds, due or not. With `in_flight` and `dead` it is every message.
     #[serde(default)]
     pub scheduled: u64,
-    /// Messages whose time has come.
+    /// Messages that can be claimed now: a part of `scheduled` and of `in_flight`.
     #[serde(default)]
     pub due: u64,
-    /// Messages claimed and not settled.
+    /// Messages claimed and not settled, also those whose claim ran out.
     #[serde(default)]
     pub in_flight: u64,
     /// Dead letters.
@@ -60,7 +68,10 @@ pub struct Topic {
     pub oldest_due_at: Option<i64>,
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub silent_shards: usize,
+    pub unreachable_shards: usize,
+    /// Why nothing is handed over to its sink, as the answering node sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink_trouble: Option<SinkTrouble>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -148,7 +159,7 @@ pub struct Outcome {
     /// The message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `expired` …
+    /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `expired`, `gone` …
     pub outcome: String,
     /// The due time it has now. After a reschedule only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,10 +218,15 @@ pub struct Explained {
     pub id: String,
     /// Its home.
     pub shard: u32,
-    /// The cluster slot of its home.
-    pub slot: u16,
-    /// The ZSET in Redis.
-    pub key: String,
+    /// The cluster slot of its home, where the store is Redis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u16>,
+    /// The ZSET in Redis, where the store is that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The file of the embedded store, where the store is that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// `scheduled`, `in_flight` or `dead`.
     pub state: String,
     /// The due time it was given.
@@ -243,6 +259,13 @@ pub struct ClaimedMessage {
     pub due_at: i64,
     /// Which attempt this is, from 1.
     pub attempt: u8,
+    /// The same for every attempt of one life of the message, another one for another life: for dedupe.
+    #[serde(default)]
+    pub delivery_id: String,
+    /// When others may have it, by the store's clock, milliseconds since the Unix epoch; absent where nothing is to be
+    /// settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<i64>,
     /// Proof of the claim.
     pub receipt: String,
 }
@@ -315,16 +338,17 @@ pub struct DeadOutcome {
 pub struct ShardView {
     /// Its number.
     pub index: u32,
-    /// Its cluster slot.
-    pub slot: u16,
+    /// Its cluster slot, where the store is Redis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u16>,
     /// The node that scans it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Messages nobody holds.
+    /// As of the topic.
     pub scheduled: u64,
-    /// Messages whose time has come.
+    /// As of the topic.
     pub due: u64,
-    /// Messages claimed and not settled.
+    /// As of the topic.
     #[serde(default)]
     pub in_flight: u64,
     /// Dead letters.
@@ -335,13 +359,16 @@ pub struct ShardView {
     pub oldest_due_at: Option<i64>,
     /// Its server does not answer, and its counts are not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub silent: bool,
+    pub unreachable: bool,
     /// It should be there and is not: its server came back without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
     /// Messages of an earlier life of the topic that are in its place.
     #[serde(default, skip_serializing_if = "none_there")]
     pub occupied_by: u64,
+    /// It is of a later life than the topic's record: the catalogue was restored from an earlier time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub later_life: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -389,9 +416,12 @@ pub struct Shards {
     /// Grows with every resize, from 1 in each life.
     #[serde(default)]
     pub epoch: u64,
-    /// The seed of the hash that tells the shard of an id.
+    /// The seed of the hash that tells the shard of an id; absent: the token may not change the topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// How nodes share the shards: `solo`, `round-robin` or `etcd`.
     #[serde(default)]
-    pub seed: u32,
+    pub mode: String,
     /// Each.
     pub shards: Vec<ShardView>,
     /// Absent: none is under way.
@@ -435,7 +465,7 @@ pub struct Forecast {
     pub buckets: Vec<Bucket>,
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub silent_shards: usize,
+    pub unreachable_shards: usize,
 }
 
 /// One node.
@@ -443,11 +473,11 @@ pub struct Forecast {
 pub struct NodeView {
     /// Its name.
     pub id: String,
-    /// `serving`, `draining` or `unfit`.
+    /// `serving`, `draining` or `unhealthy`.
     pub state: String,
-    /// Why it is unfit.
+    /// Why it is unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfit: Option<String>,
+    pub unhealthy: Option<String>,
     /// Where it listens.
     #[serde(default)]
     pub address: String,

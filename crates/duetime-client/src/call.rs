@@ -64,13 +64,16 @@ pub(crate) struct Whole {
 }
 
 impl Client {
-    /// A client of the node at `base_url`, such as `http://127.0.0.1:3830`. Opens no connection.
+    /// A client of the node at `base_url`, such as `http://127.0.0.1:3830`; without a scheme, over HTTP. Opens no
+    /// connection.
     ///
     /// # Errors
     ///
     /// [`ClientError::Address`], [`ClientError::Token`].
     pub fn new(base_url: &str, token: Option<String>) -> Result<Self, ClientError> {
-        let base = base_url.trim().trim_end_matches('/').to_owned();
+        let given = base_url.trim();
+        let scheme = if given.contains("://") { "" } else { "http://" };
+        let base = format!("{scheme}{}", given.trim_end_matches('/'));
         let address = || ClientError::Address(base_url.to_owned());
         let url = reqwest::Url::parse(&base).map_err(|_| address())?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() || !url.username().is_empty() {
@@ -171,12 +174,13 @@ mod tests {
 
     #[test]
     fn what_is_not_an_address_is_refused_with_an_example_and_a_token_is_never_shown() {
-        for bad in ["", "localhost:3830", "ftp://x", "http://", "http://user:secret@host"] {
+        for bad in ["", "ftp://x", "http://", "http://user:secret@host", "user:secret@host", "a b"] {
             let error = Client::new(bad, None).unwrap_err().to_string();
             assert!(error.contains("http://127.0.0.1:3830"), "{bad}: {error}");
         }
         let client = Client::new("http://127.0.0.1:1/", Some("canary".to_owned())).unwrap();
         assert_eq!(client.base(), "http://127.0.0.1:1");
+        assert_eq!(Client::new("localhost:3830/", None).unwrap().base(), "http://localhost:3830");
         assert!(!format!("{client:?} {:?}", client.http).contains("canary"));
         assert!(matches!(Client::new("http://x", Some("a\nb".to_owned())), Err(ClientError::Token)));
     }

@@ -28,6 +28,17 @@ impl Default for Claim {
     }
 }
 
+/// What is to become of messages that were not done.
+#[derive(Clone, Debug, Default)]
+pub struct Nack {
+    /// When to try again; `None`: after the topic's backoff.
+    pub delay: Option<Duration>,
+    /// Why; kept with the dead letter if this makes it one.
+    pub reason: Option<String>,
+    /// A dead letter at once, whatever attempts are left. Not together with `delay`.
+    pub dead: bool,
+}
+
 impl Client {
     /// Takes messages that are due, or waits for some. Empty: nothing fell due.
     ///
@@ -53,26 +64,26 @@ impl Client {
         topic: &str,
         verb: &str,
         receipts: &[String],
-        extra: Option<(&str, Duration)>,
+        extra: Vec<(&str, serde_json::Value)>,
     ) -> Result<Vec<Answer<Outcome>>, ClientError> {
         let mut body = serde_json::json!({ "receipts": receipts });
-        if let Some((name, span)) = extra {
-            body[name] = millis(span).into();
+        for (name, value) in extra {
+            body[name] = value;
         }
         let path = format!("/v1/topics/{}/{verb}", part(topic));
         self.send_json::<Results<_>>(Method::POST, &path, &body).await.map(|answer| answer.results)
     }
 
-    /// Done: `ok` or `expired` for each receipt, in order.
+    /// Done: `ok`, `expired` or `gone` for each receipt, in order.
     ///
     /// # Errors
     ///
     /// See [`ClientError`].
     pub async fn ack(&self, topic: &str, receipts: &[String]) -> Result<Vec<Answer<Outcome>>, ClientError> {
-        self.settle(topic, "ack", receipts, None).await
+        self.settle(topic, "ack", receipts, Vec::new()).await
     }
 
-    /// Again, after `delay` or the topic's backoff: `ok` or `expired` for each receipt, in order.
+    /// Not done; see [`Nack`]: `ok`, `expired` or `gone` for each receipt, in order.
     ///
     /// # Errors
     ///
@@ -81,12 +92,16 @@ impl Client {
         &self,
         topic: &str,
         receipts: &[String],
-        delay: Option<Duration>,
+        how: &Nack,
     ) -> Result<Vec<Answer<Outcome>>, ClientError> {
-        self.settle(topic, "nack", receipts, delay.map(|delay| ("delay", delay))).await
+        let mut extra = Vec::new();
+        extra.extend(how.delay.map(|delay| ("delay", millis(delay).into())));
+        extra.extend(how.reason.as_ref().map(|reason| ("reason", reason.as_str().into())));
+        extra.extend(how.dead.then(|| ("dead", true.into())));
+        self.settle(topic, "nack", receipts, extra).await
     }
 
-    /// More time: `ok` with a new receipt, or `expired`, for each receipt, in order.
+    /// More time: `ok` with a new receipt, `expired` or `gone` for each receipt, in order.
     ///
     /// # Errors
     ///
@@ -97,6 +112,7 @@ impl Client {
         receipts: &[String],
         visibility: Option<Duration>,
     ) -> Result<Vec<Answer<Outcome>>, ClientError> {
-        self.settle(topic, "extend", receipts, visibility.map(|span| ("visibility_timeout", span))).await
+        let extra = visibility.map(|span| ("visibility_timeout", millis(span).into()));
+        self.settle(topic, "extend", receipts, extra.into_iter().collect()).await
     }
 }

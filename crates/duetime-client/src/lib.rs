@@ -12,6 +12,7 @@ mod message;
 mod messages;
 mod ndjson;
 mod observe;
+mod sink;
 mod topics;
 
 pub use answers::{
@@ -19,8 +20,9 @@ pub use answers::{
     Message, NodeView, Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
 };
 pub use call::Client;
-pub use consumers::Claim;
+pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;
 pub use error::{ClientError, Problem};
 pub use message::NewMessage;
 pub use ndjson::Placements;
+pub use sink::{Probed, Scanner, SinkTrouble, SinkView};

@@ -10,6 +10,7 @@ use crate::answers::{Adopted, Forecast, Outcome, Shards, Topic};
 use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
 use crate::message::millis;
+use crate::sink::{Probed, SinkView};
 
 impl Client {
     /// Every topic with its counts.
@@ -46,13 +47,15 @@ impl Client {
         Ok((self.read(&whole.bytes)?, whole.status == 201))
     }
 
-    /// Removes a topic with everything in it.
+    /// Removes a topic; with `force`, also one that holds messages.
     ///
     /// # Errors
     ///
-    /// The node refuses with the code `unknown_topic` when there is none.
-    pub async fn delete_topic(&self, name: &str) -> Result<Outcome, ClientError> {
-        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}", part(name)))).await
+    /// The node refuses with the code `unknown_topic` when there is none, with `topic_not_empty` when it holds
+    /// messages.
+    pub async fn delete_topic(&self, name: &str, force: bool) -> Result<Outcome, ClientError> {
+        let force = if force { "?force=true" } else { "" };
+        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}{force}", part(name)))).await
     }
 
     /// Puts back the record of a topic that vanished, with these settings or with those it had; with
@@ -94,6 +97,25 @@ impl Client {
     pub async fn set_shards(&self, topic: &str, shards: &Value) -> Result<Shards, ClientError> {
         let path = format!("/v1/topics/{}/shards", part(topic));
         self.send_json(Method::PUT, &path, &serde_json::json!({ "shards": shards })).await
+    }
+
+    /// The sink of a topic as this node sees it.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `topic_has_no_sink` when consumers claim.
+    pub async fn sink(&self, topic: &str) -> Result<SinkView, ClientError> {
+        self.get(&format!("/v1/topics/{}/sink", part(topic))).await
+    }
+
+    /// Tries the sink of a topic at once and waits for what that brings, 15 s at most.
+    ///
+    /// # Errors
+    ///
+    /// As above; and `not_scanned_here` when other nodes scan the topic's shards.
+    pub async fn probe_sink(&self, topic: &str) -> Result<Probed, ClientError> {
+        let path = format!("/v1/topics/{}/sink/probe", part(topic));
+        self.send_json(Method::POST, &path, &serde_json::json!({})).await
     }
 
     /// How many messages fall due in each of the coming `buckets` of that length.

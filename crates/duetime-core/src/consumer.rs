@@ -1,5 +1,8 @@
 //! The contract between the front door and the engine for topics without a sink: consumers claim.
 
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,6 +29,26 @@ pub struct HandedOver {
     pub shard: Shard,
     /// The messages.
     pub messages: Vec<ClaimedMessage>,
+    /// What the node's budget counts for them. To be kept until the answer is made of them.
+    pub held: HeldBudget,
+}
+
+/// A part of a budget that is given back when the last clone is dropped.
+#[derive(Clone, Default)]
+pub struct HeldBudget(#[expect(dead_code, reason = "it is kept to be dropped")] Option<Arc<dyn Any + Send + Sync>>);
+
+impl HeldBudget {
+    /// Keeps `permit`, which gives itself back when it is dropped.
+    #[must_use]
+    pub fn new(permit: impl Any + Send + Sync) -> Self {
+        Self(Some(Arc::new(permit)))
+    }
+}
+
+impl fmt::Debug for HeldBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeldBudget")
+    }
 }
 
 /// Hands due messages to consumers, waiting without polling.

@@ -21,8 +21,8 @@ use tokio::sync::broadcast;
 use crate::hand_over::{HandOver, Streamed};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::place::Place;
-use crate::reshard::Reshard;
+use crate::place::{Place, Whereabouts};
+use crate::reshard::{Reshard, RoutingAuthority};
 use crate::routing::Shard;
 use crate::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
@@ -90,6 +90,12 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
         Ok(Adopted { record, restored: false, lost: Vec::new(), remade: Vec::new() })
     }
 
+    /// Finishes deletions whose node ended before their shards were removed. A store of one node has none: it
+    /// goes on with them when it is opened.
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Names whose record the last [`TopicStore::topics`] could not read and left out.
     fn unreadable(&self) -> Vec<String> {
         Vec::new()
@@ -138,6 +144,10 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         Ok(Kept::here(self.settle_dead(shard, now, ids, action).await?))
     }
 
+    /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
+    /// bodies of each shard, drawn at random: O(shards).
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError>;
+
     /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards.
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError>;
 
@@ -145,6 +155,12 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
         Ok((self.forecast(shards, edges).await?, 0))
     }
+}
+
+/// What a store without streams answers when it is asked to hand messages over in place.
+#[must_use]
+pub fn no_streams() -> StoreError {
+    StoreError::Setup("this store has no streams to hand messages over to in place".to_owned())
 }
 
 /// Messages by their time. The engine asks.
@@ -155,15 +171,10 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
 
     /// Moves messages that are due to the shard's own stream: claim, hand-over and ack in one step.
     /// O(limit · log N). Only where [`ClaimStore::has_streams`].
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
-        let _ = (shard, now, ask);
-        Err(StoreError::Setup("this store has no streams to hand messages over to in place".to_owned()))
-    }
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError>;
 
-    /// Whether [`ClaimStore::hand_over`] works.
-    fn has_streams(&self) -> bool {
-        false
-    }
+    /// Whether [`ClaimStore::hand_over`] works. A store that has no streams refuses it by [`no_streams`].
+    fn has_streams(&self) -> bool;
 
     /// Settles claims.
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;
@@ -222,11 +233,20 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
         Vec::new()
     }
 
+    /// Where the store keeps `shard`, whether it is there or not.
+    fn whereabouts(&self, shard: &Shard) -> Whereabouts;
+
     /// Answers when the store is able to serve.
     async fn ready(&self) -> Result<(), StoreError>;
 }
 
 /// All that a store is asked while it serves. For who opens it; others take a part.
-pub trait Store: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard {}
+pub trait Store:
+    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard + RoutingAuthority
+{
+}
 
-impl<S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard> Store for S {}
+impl<S> Store for S where
+    S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard + RoutingAuthority
+{
+}

@@ -7,8 +7,7 @@
 use crate::time::Timestamp;
 
 /// What is wrong with a sink in place on a store without streams, after its name.
-pub const IN_PLACE_NEEDS_REDIS: &str =
-    "hands over in place, which needs the messages to be in Redis; choose such a store, or give the sink a url";
+pub const IN_PLACE_NEEDS_STREAMS: &str = "hands over in place, which needs a store that has streams itself; choose one (docs/SINKS.md), or give the sink a url";
 
 /// How a sink wants its messages handed over inside the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Upstream: nothing of ours. Downstream: every other crate. Does no I/O, spawns nothing,
 //! reads no clock: time and randomness are arguments.
 
+pub mod around;
 pub mod assign;
 pub mod consumer;
 pub mod contract;
@@ -23,7 +24,7 @@ pub mod retry;
 pub mod routing;
 pub mod score;
 pub mod sink;
-pub mod slots;
+pub mod sink_state;
 pub mod store;
 mod store_error;
 pub mod stored;
@@ -32,20 +33,21 @@ pub mod time;
 pub mod topic;
 pub mod units;
 
-pub use consumer::{ClaimAsk, Consumers, HandedOver};
+pub use consumer::{ClaimAsk, Consumers, HandedOver, HeldBudget};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 pub use hand_over::{HandOver, InPlace, Streamed};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
 pub use ownership::{Fleet, Member, MemberState, OwnedShards, Ownership};
-pub use place::Place;
+pub use place::{Place, Whereabouts};
 pub use receipt::Receipt;
 pub use reshard::{Reshard, RoutingAuthority, RoutingRecord};
-pub use resizing::{ResizeError, ResizeProgress, Resizing};
+pub use resizing::{Mover, ResizeError, ResizeProgress, Resizing};
 pub use retry::RetryPolicy;
 pub use routing::{Routing, RoutingState, Shard};
 pub use score::{LeaseClass, Score};
 pub use sink::{Delivery, Sink, SinkBinder, Verdict};
+pub use sink_state::{SinkDown, SinkState, SinkStates, Tried};
 pub use store::StoreError;
 pub use time::{Clock, Timestamp};
 pub use topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord, Topics};

@@ -49,6 +49,12 @@ impl Headers {
         self.0.iter().map(|(n, v)| (n.as_str(), v.as_str()))
     }
 
+    /// Bytes of all names and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {

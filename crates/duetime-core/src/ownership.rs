@@ -48,7 +48,7 @@ impl MemberState {
         match self {
             Self::Serving => "serving",
             Self::Draining => "draining",
-            Self::Unfit => "unfit",
+            Self::Unfit => "unhealthy",
         }
     }
 }
@@ -108,7 +108,8 @@ impl Fleet {
         scanned
     }
 
-    /// How many nodes take a share; at least one, this one.
+    /// How many nodes take a share; at least one, this one. The one answer to "how many nodes are there":
+    /// `"auto"` shard counts and the gauge of owners follow it.
     #[must_use]
     pub fn nodes(&self) -> u32 {
         let serving = self.members.values().filter(|member| member.state == MemberState::Serving).count();

@@ -22,6 +22,18 @@ impl Place {
     }
 }
 
+/// Where a store keeps a shard, as its own tools name it: for people who look there by hand. What a store has no
+/// such thing for is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// The key it is under.
+    pub key: Option<String>,
+    /// The slot of that key, and the tag in it that puts it there.
+    pub slot: Option<(u16, u32)>,
+    /// The file it is in.
+    pub file: Option<String>,
+}
+
 /// Sorts shards by the server that holds them, so that each can be asked by itself. Answers their
 /// positions.
 #[must_use]

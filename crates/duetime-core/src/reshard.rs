@@ -232,13 +232,7 @@ pub enum Put {
     },
 }
 
-fn not_here<T>() -> Result<T, StoreError> {
-    Err(StoreError::Setup("this store cannot change a topic's number of shards".to_owned()))
-}
-
 /// A store that can be resized. See the module for what holds for every call.
-///
-/// The bodies given here refuse: a double that is never resized need not write them.
 #[async_trait]
 pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
     /// Raises shard `index` of `topic` to `routing`, creating it, empty, if it is new. Idempotent.
@@ -261,16 +255,10 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
         index: u32,
         routing: &Routing,
         floor: &Floor,
-    ) -> Result<Fenced, StoreError> {
-        let _ = (topic, index, routing, floor);
-        not_here()
-    }
+    ) -> Result<Fenced, StoreError>;
 
     /// What is known of shards, whatever their epochs; `None`: it does not exist. A look: not replicated.
-    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
-        let _ = (topic, indexes);
-        not_here()
-    }
+    async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError>;
 
     /// [`crate::MessageStore::enqueue`] at the old home: acts on ids that live there, creates none.
     async fn enqueue_old(
@@ -278,22 +266,13 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
         shard: &Shard,
         now: Timestamp,
         batch: &[Enqueue],
-    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
-        let _ = (shard, now, batch);
-        not_here()
-    }
+    ) -> Result<Vec<AtOld<Enqueued>>, StoreError>;
 
     /// [`crate::MessageStore::edit`] at the old home; `There` is never [`Edited::Unknown`].
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
-        let _ = (shard, now, batch);
-        not_here()
-    }
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError>;
 
     /// [`crate::MessageStore::get`] at the old home.
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
-        let _ = (shard, ids);
-        not_here()
-    }
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError>;
 
     /// [`crate::ClaimStore::settle`] at the old home. `There(Expired)`: the id lives here and the receipt is not its.
     ///
@@ -304,10 +283,7 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        let _ = (shard, now, batch);
-        not_here()
-    }
+    ) -> Result<Vec<AtOld<Settled>>, StoreError>;
 
     /// [`crate::MessageStore::settle_dead`] at the old home. `There(false)`: the id lives here, but not as a dead letter.
     async fn settle_dead_old(
@@ -316,32 +292,20 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<AtOld<bool>>, StoreError> {
-        let _ = (shard, now, ids, action);
-        not_here()
-    }
+    ) -> Result<Vec<AtOld<bool>>, StoreError>;
 
     /// One page of the shard's ids, about `limit` of them; `from`: where the page before ended.
-    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
-        let _ = (shard, from, limit);
-        not_here()
-    }
+    async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError>;
 
     /// Freezes those of `ids` that live in the shard, as many from the first on as a batch may carry
     /// ([`crate::limits::CLAIM_BYTES_MAX`] of bodies, but at least one), under the next number of the
     /// shard and `nonce`, to go to shard `to`. Claims of them can be settled only after the move.
     ///
     /// An outbox that is not empty is answered instead: finish that first. `None`: none of them is here.
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
-        let _ = (shard, to, ids, nonce);
-        not_here()
-    }
+    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError>;
 
     /// The batch in the shard's outbox.
-    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
-        let _ = shard;
-        not_here()
-    }
+    async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError>;
 
     /// Inserts a batch at its destination, once: ids that live there already stay as they are. The
     /// shard's last deadlines are raised to those the batch brings.
@@ -349,30 +313,18 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
     /// # Errors
     ///
     /// [`StoreError::Full`]: nothing was written, the batch stays frozen; try again later.
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
-        let _ = (shard, batch);
-        not_here()
-    }
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError>;
 
     /// The last batch of source `from` that was put in `shard`.
-    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
-        let _ = (shard, from);
-        not_here()
-    }
+    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError>;
 
     /// Names the batch in the outbox anew if it still has the nonce `seen` and no higher number;
     /// whether it has the name `new` now. Later batches are numbered above it.
-    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
-        let _ = (shard, seen, new);
-        not_here()
-    }
+    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError>;
 
     /// Empties the outbox if its batch has this nonce; false: it has not (any more). Only after
     /// [`Reshard::memory`] of its destination said this very name.
-    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
-        let _ = (shard, nonce);
-        not_here()
-    }
+    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError>;
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The contract between the front door and whoever changes a topic's number of shards.
+//! The contracts of whoever changes a topic's number of shards: with the front door, which asks for it, and
+//! with the router, which meets messages on their way.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::names::TopicName;
 use crate::reshard::RoutingRecord;
+use crate::routing::Routing;
 use crate::store::StoreError;
 use crate::topic::ShardCount;
 
@@ -70,4 +72,22 @@ pub trait Resizing: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// [`ResizeError`].
     async fn progress(&self, topic: &TopicName) -> Result<Option<ResizeProgress>, ResizeError>;
+}
+
+/// Finishes what a change of the number of shards has begun, for who meets it on its way.
+#[async_trait]
+pub trait Mover: Send + Sync + std::fmt::Debug + 'static {
+    /// Finishes the batch on its way out of shard `from`, if there is one; how many messages it brought to their home.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`StoreError::Stale`] and [`StoreError::NotReady`] say who is behind.
+    async fn finish(&self, topic: &TopicName, routing: &Routing, from: u32) -> Result<u64, StoreError>;
+
+    /// Raises every shard of both counts to `routing`. Anybody may do it, any number of times.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Reshard::fence`].
+    async fn fence_all(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError>;
 }

@@ -37,9 +37,15 @@ impl Delivery {
     /// of the message. 32 hexadecimal digits.
     #[must_use]
     pub fn delivery_id(&self) -> String {
-        let seed = crate::routing::topic_seed(&self.topic);
-        format!("{:016x}{:016x}", hash_of(&self.id, seed), self.nonce.0)
+        delivery_id(&self.topic, &self.id, self.nonce)
     }
+}
+
+/// The same of a message's parts.
+#[must_use]
+pub fn delivery_id(topic: &TopicName, id: &MessageId, nonce: Nonce) -> String {
+    let seed = crate::routing::topic_seed(topic);
+    format!("{:016x}{:016x}", hash_of(id, seed), nonce.0)
 }
 
 /// What a sink says of one message.

@@ -49,6 +49,10 @@ pub enum StoreError {
         /// Messages, dead letters and frozen messages in the shards that were found.
         messages: u64,
     },
+    /// The record of the topic is of an earlier life than its shards: the catalogue was restored from before the
+    /// topic was deleted and created again.
+    #[error("the record of topic {0:?} is older than its shards: the catalogue was restored from an earlier time")]
+    Outdated(String),
     /// The topic cannot be adopted without its settings, of which no copy was found.
     #[error("no copy of the settings of topic {0:?} was found")]
     SettingsUnknown(String),
@@ -74,7 +78,7 @@ impl StoreError {
     }
 
     /// All that [`Self::kind`] answers: labels that a metric has from the start.
-    pub const KINDS: [&str; 13] = [
+    pub const KINDS: [&str; 14] = [
         "unavailable",
         "full",
         "stale",
@@ -83,6 +87,7 @@ impl StoreError {
         "lost",
         "occupied",
         "vanished",
+        "outdated",
         "settings_unknown",
         "skew",
         "conflict",
@@ -102,6 +107,7 @@ impl StoreError {
             Self::Lost(_) => "lost",
             Self::Occupied { .. } => "occupied",
             Self::Vanished { .. } => "vanished",
+            Self::Outdated(_) => "outdated",
             Self::SettingsUnknown(_) => "settings_unknown",
             Self::Skew(_) => "skew",
             Self::Conflict => "conflict",

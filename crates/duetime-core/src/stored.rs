@@ -25,6 +25,8 @@ fn shape() -> &'static Value {
                 rate_limit: Some(RateLimit { per_second: 1.0, burst: 1 }),
                 delivery: DeliveryMode::AtLeastOnce,
                 max_payload: 1,
+                max_messages: Some(5),
+                max_bytes: Some(1 << 30),
                 confirm_acks: true,
             },
             routing: Routing {

@@ -127,6 +127,14 @@ pub struct TopicConfig {
     /// Largest payload, up to 16 MiB. Default 256 KiB.
     #[serde(with = "crate::units::size")]
     pub max_payload: u64,
+    /// Most messages, dead letters too; more are refused. Absent: no limit.
+    ///
+    /// Set it so that a producer without consumers fills its own topic and not the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_messages: Option<u64>,
+    /// Most bytes of their bodies. Absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none", with = "crate::units::maybe_size")]
+    pub max_bytes: Option<u64>,
     /// Acks, nacks and extensions too are answered once replicas have them, as `store.durability` asks for.
     /// Default `false`.
     ///
@@ -145,6 +153,8 @@ impl Default for TopicConfig {
             rate_limit: None,
             delivery: DeliveryMode::AtLeastOnce,
             max_payload: PAYLOAD_BYTES_DEFAULT,
+            max_messages: None,
+            max_bytes: None,
             confirm_acks: false,
         }
     }
@@ -181,6 +191,13 @@ impl TopicConfig {
         found.extend(check_visibility(self.visibility_timeout).err().map(|fault| ("visibility_timeout", fault)));
         if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
             found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
+        }
+        if self.max_messages == Some(0) {
+            found.push(("max_messages", "max_messages must be 1 or more; leave it out for no limit".to_owned()));
+        }
+        if self.max_bytes.is_some_and(|most| most < self.max_payload) {
+            let fault = "max_bytes must be at least max_payload; leave it out for no limit".to_owned();
+            found.push(("max_bytes", fault));
         }
         if let Some(limit) = self.rate_limit {
             if !(limit.per_second > 0.0 && limit.per_second <= 10_000_000.0) {

@@ -29,6 +29,14 @@ pub fn show_duration(value: Duration) -> String {
     humantime::format_duration(Duration::from_millis(millis)).to_string()
 }
 
+/// Writes a size the way [`parse_size`] reads it, in the largest unit that says it exactly.
+#[must_use]
+pub fn show_size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let exact = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit));
+    exact.map_or_else(|| format!("{bytes} bytes"), |(unit, name)| format!("{}{name}", bytes / unit))
+}
+
 /// Reads a number of bytes or `"256KiB"` (B, KiB, MiB, GiB; KB, MB, GB are powers of ten).
 ///
 /// # Errors
@@ -180,6 +188,34 @@ pub mod size {
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         let text = <TextOrNumber as serde::Deserialize>::deserialize(from)?;
         parse_size(&text.0).map_err(serde::de::Error::custom)
+    }
+}
+
+/// `#[serde(with = "duetime_core::units::maybe_size")]`: the same, or nothing.
+pub mod maybe_size {
+    use super::size;
+
+    /// Writes a number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serializer answers.
+    pub fn serialize<S: serde::Serializer>(value: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => size::serialize(value, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// Reads a number of bytes, a string with a unit, or null.
+    ///
+    /// # Errors
+    ///
+    /// The sentence of [`super::parse_size`].
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Given(#[serde(with = "super::size")] u64);
+        Ok(<Option<Given> as serde::Deserialize>::deserialize(from)?.map(|given| given.0))
     }
 }
 

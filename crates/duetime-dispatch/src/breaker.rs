@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::TopicName;
 use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::{Clock, SinkDown, Timestamp, TopicName, Tried};
 use duetime_metrics::TopicMeters;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -18,12 +18,14 @@ use tracing::{info, warn};
 
 /// First wait before a probe; each failed probe doubles it, up to what the sink sets.
 pub(crate) const PROBE_WAIT_MIN: Duration = Duration::from_millis(100);
-/// A breaker that stays open is told in the log this often.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+/// While a breaker is open, the log says so this often.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// A target that asks for a longer pause than this is probed after this.
 pub(crate) const ASKED_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Most messages of the first probe.
 pub(crate) const PROBE_MESSAGES: usize = 8;
+/// A try at once finds no message if none was claimed for it within this.
+const CLAIMED_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -38,15 +40,22 @@ struct Inner {
     wait: Duration,
     /// Most messages of the next probe.
     probe: usize,
-    down: Option<Down>,
+    /// Probes that ended with a verdict.
+    probes: u64,
+    outage: Option<Outage>,
 }
 
-/// That a sink is down, for the log.
+/// That a sink is down.
 #[derive(Debug)]
-struct Down {
+struct Outage {
     since: Instant,
-    /// When the log was last told.
-    told: Instant,
+    since_at: Timestamp,
+    /// What was said last.
+    reason: String,
+    /// When the log last said so.
+    logged: Instant,
+    /// Until when its time is counted.
+    counted: Instant,
 }
 
 /// What the claimer may claim.
@@ -65,15 +74,17 @@ pub(crate) struct Breaker {
     changed: Notify,
     topic: TopicName,
     meters: Arc<TopicMeters>,
+    clock: Arc<dyn Clock>,
     wait_max: Duration,
 }
 
 impl Breaker {
     /// `wait_max`: longest wait before a probe.
-    pub(crate) fn new(topic: TopicName, meters: Arc<TopicMeters>, wait_max: Duration) -> Self {
+    pub(crate) fn new(topic: TopicName, meters: Arc<TopicMeters>, clock: Arc<dyn Clock>, wait_max: Duration) -> Self {
         meters.breaker_open.set(0);
-        let inner = Inner { state: State::Closed, wait: PROBE_WAIT_MIN, probe: PROBE_MESSAGES, down: None };
-        Self { inner: Mutex::new(inner), changed: Notify::new(), topic, meters, wait_max }
+        let inner =
+            Inner { state: State::Closed, wait: PROBE_WAIT_MIN, probe: PROBE_MESSAGES, probes: 0, outage: None };
+        Self { inner: Mutex::new(inner), changed: Notify::new(), topic, meters, clock, wait_max }
     }
 
     /// How long the next probe is waited for, where one is.
@@ -84,6 +95,17 @@ impl Breaker {
     /// Whether messages may be sent that are no probe.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.lock().state == State::Closed
+    }
+
+    /// What is to be said of a sink that is down.
+    pub(crate) fn down(&self) -> Option<SinkDown> {
+        let inner = self.inner.lock();
+        let outage = inner.outage.as_ref()?;
+        let next_try = match inner.state {
+            State::Open { until } => Some(self.clock.now().plus(until.saturating_duration_since(Instant::now()))),
+            State::Probing | State::Closed => None,
+        };
+        Some(SinkDown { since: outage.since_at, reason: outage.reason.clone(), next_try })
     }
 
     /// Waits until something may be claimed.
@@ -117,6 +139,48 @@ impl Breaker {
         }
     }
 
+    /// Ends the wait before the next probe, whoever asked for it, and says what the probe brought, within `within`.
+    pub(crate) async fn try_now(&self, within: Duration) -> Tried {
+        let now = Instant::now();
+        let probes = {
+            let mut inner = self.inner.lock();
+            match inner.state {
+                State::Closed => return Tried::WasUp,
+                State::Open { .. } => {
+                    inner.state = State::Open { until: now };
+                    self.changed.notify_waiters();
+                }
+                State::Probing => {}
+            }
+            inner.probes
+        };
+        let (claimed_by, until) = (now + CLAIMED_WITHIN.min(within), now + within);
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let state = {
+                let inner = self.inner.lock();
+                match inner.state {
+                    State::Closed => return Tried::Up,
+                    _ if inner.probes > probes => return Tried::Down,
+                    state => state,
+                }
+            };
+            let patience = if state == State::Probing { until } else { claimed_by };
+            if tokio::time::timeout_at(patience, changed).await.is_err() {
+                let inner = self.inner.lock();
+                match inner.state {
+                    State::Closed => return Tried::Up,
+                    _ if inner.probes > probes => return Tried::Down,
+                    State::Probing if Instant::now() < until => {}
+                    State::Probing => return Tried::UnderWay,
+                    State::Open { .. } => return Tried::NothingDue,
+                }
+            }
+        }
+    }
+
     /// The probe brought nothing to send: another may go at once.
     pub(crate) fn probe_was_empty(&self) {
         let mut inner = self.inner.lock();
@@ -143,16 +207,16 @@ impl Breaker {
         inner.probe = PROBE_MESSAGES;
         if inner.state != State::Closed {
             inner.state = State::Closed;
-            let seconds = inner.down.take().map_or(0, |down| down.since.elapsed().as_secs());
+            self.count_open(&mut inner);
+            let seconds = inner.outage.take().map_or(0, |outage| outage.since.elapsed().as_secs());
             self.meters.breaker_open.set(0);
             self.changed.notify_waiters();
             info!(topic = %self.topic, seconds, "sink answers again, claims go on");
         }
     }
 
-    /// The target as a whole is down, or asks for a pause of `after`. `answered`: it said so itself, message by
-    /// message, so that the next probe may ask about more of them.
-    pub(crate) fn unavailable(&self, reason: &str, after: Option<Duration>, answered: bool) {
+    /// A call that was no probe says that the target as a whole is down, or asks for a pause of `after`.
+    pub(crate) fn unavailable(&self, reason: &str, after: Option<Duration>) {
         let mut inner = self.inner.lock();
         let now = Instant::now();
         let asked = after.unwrap_or_default().min(ASKED_WAIT_MAX);
@@ -160,30 +224,68 @@ impl Breaker {
             State::Closed => {
                 inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
                 inner.probe = PROBE_MESSAGES;
+                inner.state = State::Open { until: now + inner.wait.max(asked) };
+                inner.outage = Some(Outage {
+                    since: now,
+                    since_at: self.clock.now(),
+                    reason: reason.to_owned(),
+                    logged: now,
+                    counted: now,
+                });
                 self.meters.breaker_open.set(1);
-                inner.down = Some(Down { since: now, told: now });
+                self.meters.breaker_opens.inc();
                 warn!(topic = %self.topic, reason, "sink is down, claims stop until it answers");
-            }
-            State::Probing => {
-                inner.wait = (inner.wait * 2).min(self.wait_max);
-                inner.probe = if answered { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
+                self.changed.notify_waiters();
             }
             // Calls that were under way when it opened say nothing new, except a longer pause.
-            State::Open { until } => {
-                inner.state = State::Open { until: until.max(now + asked) };
-                return;
-            }
+            State::Open { until } => inner.state = State::Open { until: until.max(now + asked) },
+            State::Probing => {}
         }
-        let wait = inner.wait.max(asked);
-        inner.state = State::Open { until: now + wait };
-        if let Some(down) = &mut inner.down
-            && now.duration_since(down.told) >= TOLD_EVERY
-        {
-            down.told = now;
-            let seconds = now.duration_since(down.since).as_secs();
-            warn!(topic = %self.topic, reason, seconds, next_probe_ms = wait.as_millis(), "sink is still down");
+    }
+
+    /// The probe found the target down, or it asks for a pause of `after`. `answered`: it said so itself, message by
+    /// message, so that the next probe may ask about more of them.
+    pub(crate) fn probe_failed(&self, reason: &str, after: Option<Duration>, answered: bool) {
+        let mut inner = self.inner.lock();
+        if inner.state != State::Probing {
+            return;
+        }
+        let asked = after.unwrap_or_default().min(ASKED_WAIT_MAX);
+        inner.wait = (inner.wait * 2).min(self.wait_max);
+        inner.probe = if answered { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
+        inner.probes += 1;
+        inner.state = State::Open { until: Instant::now() + inner.wait.max(asked) };
+        if let Some(outage) = &mut inner.outage {
+            reason.clone_into(&mut outage.reason);
         }
         self.changed.notify_waiters();
+    }
+
+    /// Counts the time that it is open, and says in the log once in a while that it still is.
+    pub(crate) fn tick(&self) {
+        let mut inner = self.inner.lock();
+        self.count_open(&mut inner);
+        let now = Instant::now();
+        let next_try = match inner.state {
+            State::Open { until } => until.saturating_duration_since(now),
+            State::Probing | State::Closed => Duration::ZERO,
+        };
+        if let Some(outage) = &mut inner.outage
+            && now.duration_since(outage.logged) >= LOG_EVERY
+        {
+            outage.logged = now;
+            let (reason, seconds) = (&outage.reason, now.duration_since(outage.since).as_secs());
+            let (due, next_try_ms) = (self.meters.due.get(), next_try.as_millis() as u64);
+            warn!(topic = %self.topic, reason, seconds, due, next_try_ms, "sink is still down");
+        }
+    }
+
+    fn count_open(&self, inner: &mut Inner) {
+        if let Some(outage) = &mut inner.outage {
+            let now = Instant::now();
+            self.meters.breaker_open_seconds.inc_by(now.duration_since(outage.counted).as_secs_f64());
+            outage.counted = now;
+        }
     }
 }
 
@@ -196,15 +298,23 @@ mod tests {
     fn breaker() -> Breaker {
         let topic = TopicName::new("orders").unwrap();
         let meters = duetime_metrics::Meters::new().topic(&topic);
-        Breaker::new(topic, meters, WAIT_MAX)
+        Breaker::new(topic, meters, Arc::new(duetime_testkit::WallClock), WAIT_MAX)
+    }
+
+    /// Lets a probe through and says that it failed.
+    async fn probe_fails(breaker: &Breaker, reason: &str, answered: bool) -> Option<Admission> {
+        breaker.passable().await;
+        let admission = breaker.admit();
+        breaker.probe_failed(reason, None, answered);
+        admission
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_open_breaker_lets_one_probe_through_after_a_wait_that_doubles() {
         let breaker = breaker();
         assert_eq!(breaker.admit(), Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }));
-        breaker.unavailable("connection refused", None, false);
-        assert_eq!(breaker.meters.breaker_open.get(), 1);
+        breaker.unavailable("connection refused", None);
+        assert_eq!((breaker.meters.breaker_open.get(), breaker.meters.breaker_opens.get()), (1, 1));
         for wait_ms in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
             assert_eq!(breaker.admit(), None);
             let opened = Instant::now();
@@ -212,19 +322,21 @@ mod tests {
             assert_eq!(opened.elapsed().as_millis(), wait_ms);
             assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }));
             assert_eq!(breaker.admit(), None, "one probe at a time");
-            breaker.unavailable("connection refused", None, false);
+            breaker.unavailable("from before it opened", None);
+            breaker.probe_failed("connection refused", None, false);
         }
         breaker.passable().await;
         assert!(breaker.admit().is_some_and(|a| a.probe));
         breaker.answered();
         assert!(breaker.is_closed());
         assert_eq!(breaker.meters.breaker_open.get(), 0);
+        assert!((breaker.meters.breaker_open_seconds.get() - 21.3).abs() < 0.1, "the waits above, and 5 s");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_that_the_target_asks_for_is_kept() {
         let breaker = breaker();
-        breaker.unavailable("429", Some(Duration::from_secs(120)), false);
+        breaker.unavailable("429", Some(Duration::from_secs(120)));
         let opened = Instant::now();
         breaker.passable().await;
         assert_eq!(opened.elapsed(), Duration::from_secs(120));
@@ -233,15 +345,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_probe_asks_about_more_messages_each_time_the_target_answers_for_none() {
         let breaker = breaker();
-        breaker.unavailable("503", None, true);
+        breaker.unavailable("503", None);
         for size in [8, 16, 32, 64, 128, 256, 256] {
-            breaker.passable().await;
-            assert_eq!(breaker.admit(), Some(Admission { limit: size, probe: true }));
-            breaker.unavailable("503", None, true);
+            assert_eq!(probe_fails(&breaker, "503", true).await, Some(Admission { limit: size, probe: true }));
         }
-        breaker.passable().await;
-        breaker.admit();
-        breaker.unavailable("connection refused", None, false);
+        probe_fails(&breaker, "connection refused", false).await;
         breaker.passable().await;
         assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }), "it is gone altogether");
     }
@@ -249,12 +357,60 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_longer_pause_that_a_call_under_way_brings_back_is_kept_too() {
         let breaker = breaker();
-        breaker.unavailable("connection refused", None, false);
+        breaker.unavailable("connection refused", None);
         // It was sent before the breaker opened.
-        breaker.unavailable("429", Some(Duration::from_secs(120)), false);
-        breaker.unavailable("503", Some(Duration::from_secs(5)), false);
+        breaker.unavailable("429", Some(Duration::from_secs(120)));
+        breaker.unavailable("503", Some(Duration::from_secs(5)));
         let opened = Instant::now();
         breaker.passable().await;
         assert_eq!(opened.elapsed(), Duration::from_secs(120));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sink_that_is_down_says_since_when_why_and_when_it_is_tried_next() {
+        let breaker = breaker();
+        assert_eq!(breaker.down(), None);
+        breaker.unavailable("connection refused", Some(Duration::from_secs(120)));
+        let down = breaker.down().unwrap();
+        assert_eq!(down.reason, "connection refused");
+        let wait = down.next_try.unwrap().since(down.since);
+        assert!((119..=121).contains(&wait.as_secs()), "{wait:?}");
+        breaker.passable().await;
+        breaker.admit();
+        assert_eq!(breaker.down().unwrap().next_try, None, "it is being tried");
+        breaker.probe_failed("503", None, true);
+        assert_eq!(breaker.down().unwrap().reason, "503");
+        breaker.passable().await;
+        breaker.admit();
+        breaker.answered();
+        assert_eq!(breaker.down(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_at_once_ends_the_wait_and_says_what_it_brought() {
+        let breaker = Arc::new(breaker());
+        let second = Duration::from_secs(1);
+        assert_eq!(breaker.try_now(second).await, Tried::WasUp);
+        breaker.unavailable("429", Some(Duration::from_secs(3600)));
+        let asked = Instant::now();
+        assert_eq!(breaker.try_now(10 * second).await, Tried::NothingDue, "nobody claims");
+        assert_eq!(asked.elapsed(), CLAIMED_WITHIN);
+        for (ends, expected) in [(Some(false), Tried::Down), (None, Tried::UnderWay), (Some(true), Tried::Up)] {
+            let tried = tokio::spawn({
+                let breaker = breaker.clone();
+                async move { breaker.try_now(10 * second).await }
+            });
+            tokio::task::yield_now().await;
+            if breaker.inner.lock().state != State::Probing {
+                assert!(breaker.admit().is_some_and(|admission| admission.probe), "its wait is over");
+            }
+            tokio::time::sleep(3 * second).await;
+            match ends {
+                Some(true) => breaker.answered(),
+                Some(false) => breaker.probe_failed("503", None, true),
+                None => {}
+            }
+            assert_eq!(tried.await.unwrap(), expected);
+        }
     }
 }

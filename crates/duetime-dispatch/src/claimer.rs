@@ -6,31 +6,34 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{LeaseClass, Shard, StoreError, Timestamp};
+use duetime_core::{LeaseClass, StoreError, Timestamp};
 use duetime_metrics::Event;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tracing::debug;
 
 use crate::breaker::{Admission, Breaker};
+use crate::budget::Permit;
 use crate::config::CLAIMS_IN_FLIGHT;
+use crate::in_flight::InFlightGuard;
 use crate::lane::Taken;
 use crate::places::Bounds;
-use crate::work::{Ends, Held, Work};
+use crate::work::{Ends, Held, Work, bytes_of};
 
-/// One claim that was admitted: a shard and the permits for what it may bring.
+/// One claim that was admitted: a shard and the permit for what it may bring.
 #[derive(Debug)]
 struct Admitted {
     taken: Taken,
     admission: Admission,
-    permits: usize,
+    permit: Permit,
 }
 
 /// One claim that was answered or failed.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) shard: Shard,
+    pub(crate) taken: Taken,
     pub(crate) request: ClaimRequest,
     pub(crate) sent_at: Timestamp,
     pub(crate) sent: Instant,
@@ -40,21 +43,23 @@ pub(crate) struct Answer {
 impl Work {
     /// Asks the store once. When the answer takes so long that others shall not wait for what was
     /// reserved, `stalled` gives that back. Answers whether it did.
-    pub(crate) async fn ask(&self, shard: Shard, request: ClaimRequest, stalled: impl FnOnce()) -> (Answer, bool) {
+    pub(crate) async fn ask(&self, mut taken: Taken, request: ClaimRequest, stalled: impl FnOnce()) -> (Answer, bool) {
+        // From here on it may be done though nobody hears the answer.
+        taken.repeat = Some(request.clone());
         let (sent_at, sent) = (self.clock.now(), Instant::now());
-        let asked = self.store.claim(&shard, sent_at, &request);
-        let (claim, has_stalled) = self.lane.unless_stalled(shard.index, asked, stalled).await;
-        (Answer { shard, request, sent_at, sent, claim }, has_stalled)
+        let asked = self.store.claim(&taken.shard, sent_at, &request);
+        let (claim, has_stalled) = self.lane.unless_stalled(taken.shard.index, asked, stalled).await;
+        (Answer { taken, request, sent_at, sent, claim }, has_stalled)
     }
 
-    /// Tells lane, meters and health about an answer; the claim itself is the caller's.
-    pub(crate) fn note(&self, answer: &Answer) {
-        let index = answer.shard.index;
+    /// Tells lane, budget, meters and health about an answer; the claim itself is the caller's.
+    pub(crate) fn note(&self, answer: &mut Answer) {
         match &answer.claim {
             Ok(claim) => {
                 self.health.ok();
-                self.lane.answered(index, answer.sent_at, claim);
+                self.lane.answered(&mut answer.taken, answer.sent_at, claim);
                 let brought = claim.messages.len();
+                self.budget.measured(brought, claim.messages.iter().map(bytes_of).sum());
                 if brought > 0 {
                     self.topic_meters.claim_batch_size.observe(brought as f64);
                 }
@@ -65,7 +70,7 @@ impl Work {
             Err(error) => {
                 self.health.failed(error);
                 let lost = matches!(error, StoreError::Unavailable { .. });
-                self.lane.failed(index, lost.then(|| answer.request.clone()));
+                self.lane.failed(&mut answer.taken, lost.then(|| answer.request.clone()));
             }
         }
     }
@@ -121,7 +126,7 @@ impl Claimer {
     async fn admit(&self) -> Admitted {
         loop {
             self.breaker.passable().await;
-            self.work.room.available().await;
+            self.work.budget.available().await;
             self.work.rate.available().await;
             self.work.lane.due(|| self.bounds()).await;
             if let Some(admitted) = self.try_admit() {
@@ -131,11 +136,11 @@ impl Claimer {
     }
 
     fn bounds(&self) -> Bounds {
-        Bounds { claims: CLAIMS_IN_FLIGHT, permits: self.work.room.most(), patient: true }
+        Bounds { claims: CLAIMS_IN_FLIGHT, permits: self.work.budget.most(), patient: true }
     }
 
     fn try_admit(&self) -> Option<Admitted> {
-        let Work { room, rate, lane, .. } = &self.work;
+        let Work { budget, rate, lane, .. } = &self.work;
         let taken = lane.take(self.bounds())?;
         let Some(admission) = self.breaker.admit() else {
             lane.put_back(taken);
@@ -143,15 +148,13 @@ impl Claimer {
         };
         if let Some(repeat) = &taken.repeat {
             // Those messages may be ours already: nothing is gained by waiting for permits.
-            let permits = repeat.limit;
-            room.force(permits);
-            rate.take(permits);
-            lane.reserved(taken.shard.index, permits);
-            return Some(Admitted { taken, admission, permits });
+            let permit = budget.force(repeat.limit, 0);
+            rate.take(repeat.limit);
+            lane.reserved(taken.shard.index, repeat.limit);
+            return Some(Admitted { taken, admission, permit });
         }
-        let permits = room.reserve(admission.limit.min(taken.permits));
-        let tokens = rate.take(permits);
-        room.give_back(permits - tokens, 0);
+        let mut permit = budget.reserve(admission.limit.min(taken.permits)).unwrap_or_default();
+        let tokens = rate.take(permit.messages());
         if tokens == 0 {
             lane.put_back(taken);
             if admission.probe {
@@ -159,55 +162,56 @@ impl Claimer {
             }
             return None;
         }
+        drop(permit.split(permit.messages() - tokens, 0));
         lane.reserved(taken.shard.index, tokens);
-        Some(Admitted { taken, admission, permits: tokens })
+        Some(Admitted { taken, admission, permit })
     }
 
-    async fn claim(&self, admitted: Admitted) -> (Answer, Admission, usize) {
-        let Admitted { taken, admission, permits } = admitted;
-        let Work { room, rate, .. } = &self.work;
-        let request = taken.repeat.unwrap_or_else(|| self.work.request(permits));
+    async fn claim(&self, admitted: Admitted) -> (Answer, Admission, Permit) {
+        let Admitted { mut taken, admission, mut permit } = admitted;
+        let Work { budget, rate, .. } = &self.work;
+        let permits = permit.messages();
+        let request = taken.repeat.take().unwrap_or_else(|| self.work.request(permits));
         let stalled = || {
-            room.give_back(permits, 0);
+            permit.set(0, 0);
             rate.give_back(permits);
             if admission.probe {
                 self.breaker.probe_was_empty();
             }
         };
-        let (answer, has_stalled) = self.work.ask(taken.shard, request, stalled).await;
+        let (answer, has_stalled) = self.work.ask(taken, request, stalled).await;
         if !has_stalled {
-            return (answer, admission, permits);
+            return (answer, admission, permit);
         }
         // What it brought all the same is ours: nothing is gained by waiting for permits.
         let brought = answer.claim.as_ref().map_or(0, |claim| claim.messages.len());
-        room.force(brought);
         rate.take(brought);
-        (answer, Admission { probe: false, ..admission }, brought)
+        (answer, Admission { probe: false, ..admission }, budget.force(brought, 0))
     }
 
-    async fn pass_on(&self, (answer, admission, permits): (Answer, Admission, usize)) {
-        self.work.note(&answer);
+    async fn pass_on(&self, (mut answer, admission, mut permit): (Answer, Admission, Permit)) {
+        self.work.note(&mut answer);
         let claim = answer.claim.unwrap_or_default();
         let brought = claim.messages.len();
-        assert!(brought <= permits, "a claim brought more than it asked for");
-        self.work.room.give_back(permits - brought, 0);
-        self.work.rate.give_back(permits - brought);
+        assert!(brought <= permit.messages(), "a claim brought more than it asked for");
+        self.work.rate.give_back(permit.messages() - brought);
+        permit.set(brought, claim.messages.iter().map(bytes_of).sum());
         if brought == 0 {
             if admission.probe {
                 self.breaker.probe_was_empty();
             }
             return;
         }
-        let (record, index) = (&self.work.record, answer.shard.index);
-        let held: Vec<Held> = claim
-            .messages
-            .into_iter()
-            .map(|message| Held::new(record, index, claim.now, answer.sent, admission.probe, message))
-            .collect();
-        self.work.room.hold_bytes(held.iter().map(|held| held.hold.bytes).sum());
-        // The deliverer outlives the claimer: it ends when this sender is gone.
+        let (record, index) = (&self.work.record, answer.taken.shard.index);
+        let hold = |message| {
+            let part = permit.split(1, bytes_of(&message));
+            let guard = InFlightGuard::new(self.work.lane.clone(), index, part);
+            Held::new(record, index, claim.now, answer.sent, admission.probe, guard, message)
+        };
+        let held: Vec<Held> = claim.messages.into_iter().map(hold).collect();
+        // The deliverer outlives the claimer, unless it has failed: then they are due again when the claim ends.
         if self.to.send(held).await.is_err() {
-            unreachable!("the deliverer takes batches until the claimer has ended");
+            debug!(topic = %record.name, brought, "nobody is there to deliver what was claimed");
         }
     }
 }

@@ -1,55 +1,61 @@
 //! Hands due messages to consumers of topics without a sink: long polling that never polls the store.
 //!
-//! Upstream: the front door. Downstream: `lane`, `ClaimStore`. A waiter waits for its turn, then for a
-//! shard to fall due. The claim runs in a task of its own: if the waiter has gone away meanwhile, or gone
-//! on because the shard's server did not answer, what was claimed for it is released and costs no attempt.
+//! Upstream: the HTTP API. Downstream: `lane`, `asks`. A waiter waits for its turn, then for shards to fall due,
+//! and claims from those that are due side by side, each a part of what it asks for. What is in hand does not
+//! wait for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
-use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settlement};
-use duetime_core::{ClaimAsk, Consumers, HandedOver, LeaseClass, Receipt, StoreError, TopicName, Topics};
-use duetime_metrics::Event;
+use duetime_core::{ClaimAsk, Consumers, HandedOver, StoreError, TopicName, Topics};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::RwLock;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
 
-use crate::claimer::Answer;
+use crate::asks::{Given, ask};
+use crate::budget::Permit;
 use crate::config::{CLAIMS_IN_FLIGHT, STALLED_AFTER};
 use crate::lane::Taken;
 use crate::pace::Pace;
 use crate::places::{Bounds, HESITATES};
-use crate::work::Work;
+use crate::work::{Work, bytes_of};
 
 /// A topic that was created is claimed from at the latest this long after.
 const TAKE_IN_WAIT: Duration = Duration::from_secs(1);
 
-/// A consumer is given no further shard's messages once its payloads have so many bytes. A claim of one
-/// shard brings `CLAIM_BYTES_MAX`, or one message, on top at most.
+/// A consumer is given no more bytes of ids, headers and payloads at once, unless a single message is larger.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A consumer waits no longer for the answer of one shard; then it goes on to the next.
 const CLAIM_WITHIN: Duration = STALLED_AFTER;
 
-/// What is claimed already waits no longer for the answer of one more shard.
-const IN_HAND_WITHIN: Duration = Duration::from_millis(50);
+/// What is claimed already waits for the answers of other shards as long again as it took itself, but at least
+/// this long.
+const IN_HAND_MIN: Duration = Duration::from_millis(5);
+/// And no longer than this.
+const IN_HAND_MAX: Duration = Duration::from_millis(50);
 
-/// Claims that one consumer has under way at most, while those before hesitate.
-const ASKING_MAX: usize = 4;
+/// Claims that one consumer has under way at most.
+const ASKING_MAX: usize = CLAIMS_IN_FLIGHT;
 
-/// How often a release is tried while the store does not answer.
-const RELEASE_TRIES: u32 = 5;
+/// A topic that consumers claim from, as it is until `closed`.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenTopic {
+    pub(crate) work: Work,
+    /// It was changed or deleted: who waits looks for it anew.
+    pub(crate) closed: CancellationToken,
+}
 
 /// The topics without a sink and what is needed to claim from them.
-pub(crate) type Open = RwLock<std::collections::HashMap<TopicName, Work>>;
+pub(crate) type Open = RwLock<HashMap<TopicName, OpenTopic>>;
 
 /// A look under way.
 type Look = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
@@ -66,125 +72,190 @@ pub(crate) struct EngineConsumers {
     pub(crate) tracker: TaskTracker,
 }
 
-/// What one claim under way may bring to the consumer that asked, and whether its server was in doubt.
-type Asked = Pin<Box<dyn Future<Output = (bool, Result<Option<HandedOver>, StoreError>)> + Send>>;
+/// One claim under way: what was reserved for it, and what it brings.
+struct Asked {
+    messages: usize,
+    bytes: usize,
+    /// Its server was in doubt when it was asked.
+    is_doubtful: bool,
+    answer: Result<Option<Given>, StoreError>,
+}
 
 /// One consumer's claim: what it has and what it waits for.
 struct Asker {
     until: Instant,
+    visibility: Option<Duration>,
+    /// Messages that are neither in hand nor asked for.
     room: usize,
-    handed: Vec<HandedOver>,
-    /// Claims under way; the last was asked then.
-    asking: FuturesUnordered<Asked>,
+    given: Vec<Given>,
+    bytes: usize,
+    asking: FuturesUnordered<Pin<Box<dyn Future<Output = Asked> + Send>>>,
+    /// Bytes that are expected of the claims under way.
+    bytes_asked: usize,
+    /// When the last one was asked.
     asked_at: Instant,
+    /// When the first one was asked whose answer is waited for.
+    began: Instant,
     /// So many of them at servers that are not in doubt.
     hopeful: usize,
+    /// What is in hand goes out then.
+    goes_out_at: Option<Instant>,
     /// Some server answered, if only that nothing is due.
     answered: bool,
     failed: Option<StoreError>,
 }
 
 impl Asker {
-    /// Bytes of the payloads in hand.
-    fn bytes(&self) -> usize {
-        self.handed.iter().flat_map(|handed| &handed.messages).map(|message| message.payload.len()).sum()
+    fn new(wanted: ClaimAsk) -> Self {
+        let now = Instant::now();
+        Self {
+            until: now + wanted.wait.min(CLAIM_WAIT_MAX),
+            visibility: wanted.visibility,
+            room: wanted.max.clamp(1, BATCH_ITEMS_MAX),
+            given: Vec::new(),
+            bytes: 0,
+            asking: FuturesUnordered::new(),
+            bytes_asked: 0,
+            asked_at: now,
+            began: now,
+            hopeful: 0,
+            goes_out_at: None,
+            answered: false,
+            failed: None,
+        }
     }
 
     fn end(self) -> Result<Vec<HandedOver>, StoreError> {
         match self.failed {
-            Some(error) if self.handed.is_empty() && !self.answered => Err(error),
-            _ => Ok(self.handed),
+            Some(error) if self.given.is_empty() && !self.answered => Err(error),
+            _ => Ok(self.given.into_iter().map(Given::hand_out).collect()),
         }
     }
 
-    /// Whether the shard that was asked last has not answered at once.
-    fn hesitates(&self) -> bool {
-        !self.asking.is_empty() && self.asked_at.elapsed() >= HESITATES
+    fn is_full(&self) -> bool {
+        self.bytes >= ANSWER_BYTES_MAX || (self.room == 0 && self.asking.is_empty())
     }
 
-    /// Whether what is claimed already goes out although more is asked for. The only server there is gets
-    /// its time.
-    fn goes_out(&self, places: usize) -> bool {
-        let waits = self.hopeful > 0 && (places == 1 || self.asked_at.elapsed() < IN_HAND_WITHIN);
-        !self.handed.is_empty() && !self.asking.is_empty() && !waits
+    /// Whether what is in hand goes out although more is asked for, or may be.
+    fn goes_out(&self) -> bool {
+        let in_vain = self.hopeful == 0 && !self.asking.is_empty();
+        self.goes_out_at.is_some_and(|at| in_vain || at <= Instant::now())
     }
 
-    /// Takes in what a claim brought. What is beyond the ask is given back.
-    fn take_in(&mut self, mut more: HandedOver) -> Option<HandedOver> {
-        let beyond = more.messages.split_off(more.messages.len().min(self.room));
-        let back = HandedOver { shard: more.shard.clone(), messages: beyond };
-        self.room -= more.messages.len();
-        if !more.messages.is_empty() {
-            self.handed.push(more);
+    /// Takes in what a claim brought; what is beyond the bounds is given back.
+    fn take_in(&mut self, mut more: Given) {
+        let mut fits = 0;
+        for bytes in more.messages().iter().map(bytes_of) {
+            if self.bytes > 0 && self.bytes + bytes > ANSWER_BYTES_MAX {
+                // There is more to come than one answer holds.
+                self.bytes = ANSWER_BYTES_MAX;
+                break;
+            }
+            self.bytes += bytes;
+            fits += 1;
         }
-        (!back.messages.is_empty()).then_some(back)
+        drop(more.split_off(fits));
+        if fits > 0 {
+            self.given.push(more);
+        }
+        let took = self.began.elapsed().clamp(IN_HAND_MIN, IN_HAND_MAX);
+        self.goes_out_at.get_or_insert(Instant::now() + took);
     }
 
-    /// Whether one more shard may be asked of `places` servers.
-    fn may_ask(&self, places: usize) -> bool {
-        match self.asking.len() {
-            0 => true,
-            ASKING_MAX.. => false,
-            _ => places > 1 && self.hesitates(),
+    /// Whether one more shard may be asked.
+    fn may_ask(&self, work: &Work) -> bool {
+        if self.asking.is_empty() {
+            return true;
         }
+        // Until it is known how large messages are, a second claim could bring too much.
+        let hesitates = work.lane.places() > 1 && self.asked_at.elapsed() >= HESITATES;
+        let fits = self.bytes + self.bytes_asked < ANSWER_BYTES_MAX && (work.budget.is_measured() || hesitates);
+        self.room > 0 && self.asking.len() < ASKING_MAX && fits
     }
 
     /// While one server hesitates, only those are asked that do not. What is claimed already is not kept
     /// waiting by one that does, nor a consumer for longer than it wants to wait.
     fn bounds(&self) -> Bounds {
-        let nothing_yet = self.handed.is_empty() && self.asking.is_empty();
+        let nothing_yet = self.given.is_empty() && self.asking.is_empty();
         let patient = nothing_yet && (self.failed.is_none() || Instant::now() < self.until);
         Bounds { patient, ..Bounds::claims(CLAIMS_IN_FLIGHT) }
+    }
+
+    /// Claims from the shard that was taken, in the background.
+    fn ask(&mut self, work: &Work, tracker: &TaskTracker, taken: Taken, permit: Permit) {
+        self.asked_at = Instant::now();
+        if self.asking.is_empty() {
+            self.began = self.asked_at;
+        }
+        let longest = self.asked_at + CLAIM_WITHIN;
+        // The only server there is may take as long as the consumer does.
+        let longest = if work.lane.places() == 1 { longest.max(self.until) } else { longest };
+        let (messages, bytes, is_doubtful) = (permit.messages(), permit.bytes(), taken.is_doubtful);
+        self.room -= messages;
+        self.bytes_asked += bytes;
+        self.hopeful += usize::from(!is_doubtful);
+        let answer = ask(work.clone(), tracker.clone(), taken, permit, self.visibility, longest);
+        self.asking.push(Box::pin(async move { Asked { messages, bytes, is_doubtful, answer: answer.await } }));
+    }
+
+    /// One of the claims is over; its messages, if any, are still to be taken in.
+    fn heard(&mut self, asked: &Asked) {
+        let brought = asked.answer.as_ref().ok().and_then(Option::as_ref).map_or(0, |given| given.messages().len());
+        self.room += asked.messages.saturating_sub(brought);
+        self.bytes_asked -= asked.bytes;
+        self.hopeful -= usize::from(!asked.is_doubtful);
     }
 }
 
 #[async_trait]
 impl Consumers for EngineConsumers {
-    async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<HandedOver>, StoreError> {
-        let now = Instant::now();
-        let mut asker = Asker {
-            until: now + ask.wait.min(CLAIM_WAIT_MAX),
-            room: ask.max.clamp(1, BATCH_ITEMS_MAX),
-            handed: Vec::new(),
-            asking: FuturesUnordered::new(),
-            asked_at: now,
-            hopeful: 0,
-            answered: false,
-            failed: None,
-        };
-        // One look tells what no hint has told yet; from then on the pace tells.
-        let mut look = self.look(self.find(topic).await?, asker.bounds());
+    async fn claim(&self, topic: &TopicName, wanted: ClaimAsk) -> Result<Vec<HandedOver>, StoreError> {
+        // The end of the node waits for what this gives back.
+        let _under_way = self.tracker.token();
+        let mut asker = Asker::new(wanted);
         loop {
-            if self.stop.is_cancelled() {
-                return Ok(asker.handed);
-            }
-            let work = self.find(topic).await?;
-            if asker.goes_out(work.lane.places()) {
-                return Ok(asker.handed);
-            }
-            let (room, bounds, may_ask, idle) =
-                (asker.room, asker.bounds(), asker.may_ask(work.lane.places()), asker.asking.is_empty());
-            let nothing_more = if asker.handed.is_empty() { asker.until } else { Instant::now() };
-            let looked_enough = look.is_none() || !asker.handed.is_empty();
-            let again_at = asker.asked_at + if asker.handed.is_empty() { HESITATES } else { IN_HAND_WITHIN };
+            let open = self.find(topic).await?;
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Ok(asker.handed),
-                Some((is_doubtful, answer)) = asker.asking.next() => {
-                    asker.hopeful -= usize::from(!is_doubtful);
-                    match answer {
+                ended = self.gather(&open.work, &mut asker) => { ended?; }
+                () = open.closed.cancelled() => if asker.given.is_empty() { continue },
+            }
+            return asker.end();
+        }
+    }
+}
+
+impl EngineConsumers {
+    /// Claims until the consumer has what it asks for, or nothing more is to be waited for.
+    async fn gather(&self, work: &Work, asker: &mut Asker) -> Result<(), StoreError> {
+        // One look tells what no hint has told yet; from then on the timer does.
+        let mut look = self.look(work, asker.bounds());
+        loop {
+            if self.stop.is_cancelled() || asker.goes_out() {
+                return Ok(());
+            }
+            let (bounds, may_ask, idle) = (asker.bounds(), asker.may_ask(work), asker.asking.is_empty());
+            let (room, others) = (asker.room, ASKING_MAX - asker.asking.len().min(ASKING_MAX - 1));
+            let nothing_more = if asker.given.is_empty() { asker.until } else { Instant::now() };
+            let looked_enough = look.is_none() || !asker.given.is_empty();
+            // Others are asked while a server hesitates.
+            let hesitates_at = asker.asked_at + HESITATES;
+            let again_at = asker.goes_out_at.unwrap_or(hesitates_at);
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                Some(asked) = asker.asking.next() => {
+                    asker.heard(&asked);
+                    match asked.answer {
                         Ok(Some(more)) => {
-                            if let Some(back) = asker.take_in(more) {
-                                let work = work.clone();
-                                self.tracker.spawn(async move { work.give_back(back.shard.index, back.messages).await });
-                            }
-                            if asker.room == 0 || asker.bytes() >= ANSWER_BYTES_MAX {
-                                return Ok(asker.handed);
+                            asker.take_in(more);
+                            if asker.is_full() {
+                                return Ok(());
                             }
                         }
                         Ok(None) => asker.answered = true,
                         // What was claimed already goes out; the trouble shows in the next claim.
-                        Err(_) if !asker.handed.is_empty() => return Ok(asker.handed),
+                        Err(_) if !asker.given.is_empty() => return Ok(()),
                         Err(error) if work.lane.places() == 1 || !error.is_transient() => return Err(error),
                         Err(error) => {
                             asker.failed = Some(error);
@@ -195,83 +266,28 @@ impl Consumers for EngineConsumers {
                         }
                     }
                 }
-                (taken, tokens) = self.next(&work, room, bounds), if may_ask => {
-                    asker.asked_at = Instant::now();
-                    let longest = asker.asked_at + CLAIM_WITHIN;
-                    // The only server there is may take as long as the consumer does.
-                    let longest = if work.lane.places() == 1 { longest.max(asker.until) } else { longest };
-                    let is_doubtful = taken.is_doubtful;
-                    asker.hopeful += usize::from(!is_doubtful);
-                    let answer = self.ask(work, taken, tokens, ask.visibility);
-                    asker.asking.push(Box::pin(async move { (is_doubtful, answer.within(longest).await) }));
+                (taken, permit) = next(work, room, others, bounds), if may_ask => {
+                    asker.ask(work, &self.tracker, taken, permit);
                 }
                 looked = looked(&mut look) => match looked {
                     Ok(()) => asker.answered = true,
-                    Err(error) if asker.asking.is_empty() && asker.handed.is_empty() => return Err(error),
+                    Err(error) if asker.asking.is_empty() && asker.given.is_empty() => return Err(error),
                     Err(error) => asker.failed = Some(error),
                 },
-                () = tokio::time::sleep_until(nothing_more), if looked_enough && idle => {
-                    return asker.end();
-                }
+                () = tokio::time::sleep_until(nothing_more), if looked_enough && idle => return Ok(()),
                 () = tokio::time::sleep_until(again_at), if !idle && again_at > Instant::now() => {}
             }
         }
     }
-}
 
-/// The end of a look, if one is under way.
-async fn looked(look: &mut Option<Look>) -> Result<(), StoreError> {
-    match look {
-        Some(under_way) => {
-            let looked = under_way.await;
-            *look = None;
-            looked
-        }
-        None => std::future::pending().await,
-    }
-}
-
-/// The answer to one claim under way. What nobody takes out of it is given back.
-struct Awaited {
-    answer: oneshot::Receiver<Result<Option<HandedOver>, StoreError>>,
-    work: Work,
-    tracker: TaskTracker,
-}
-
-impl Awaited {
-    /// What the claim brings until then. What it brings later is given back.
-    async fn within(mut self, until: Instant) -> Result<Option<HandedOver>, StoreError> {
-        match tokio::time::timeout_at(until, &mut self.answer).await {
-            Ok(Ok(answer)) => answer,
-            // The node stops.
-            Ok(Err(_)) => Ok(None),
-            Err(_) => {
-                Err(StoreError::Unavailable { doing: "claim", source: "no answer from the shard in time".into() })
-            }
-        }
-    }
-}
-
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        self.answer.close();
-        // It may have come a moment before nobody waits for it any more.
-        if let Ok(Ok(Some(handed))) = self.answer.try_recv() {
-            let work = self.work.clone();
-            self.tracker.spawn(async move { work.give_back(handed.shard.index, handed.messages).await });
-        }
-    }
-}
-
-impl EngineConsumers {
     /// The topic, if consumers may claim from it. One that was created a moment ago is waited for.
-    async fn find(&self, topic: &TopicName) -> Result<Work, StoreError> {
+    async fn find(&self, topic: &TopicName) -> Result<OpenTopic, StoreError> {
         let mut taken_in = self.taken_in.clone();
         let until = Instant::now() + TAKE_IN_WAIT;
         loop {
             taken_in.mark_unchanged();
-            if let Some(work) = self.open.read().get(topic).cloned() {
-                return Ok(work);
+            if let Some(open) = self.open.read().get(topic).cloned() {
+                return Ok(open);
             }
             let sink = self.topics.borrow().get(topic).map(|record| record.config.sink.is_some());
             match sink {
@@ -287,128 +303,48 @@ impl EngineConsumers {
     }
 
     /// A look at a topic of which nothing is known to be due.
-    fn look(&self, work: Work, bounds: Bounds) -> Option<Look> {
+    fn look(&self, work: &Work, bounds: Bounds) -> Option<Look> {
         if work.lane.has_due(bounds) {
             return None;
         }
-        let pace = self.pace.clone();
-        Some(Box::pin(async move { pace.look_at(&work.lane).await }))
-    }
-
-    /// Waits for a shard that is due and for leave to claim up to `max` from it. Holds nothing while it
-    /// waits, so it may be dropped any time.
-    async fn next(&self, work: &Work, max: usize, bounds: Bounds) -> (Taken, usize) {
-        let _turn = work.lane.turn.lock().await;
-        loop {
-            work.rate.available().await;
-            work.lane.due(|| bounds).await;
-            let tokens = work.rate.take(max);
-            if tokens == 0 {
-                continue;
-            }
-            match work.lane.take(bounds) {
-                Some(taken) => return (taken, tokens),
-                None => work.rate.give_back(tokens),
-            }
-        }
-    }
-
-    /// Claims in the background, whether the consumer waits for it or not.
-    fn ask(&self, work: Work, taken: Taken, tokens: usize, visibility: Option<Duration>) -> Awaited {
-        let (to, answer) = oneshot::channel();
-        let awaited = Awaited { answer, work: work.clone(), tracker: self.tracker.clone() };
-        // A claim whose answer was lost was another's: its messages go back and are claimed anew.
-        let repeated = taken.repeat.is_some();
-        let request = taken.repeat.unwrap_or_else(|| own_request(&work, tokens, visibility));
-        self.tracker.spawn(async move {
-            let (answered, has_stalled) = work.ask(taken.shard, request, || work.rate.give_back(tokens)).await;
-            let tokens = if has_stalled { 0 } else { tokens };
-            work.note(&answered);
-            let Answer { shard, claim, sent, .. } = answered;
-            let claim = match claim {
-                Ok(claim) => claim,
-                Err(error) => {
-                    work.rate.give_back(tokens);
-                    let _ = to.send(Err(error));
-                    return;
-                }
-            };
-            let brought = claim.messages.len();
-            if repeated {
-                work.rate.give_back(tokens);
-                work.release(shard.index, claim.messages).await;
-                let _ = to.send(Ok(None));
-                return;
-            }
-            work.rate.give_back(tokens.saturating_sub(brought));
-            work.rate.take(brought.saturating_sub(tokens));
-            if brought == 0 {
-                let _ = to.send(Ok(None));
-                return;
-            }
-            let lateness: Vec<Duration> = claim.messages.iter().map(|m| claim.now.since(m.due_at)).collect();
-            let index = shard.index;
-            match to.send(Ok(Some(HandedOver { shard, messages: claim.messages }))) {
-                Ok(()) => {
-                    let took = sent.elapsed();
-                    for late in lateness {
-                        work.topic_meters.lateness.observe((late + took).as_secs_f64());
-                    }
-                    // The consumer settles them from here on.
-                    work.lane.settled(index, brought);
-                }
-                Err(unwanted) => {
-                    work.rate.give_back(brought);
-                    if let Ok(Some(handed)) = unwanted {
-                        debug!(topic = %work.record.name, brought, "the consumer went away, messages are given back");
-                        work.release(index, handed.messages).await;
-                    }
-                }
-            }
-        });
-        awaited
+        let (pace, lane) = (self.pace.clone(), work.lane.clone());
+        Some(Box::pin(async move { pace.look_at(&lane).await }))
     }
 }
 
-fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> ClaimRequest {
-    let visibility = visibility.unwrap_or(work.record.config.visibility_timeout);
-    ClaimRequest { visibility, class: LeaseClass::for_visibility(visibility), ..work.request(limit) }
+/// The end of a look, if one is under way.
+async fn looked(look: &mut Option<Look>) -> Result<(), StoreError> {
+    match look {
+        Some(under_way) => {
+            let looked = under_way.await;
+            *look = None;
+            looked
+        }
+        None => std::future::pending().await,
+    }
 }
 
-impl Work {
-    /// Gives messages back that nobody was given, and holds them no longer.
-    async fn release(&self, index: u32, messages: Vec<ClaimedMessage>) {
-        let count = messages.len();
-        self.give_back(index, messages).await;
-        self.lane.settled(index, count);
-    }
-
-    async fn give_back(&self, index: u32, messages: Vec<ClaimedMessage>) {
-        let (gone, held): (Vec<_>, Vec<_>) =
-            messages.into_iter().partition(|message| message.score == Receipt::SETTLED);
-        if !gone.is_empty() {
-            self.topic_meters.count(Event::Dead, gone.len() as u64);
-            warn!(topic = %self.record.name, dropped = gone.len(), "at-most-once messages had no taker and are gone");
+/// Waits for a shard that is due and for leave to claim from it: its part of `room` messages, where up to
+/// `others` shards that are due share them. Holds nothing while it waits, so it may be dropped any time.
+async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken, Permit) {
+    let Work { lane, rate, budget, .. } = work;
+    let _turn = lane.turn.lock().await;
+    loop {
+        rate.available().await;
+        budget.available().await;
+        lane.due(|| bounds).await;
+        let part = room.div_ceil(lane.claimable(bounds, others).max(1));
+        let Some(mut permit) = budget.reserve(part) else { continue };
+        let tokens = rate.take(permit.messages());
+        if tokens == 0 {
+            continue;
         }
-        let release =
-            |message: ClaimedMessage| Settle { id: message.id, score: message.score, how: Settlement::Release };
-        let batch: Vec<Settle> = held.into_iter().map(release).collect();
-        let mut tries = 0;
-        while !batch.is_empty() {
-            match self.store.settle(&self.lane.shard(index), self.clock.now(), &batch).await {
-                Ok(_) => {
-                    self.lane.hint(index, self.clock.now());
-                    break;
-                }
-                Err(error) => {
-                    self.health.failed(&error);
-                }
+        match lane.take(bounds) {
+            Some(taken) => {
+                drop(permit.split(permit.messages() - tokens, 0));
+                return (taken, permit);
             }
-            tries += 1;
-            if tries == RELEASE_TRIES {
-                break;
-            }
-            tokio::time::sleep(crate::config::store_backoff(tries)).await;
+            None => rate.give_back(tokens),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
 use duetime_core::{Delivery, Sink, Verdict};
-use duetime_metrics::Event;
+use duetime_metrics::{Event, SinkMeters};
 use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::breaker::Breaker;
+use crate::budget::Permit;
 use crate::config::CALL_BYTES_MAX;
 use crate::throughput::Throughput;
 use crate::undecided::{Matter, Undecided, Waiting};
@@ -35,11 +36,23 @@ struct Call {
     took: Duration,
 }
 
+/// What becomes of messages whose failure may be their own matter or the target's.
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    /// It is known.
+    Ruled(Ruling),
+    /// They wait until it is known.
+    Wait,
+    /// The target is up, but may have been silent when they were sent.
+    ExcusedOnce,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Deliverer {
     work: Work,
     sink: Arc<dyn Sink>,
+    meters: SinkMeters,
     breaker: Arc<Breaker>,
     to: mpsc::Sender<Vec<Owed>>,
     queue: VecDeque<Held>,
@@ -52,6 +65,9 @@ pub(crate) struct Deliverer {
     probe: Vec<Call>,
     /// Messages whose failure may be their own or the target's.
     undecided: Undecided,
+    /// Messages claimed at most once that were not offered to the target, and when they are offered again: they
+    /// cannot go back. As many as the budget allows.
+    not_sent: Vec<(Instant, Held)>,
 }
 
 impl Deliverer {
@@ -59,9 +75,12 @@ impl Deliverer {
         let (calls_max, batch_max) = (sink.calls_max().max(1), sink.batch_max().max(1));
         let undecided = Undecided::new(work.record.config.visibility_timeout);
         let throughput = Throughput::new(calls_max, work.record.config.visibility_timeout / 2);
+        let name = work.record.config.sink.as_ref().map_or("", |sink| &sink.name);
+        let meters = work.meters.sink(name, sink.kind());
         Self {
             work,
             sink,
+            meters,
             breaker,
             to,
             queue: VecDeque::new(),
@@ -72,6 +91,7 @@ impl Deliverer {
             probe_left: 0,
             probe: Vec::new(),
             undecided,
+            not_sent: Vec::new(),
         }
     }
 
@@ -79,7 +99,8 @@ impl Deliverer {
     pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Held>>, ends: Ends) {
         let mut open = true;
         let mut stopping = false;
-        while open || !self.queue.is_empty() || !self.calls.is_empty() {
+        while open || !self.queue.is_empty() || !self.calls.is_empty() || !self.not_sent.is_empty() {
+            let offered_at = self.queue_not_sent(Instant::now());
             self.start_calls().await;
             let decided_at = self.undecided.decided_at(self.work.decision_margin());
             tokio::select! {
@@ -99,16 +120,26 @@ impl Deliverer {
                 () = tokio::time::sleep_until(decided_at.unwrap_or_else(Instant::now)), if decided_at.is_some() => {
                     self.target_accepts_nothing().await;
                 }
+                () = tokio::time::sleep_until(offered_at.unwrap_or_else(Instant::now)), if offered_at.is_some() => {}
             }
         }
         let (_, waiting) = self.undecided.take();
         self.rule(waiting, Ruling::Targets(None)).await;
     }
 
+    /// Queues those messages whose wait is over; answers when the next one's is.
+    fn queue_not_sent(&mut self, now: Instant) -> Option<Instant> {
+        let (again, wait): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.not_sent).into_iter().partition(|(at, _)| *at <= now);
+        self.queue.extend(again.into_iter().map(|(_, held)| held));
+        self.not_sent = wait;
+        self.not_sent.iter().map(|(at, _)| *at).min()
+    }
+
     /// Nothing was accepted for so long that the target is taken to be down: nobody pays.
     async fn target_accepts_nothing(&mut self) {
         let (why, waiting) = self.undecided.take();
-        self.breaker.unavailable(&why, None, true);
+        self.breaker.unavailable(&why, None);
         self.rule(waiting, Ruling::Targets(None)).await;
         self.give_back_queue_but_probe(false).await;
     }
@@ -130,12 +161,13 @@ impl Deliverer {
         let owe = |waiting: Waiting| {
             let how = settlement(&waiting.said, ruling, waiting.attempt, retry, rand::random());
             let settle = Settle { id: waiting.id, score: waiting.hold.score, how };
-            Owed { index: waiting.hold.index, settle, deadline: waiting.hold.deadline }
+            let Hold { guard, index, deadline, .. } = waiting.hold;
+            Owed { guard, index, settle, deadline }
         };
         let owed: Vec<Owed> = waiting.into_iter().map(owe).collect();
         let retried = owed.iter().filter(|owed| matches!(owed.settle.how, Settlement::Nack(_))).count();
         self.work.topic_meters.count(Event::Retried, retried as u64);
-        self.work.room.set_offered(self.undecided.len());
+        self.work.budget.set_offered(self.undecided.len());
         self.owe(owed).await;
     }
 
@@ -213,43 +245,40 @@ impl Deliverer {
     }
 
     async fn call_ended(&mut self, call: Call) {
-        self.work.meters.sink_call(self.sink.kind(), call.took);
+        self.meters.call(call.took);
         if call.said.iter().all(|said| matches!(said, Said::Broken)) {
             warn!(topic = %self.work.record.name, count = call.said.len(), "sink broke off a call");
         }
         let allowed = self.throughput.measured(call.took, call.holds.len());
         if !self.work.at_most_once() {
-            self.work.room.allow(allowed);
+            self.work.budget.allow(allowed);
         }
         if call.holds[0].probe {
             self.probe_left -= call.holds.len();
             self.probe.push(call);
             self.end_probe().await;
         } else {
-            let accepted = call.said.contains(&Said::Verdict(Verdict::Accepted));
-            if accepted {
-                self.undecided.accepted(call.ended - call.took, call.ended);
-            }
+            self.note_accepted(&call);
             let ruling = match judge(&call.said.iter().collect::<Vec<_>>(), false) {
                 Target::Up => {
                     // An open breaker is closed by its probe, not by calls from before it opened.
                     if self.breaker.is_closed() {
                         self.breaker.answered();
                     }
-                    None
+                    Open::Wait
                 }
                 Target::Down(reason, after) => {
-                    self.breaker.unavailable(&reason, after, false);
-                    Some(Ruling::Targets(None))
+                    self.breaker.unavailable(&reason, after);
+                    Open::Ruled(Ruling::Targets(None))
                 }
-                Target::Unsure if !self.breaker.is_closed() => Some(Ruling::Targets(None)),
+                Target::Unsure if !self.breaker.is_closed() => Open::Ruled(Ruling::Targets(None)),
                 // What was claimed at most once cannot wait for a decision.
                 Target::Unsure if self.work.at_most_once() => {
-                    self.breaker.unavailable(&reason(&call.said[0]), None, true);
-                    Some(Ruling::Targets(None))
+                    self.breaker.unavailable(&reason(&call.said[0]), None);
+                    Open::Ruled(Ruling::Targets(None))
                 }
-                Target::Unsure => None,
-                Target::Unasked => Some(Ruling::Own),
+                Target::Unsure => Open::Wait,
+                Target::Unasked => Open::Ruled(Ruling::Own),
             };
             self.settle(call, ruling).await;
             self.decide().await;
@@ -272,38 +301,59 @@ impl Deliverer {
         let ruling = match judge(&said, true) {
             Target::Up => {
                 self.breaker.answered();
-                Ruling::Own
+                calls.iter().for_each(|call| self.note_accepted(call));
+                Open::ExcusedOnce
             }
             Target::Down(reason, after) => {
                 let answered = said.iter().all(|said| matches!(said, Said::Verdict(Verdict::DestinationDown { .. })));
-                self.breaker.unavailable(&reason, after, answered);
+                self.breaker.probe_failed(&reason, after, answered);
                 // The next probe asks about others, if there are any.
-                Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2))
+                Open::Ruled(Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2)))
             }
             Target::Unsure => unreachable!("a probe that accepts nothing means down"),
             Target::Unasked => {
                 self.breaker.probe_was_kept_back();
-                Ruling::Own
+                Open::Ruled(Ruling::Own)
             }
         };
         for call in calls {
-            self.settle(call, Some(ruling)).await;
+            self.settle(call, ruling).await;
         }
     }
 
-    /// Settles what is clear; without a ruling, what may be the target's matter waits until it is known.
-    async fn settle(&mut self, call: Call, ruling: Option<Ruling>) {
+    /// Remembers that the target accepted something, if it did.
+    fn note_accepted(&mut self, call: &Call) {
+        let accepted = |said: &Said| *said == Said::Verdict(Verdict::Accepted);
+        if call.said.iter().any(accepted) {
+            let all = call.said.iter().all(accepted) || Undecided::is_answer(call.took);
+            self.undecided.accepted(call.ended - call.took, call.ended, all);
+        }
+    }
+
+    /// Settles what is clear, and the rest as `open` says.
+    async fn settle(&mut self, call: Call, open: Open) {
         let Call { deliveries, holds, said, ended, took } = call;
         let work = &self.work;
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
-        let (mut delivered, mut retried, mut dropped, mut bytes) = (0, 0, 0, 0);
+        let (mut delivered, mut retried, mut dropped) = (0, 0, 0);
+        // Bodies are held no longer, whatever the verdicts.
+        let mut freed = Permit::default();
         let mut owed = Vec::with_capacity(holds.len());
-        for ((delivery, hold), said) in deliveries.into_iter().zip(&holds).zip(&said) {
-            bytes += hold.bytes;
+        for ((delivery, mut hold), said) in deliveries.into_iter().zip(holds).zip(&said) {
+            if let Some(wait) = said.not_sent().filter(|_| work.at_most_once()) {
+                self.meters.errors("limit", 1);
+                hold.probe = false;
+                self.not_sent.push((Instant::now() + wait, Held { delivery, hold }));
+                continue;
+            }
+            freed.absorb(hold.guard.split_bytes());
             match error_kind(said) {
                 None => {
                     delivered += 1;
-                    work.topic_meters.lateness.observe(hold.lateness(ended).as_secs_f64());
+                    let (late, whole) = (hold.late.as_secs_f64(), hold.lateness(ended).as_secs_f64());
+                    work.topic_meters.lateness.observe(whole);
+                    work.topic_meters.claim_delay.observe(late);
+                    work.topic_meters.hand_over.observe(whole - late);
                 }
                 Some(kind) => match errors.iter_mut().find(|(known, _)| *known == kind) {
                     Some((_, count)) => *count += 1,
@@ -312,41 +362,49 @@ impl Deliverer {
             }
             if work.at_most_once() {
                 dropped += u64::from(!matches!(said, Said::Verdict(Verdict::Accepted)));
-                work.lane.settled(hold.index, 1);
+                freed.absorb(hold.guard.into_permit());
                 continue;
             }
-            let ruling = match ruling {
-                Some(ruling) => ruling,
-                None if said.is_open() => {
-                    let (id, attempt, said, hold) = (delivery.id, delivery.attempt, said.clone(), *hold);
+            let ruling = match open {
+                Open::Ruled(ruling) => ruling,
+                Open::Wait if said.is_open() => {
+                    let (id, attempt, said) = (delivery.id, delivery.attempt, said.clone());
                     self.undecided.add(Waiting { id, attempt, hold, said, began: ended - took, ended });
                     continue;
                 }
-                None => Ruling::Own,
+                Open::ExcusedOnce
+                    if said.is_open()
+                        && !Undecided::is_answer(took)
+                        && self.undecided.excuse(&delivery.id) == Matter::Excused =>
+                {
+                    Ruling::Targets(Some(work.record.config.retry.initial))
+                }
+                Open::Wait | Open::ExcusedOnce => Ruling::Own,
             };
             let how = settlement(said, ruling, delivery.attempt, &work.record.config.retry, rand::random());
             retried += u64::from(matches!(how, Settlement::Nack(_)));
             let settle = Settle { id: delivery.id, score: hold.score, how };
-            owed.push(Owed { index: hold.index, settle, deadline: hold.deadline });
+            let Hold { guard, index, deadline, .. } = hold;
+            owed.push(Owed { guard, index, settle, deadline });
         }
+        drop(freed);
         for (kind, count) in errors {
-            work.meters.sink_errors(self.sink.kind(), kind, count);
+            self.meters.errors(kind, count);
         }
         work.topic_meters.count(Event::Delivered, delivered);
         work.topic_meters.count(Event::Retried, retried);
         if work.at_most_once() {
-            self.drop_unsettled(holds.len(), bytes, dropped, said.iter().find(|said| error_kind(said).is_some()));
+            let failed = |said: &&Said| said.not_sent().is_none() && error_kind(said).is_some();
+            self.drop_unsettled(dropped, said.iter().find(failed));
         } else {
-            work.room.give_back(0, bytes);
-            work.room.set_offered(self.undecided.len());
+            work.budget.set_offered(self.undecided.len());
             self.owe(owed).await;
         }
     }
 
     /// What was claimed at most once needs no settlement. A failed hand-over is counted as dead:
     /// nothing of it is kept, as the topic's setting says.
-    fn drop_unsettled(&self, messages: usize, bytes: usize, dropped: u64, said: Option<&Said>) {
-        self.work.room.give_back(messages, bytes);
+    fn drop_unsettled(&self, dropped: u64, said: Option<&Said>) {
         self.work.topic_meters.count(Event::Dead, dropped);
         if dropped > 0 {
             let reason = said.map(reason).unwrap_or_default();
@@ -374,13 +432,14 @@ impl Deliverer {
 
     async fn give_back(&mut self, back: Vec<Held>) {
         let probes = back.iter().filter(|held| held.hold.probe).count();
-        self.work.room.give_back(0, back.iter().map(|held| held.hold.bytes).sum());
-        let release = |held: Held| Owed {
-            index: held.hold.index,
-            settle: Settle { id: held.delivery.id, score: held.hold.score, how: Settlement::Release },
-            deadline: held.hold.deadline,
+        let mut freed = Permit::default();
+        let release = |Held { delivery, hold }: Held| {
+            let Hold { mut guard, index, deadline, score, .. } = hold;
+            freed.absorb(guard.split_bytes());
+            Owed { guard, index, settle: Settle { id: delivery.id, score, how: Settlement::Release }, deadline }
         };
         let owed: Vec<Owed> = back.into_iter().map(release).collect();
+        drop(freed);
         self.owe(owed).await;
         if probes > 0 {
             self.probe_left -= probes;
@@ -409,6 +468,7 @@ impl Deliverer {
         while let Some(batch) = from.recv().await {
             self.queue.extend(batch);
         }
+        self.queue.extend(self.not_sent.drain(..).map(|(_, held)| held));
         if self.work.at_most_once() {
             let count = self.queue.len() as u64;
             self.work.topic_meters.count(Event::Dead, count);

@@ -6,23 +6,27 @@ use std::time::Duration;
 
 use duetime_core::ownership::Demand;
 use duetime_core::{
-    ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, TopicName, TopicRecord, Topics,
+    ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, SinkStates, TopicName,
+    TopicRecord, Topics,
 };
 use duetime_metrics::Meters;
+use duetime_supervisor::{Policy, Supervisor};
+use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::budget::{NodeBudget, TopicBudget};
 use crate::config::DispatchConfig;
-use crate::consumers::{EngineConsumers, Open};
+use crate::consumers::{EngineConsumers, Open, OpenTopic};
 use crate::gauges::{self, Gauges};
 use crate::health::Health;
 use crate::lane::Lane;
 use crate::pace::Pace;
-use crate::permits::{Permits, Room};
 use crate::rate::Rate;
 use crate::runner::Runner;
+use crate::sink_states::{BoundSink, EngineSinks};
 use crate::work::{Ends, Work};
 
 /// Longest part of the grace period that is kept for settling after the calls.
@@ -49,14 +53,17 @@ pub struct EngineParts {
     pub meters: Arc<Meters>,
     /// Bounds.
     pub config: DispatchConfig,
+    /// Watches the engine's loops.
+    pub supervisor: Supervisor,
 }
 
 /// A running engine. Ends with [`Engine::drain`].
 #[derive(Debug)]
 pub struct Engine {
     consumers: Arc<EngineConsumers>,
+    sinks: Arc<EngineSinks>,
     health: Arc<Health>,
-    tracker: TaskTracker,
+    supervisor: Supervisor,
     ends: Ends,
 }
 
@@ -64,7 +71,7 @@ impl Engine {
     /// Starts the loops. Must be called on a tokio runtime.
     #[must_use]
     pub fn start(parts: EngineParts) -> Self {
-        let (ends, tracker) = (Ends::default(), TaskTracker::new());
+        let (ends, supervisor) = (Ends::default(), parts.supervisor.scope());
         let health = Arc::new(Health::default());
         let pace = Pace {
             store: parts.schedule.clone(),
@@ -76,22 +83,24 @@ impl Engine {
             owned: parts.owned.clone(),
             look: Arc::default(),
         };
-        let taken_in = watch::Sender::default();
+        let (taken_in, gauges_every) = (watch::Sender::default(), parts.config.gauges_every);
         let consumers = Arc::new(EngineConsumers {
             open: Arc::default(),
             pace: pace.clone(),
             topics: parts.topics.clone(),
             taken_in: taken_in.subscribe(),
             stop: ends.stop.clone(),
-            tracker: tracker.clone(),
+            tracker: supervisor.tracker().clone(),
         });
-        let supervisor = Supervisor {
-            permits: Permits::new(&parts.config),
+        let sinks = Arc::new(EngineSinks::default());
+        let reconciler = Reconciler {
+            sinks: sinks.clone(),
+            budget: NodeBudget::new(&parts.config, &parts.meters),
             config: Arc::new(parts.config.clone()),
             open: consumers.open.clone(),
             taken_in,
             pace: pace.clone(),
-            tracker: tracker.clone(),
+            supervisor: supervisor.clone(),
             ends: ends.clone(),
             emptied: Arc::default(),
             running: HashMap::new(),
@@ -99,17 +108,38 @@ impl Engine {
             owned: Arc::default(),
             parts,
         };
-        tracker.spawn(pace.clone().turn(ends.stop.clone()));
-        tracker.spawn(pace.clone().look(ends.stop.clone()));
-        tracker.spawn(pace.survey(Gauges::new(supervisor.config.gauges_every), ends.stop.clone()));
-        tracker.spawn(supervisor.run());
-        Self { consumers, health, tracker, ends }
+        let stop = ends.stop.clone();
+        let needed = |name, run: fn(Pace, CancellationToken) -> BoxFuture<'static, ()>| {
+            let (pace, stopped) = (pace.clone(), stop.clone());
+            supervisor.start(name, Policy::RestartOrEnd, &stop, move || run(pace.clone(), stopped.clone()));
+        };
+        needed("timer", |pace, stop| Box::pin(pace.turn(stop)));
+        needed("poll", |pace, stop| Box::pin(pace.look(stop)));
+        let (surveyor, stopped) = (pace.clone(), stop.clone());
+        supervisor.start("gauges", Policy::RestartOrEnd, &stop, move || {
+            surveyor.clone().survey(Gauges::new(gauges_every), stopped.clone())
+        });
+        let (states, stopped) = (sinks.clone(), stop.clone());
+        supervisor.start("sink states", Policy::RestartOrEnd, &stop, move || states.clone().watch(stopped.clone()));
+        // What it knows of the topics that run outlives a failure.
+        let reconciler = Arc::new(tokio::sync::Mutex::new(reconciler));
+        supervisor.start("topics", Policy::RestartOrEnd, &stop, move || {
+            let reconciler = reconciler.clone();
+            async move { reconciler.lock().await.run().await }
+        });
+        Self { consumers, sinks, health, supervisor, ends }
     }
 
     /// Hands messages of topics without a sink to consumers.
     #[must_use]
     pub fn consumers(&self) -> Arc<dyn Consumers> {
         self.consumers.clone()
+    }
+
+    /// What this node knows of its topics' sinks.
+    #[must_use]
+    pub fn sinks(&self) -> Arc<dyn SinkStates> {
+        self.sinks.clone()
     }
 
     /// Told when a shard refused this node's picture of the topics: they must be read again.
@@ -126,11 +156,12 @@ impl Engine {
     pub async fn drain(&self, grace: Duration) {
         let started = Instant::now();
         self.ends.stop.cancel();
-        self.tracker.close();
+        let tracker = self.supervisor.tracker();
+        tracker.close();
         let flush = (grace / 4).min(FLUSH_MAX);
-        if tokio::time::timeout(grace - flush, self.tracker.wait()).await.is_err() {
+        if tokio::time::timeout(grace - flush, tracker.wait()).await.is_err() {
             self.ends.abandon.cancel();
-            if tokio::time::timeout(flush, self.tracker.wait()).await.is_err() {
+            if tokio::time::timeout(flush, tracker.wait()).await.is_err() {
                 self.ends.abort.cancel();
                 warn!("grace period is over, some work was cut off");
                 return;
@@ -159,16 +190,17 @@ struct Running {
     refused: Option<String>,
 }
 
-/// Follows the watches.
+/// Follows the watches: starts and ends what each topic needs.
 #[derive(Debug)]
-struct Supervisor {
+struct Reconciler {
     parts: EngineParts,
+    sinks: Arc<EngineSinks>,
     config: Arc<DispatchConfig>,
-    permits: Arc<Permits>,
+    budget: Arc<NodeBudget>,
     open: Arc<Open>,
     taken_in: watch::Sender<()>,
     pace: Pace,
-    tracker: TaskTracker,
+    supervisor: Supervisor,
     ends: Ends,
     emptied: Arc<Notify>,
     running: HashMap<TopicName, Running>,
@@ -177,8 +209,8 @@ struct Supervisor {
     owned: Arc<OwnedShards>,
 }
 
-impl Supervisor {
-    async fn run(mut self) {
+impl Reconciler {
+    async fn run(&mut self) {
         loop {
             self.reconcile().await;
             // A watch may end before the engine does: what it said last holds on.
@@ -224,8 +256,9 @@ impl Supervisor {
 
     fn end(&mut self, name: &TopicName) {
         let Some(running) = self.running.remove(name) else { return };
-        self.open.write().remove(name);
+        self.close(name);
         self.pace.lanes.write().remove(name);
+        self.sinks.set(name, None);
         if let Some(runner) = running.runner {
             runner.stop();
         }
@@ -234,7 +267,18 @@ impl Supervisor {
         info!(topic = %name, "topic is gone, its loops end");
     }
 
+    /// Consumers claim from the topic as it was no longer: those that wait look for it anew.
+    fn close(&self, name: &TopicName) {
+        if let Some(open) = self.open.write().remove(name) {
+            open.closed.cancel();
+        }
+    }
+
     fn run_topic(&mut self, name: &TopicName, record: &Arc<TopicRecord>, indices: &[u32]) {
+        // Another topic of the same name: nothing of the old one goes on.
+        if self.running.get(name).is_some_and(|running| running.record.created_at_ms != record.created_at_ms) {
+            self.end(name);
+        }
         let parts = &self.parts;
         let new = || {
             let (wheel, clock) = (self.pace.wheel.clone(), parts.clock.clone());
@@ -261,7 +305,7 @@ impl Supervisor {
         if indices.is_empty() {
             gauges::clear(&parts.meters, name);
         }
-        let changed = running.record.config != record.config || running.record.created_at_ms != record.created_at_ms;
+        let changed = running.record.config != record.config;
         running.record = record.clone();
         if !(fresh || changed || running.refused.is_some()) {
             return;
@@ -273,7 +317,7 @@ impl Supervisor {
             record: record.clone(),
             store: parts.store.clone(),
             lane: running.lane.clone(),
-            room: Room::new(self.permits.clone(), &self.config, usize::MAX),
+            budget: TopicBudget::new(self.budget.clone(), &self.config, usize::MAX),
             rate: Arc::new(Rate::new(record.config.rate_limit)),
             health: self.pace.health.clone(),
             clock: parts.clock.clone(),
@@ -282,13 +326,19 @@ impl Supervisor {
             config: self.config.clone(),
         };
         self.pace.lanes.write().insert(name.clone(), running.lane.clone());
-        if record.config.sink.is_none() {
+        let Some(sink) = &record.config.sink else {
             running.refused = None;
-            self.open.write().insert(name.clone(), work);
+            self.sinks.set(name, None);
+            let open = OpenTopic { work, closed: CancellationToken::new() };
+            if let Some(before) = self.open.write().insert(name.clone(), open) {
+                before.closed.cancel();
+            }
             return;
+        };
+        if let Some(before) = self.open.write().remove(name) {
+            before.closed.cancel();
         }
-        self.open.write().remove(name);
-        match Runner::start(work, &self.permits, &*parts.sinks, &self.tracker, self.ends.child()) {
+        match Runner::start(work, &self.budget, &*parts.sinks, &self.sinks, &self.supervisor, self.ends.child()) {
             Ok(runner) => {
                 running.refused = None;
                 running.runner = Some(runner);
@@ -297,6 +347,7 @@ impl Supervisor {
                 if running.refused.as_ref() != Some(&reason) {
                     warn!(topic = %name, reason, "sink cannot be used, the topic's messages wait");
                 }
+                self.sinks.set(name, Some(BoundSink { name: sink.name.clone(), bound: Err(reason.clone()) }));
                 running.refused = Some(reason);
             }
         }

@@ -6,7 +6,7 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::{HandOver, InPlace, Streamed};
-use duetime_metrics::Event;
+use duetime_metrics::{Event, SinkMeters};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
@@ -21,8 +21,8 @@ use crate::work::{Ends, Work};
 pub(crate) struct Streamer {
     pub(crate) work: Work,
     pub(crate) how: InPlace,
-    /// The sink's type, for metrics.
-    pub(crate) kind: &'static str,
+    /// Of the sink.
+    pub(crate) meters: SinkMeters,
 }
 
 impl Streamer {
@@ -58,7 +58,7 @@ impl Streamer {
         }
     }
 
-    async fn step(&self, taken: Taken, limit: usize) {
+    async fn step(&self, mut taken: Taken, limit: usize) {
         let Work { store, lane, clock, health, rate, .. } = &self.work;
         let ask = HandOver { request: rand::random(), limit, how: self.how };
         let (sent_at, sent) = (clock.now(), Instant::now());
@@ -66,11 +66,11 @@ impl Streamer {
         let asked = store.hand_over(&taken.shard, sent_at, &ask);
         let (answer, has_stalled) = lane.unless_stalled(index, asked, || rate.give_back(limit)).await;
         let reserved = if has_stalled { 0 } else { limit };
-        self.work.meters.sink_call(self.kind, sent.elapsed());
+        self.meters.call(sent.elapsed());
         match answer {
             Ok(step) => {
                 health.ok();
-                lane.streamed(index, sent_at, &step);
+                lane.streamed(&mut taken, sent_at, &step);
                 let count = usize::try_from(step.count).unwrap_or(limit);
                 rate.give_back(reserved.saturating_sub(count));
                 rate.take(count.saturating_sub(reserved));
@@ -79,7 +79,7 @@ impl Streamer {
             Err(error) => {
                 rate.give_back(reserved);
                 health.failed(&error);
-                lane.failed(index, None);
+                lane.failed(&mut taken, None);
             }
         }
     }
@@ -95,6 +95,7 @@ impl Streamer {
             let late = (step.now.since(*visible) + waited).as_secs_f64();
             for _ in 0..*messages {
                 meters.lateness.observe(late);
+                meters.claim_delay.observe(late);
             }
         }
         meters.count(Event::Claimed, step.count);

@@ -23,7 +23,7 @@ use tracing::warn;
 
 use crate::config::{EMPTY_PAUSE, STALLED_AFTER, store_backoff};
 use crate::places::{Bounds, Places, Turn};
-use crate::slot::{Phase, Slot};
+use crate::slot::{Learnt, Phase, Slot};
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: looks tell it again in time.
@@ -43,11 +43,14 @@ struct State {
     places: Places,
 }
 
-/// A shard that is due, taken to be claimed from. Exactly one of the `done` methods follows.
+/// A shard that is due, taken to be claimed from. One that is dropped without an answer is claimed from again
+/// after a pause.
 #[derive(Debug)]
 pub(crate) struct Taken {
+    lane: Arc<Lane>,
+    is_open: bool,
     pub(crate) shard: Shard,
-    /// The claim to repeat, if the answer to the last one was lost.
+    /// The claim to repeat, if the answer to the last one was lost, or the one that was sent.
     pub(crate) repeat: Option<ClaimRequest>,
     /// Most permits that its claim may reserve.
     pub(crate) permits: usize,
@@ -55,16 +58,13 @@ pub(crate) struct Taken {
     pub(crate) is_doubtful: bool,
 }
 
-/// What the answer to a claim, or to a step of hand-over in place, tells of its shard.
-#[derive(Debug)]
-struct Learnt {
-    /// Messages this node holds by it.
-    messages: usize,
-    /// It changed something, so that asking again at once is no idle turn.
-    progress: bool,
-    now: Timestamp,
-    next_due: Option<Timestamp>,
-    due_left: u64,
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.is_open {
+            let repeat = self.repeat.take();
+            self.lane.clone().failed(self, repeat);
+        }
+    }
 }
 
 /// One idle shard, for a look: what was known when the look began. A server without an idle shard is
@@ -202,6 +202,16 @@ impl Lane {
         }
     }
 
+    /// How many shards are due at servers that may be asked, `most` at most.
+    pub(crate) fn claimable(&self, bounds: Bounds, most: usize) -> usize {
+        let state = self.state.lock();
+        let may_be_asked = |index: &&u32| {
+            let place = self.store.place_of(&self.shard_at(state.epoch, **index));
+            state.places.turn(place, bounds) != Turn::Wait
+        };
+        state.queue.iter().filter(may_be_asked).take(most).count()
+    }
+
     /// The first shard of the queue that may be claimed from: its position and its server.
     fn first(&self, state: &State, bounds: Bounds) -> Option<(usize, Place, Turn)> {
         let mut after_others = None;
@@ -217,7 +227,7 @@ impl Lane {
     }
 
     /// Takes the next shard that is due.
-    pub(crate) fn take(&self, bounds: Bounds) -> Option<Taken> {
+    pub(crate) fn take(self: &Arc<Self>, bounds: Bounds) -> Option<Taken> {
         let mut state = self.state.lock();
         let (at, place, turn) = self.first(&state, bounds)?;
         let index = state.queue.remove(at).expect("it was found there");
@@ -232,7 +242,8 @@ impl Lane {
         if !state.queue.is_empty() {
             self.due.notify_one();
         }
-        Some(Taken { shard, repeat, permits, is_doubtful: turn != Turn::Now })
+        let (lane, is_doubtful) = (self.clone(), turn != Turn::Now);
+        Some(Taken { lane, is_open: true, shard, repeat, permits, is_doubtful })
     }
 
     /// The claim on shard `index` holds so many permits.
@@ -284,21 +295,23 @@ impl Lane {
     }
 
     /// The claim, sent at `sent_at` by this node's clock, was answered.
-    pub(crate) fn answered(self: &Arc<Self>, index: u32, sent_at: Timestamp, claim: &Claim) {
+    pub(crate) fn answered(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, claim: &Claim) {
         let (messages, now) = (claim.messages.len(), claim.now);
         let progress = messages > 0 || claim.buried > 0 || claim.expired > 0;
         let (next_due, due_left) = (claim.next_due, claim.due_left);
-        self.learn(index, sent_at, &Learnt { messages, progress, now, next_due, due_left });
+        self.learn(taken, sent_at, &Learnt { messages, progress, now, next_due, due_left });
     }
 
     /// A step of hand-over in place, sent at `sent_at` by this node's clock, was answered.
-    pub(crate) fn streamed(self: &Arc<Self>, index: u32, sent_at: Timestamp, step: &Streamed) {
+    pub(crate) fn streamed(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, step: &Streamed) {
         let progress = step.count > 0 || step.buried > 0;
         let (now, next_due, due_left) = (step.now, step.next_due, step.due_left);
-        self.learn(index, sent_at, &Learnt { messages: 0, progress, now, next_due, due_left });
+        self.learn(taken, sent_at, &Learnt { messages: 0, progress, now, next_due, due_left });
     }
 
-    fn learn(self: &Arc<Self>, index: u32, sent_at: Timestamp, learnt: &Learnt) {
+    fn learn(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, learnt: &Learnt) {
+        taken.is_open = false;
+        let index = taken.shard.index;
         let mut state = self.state.lock();
         self.ends(&mut state, index, true);
         let Some(slot) = state.slots.get_mut(&index) else { return };
@@ -324,7 +337,9 @@ impl Lane {
     }
 
     /// The claim failed. `repeat`: its answer was lost, so the same is to be asked again.
-    pub(crate) fn failed(self: &Arc<Self>, index: u32, repeat: Option<ClaimRequest>) {
+    pub(crate) fn failed(self: &Arc<Self>, taken: &mut Taken, repeat: Option<ClaimRequest>) {
+        taken.is_open = false;
+        let index = taken.shard.index;
         let mut state = self.state.lock();
         self.ends(&mut state, index, false);
         let Some(slot) = state.slots.get_mut(&index) else { return };
@@ -339,14 +354,18 @@ impl Lane {
     }
 
     /// Nothing was asked after all: the shard is due as before.
-    pub(crate) fn put_back(&self, taken: Taken) {
+    pub(crate) fn put_back(&self, mut taken: Taken) {
+        taken.is_open = false;
         let mut state = self.state.lock();
         self.ends(&mut state, taken.shard.index, false);
         let Some(slot) = state.slots.get_mut(&taken.shard.index) else { return };
-        slot.repeat = taken.repeat;
+        slot.repeat = taken.repeat.take();
         slot.phase = Phase::Idle;
         if slot.owned {
             self.queue(&mut state, taken.shard.index);
+        } else {
+            // The shard was given up meanwhile: whoever is to have it next waits for this.
+            self.emptied.notify_one();
         }
     }
 

@@ -7,7 +7,7 @@
 //!                        │ due
 //!                      lane ──────────────┐
 //!                        │ shards in turn │
-//!   breaker, permits, claimer         consumers ──▶ the front door
+//!   breaker, budget, claimer          consumers ──▶ the front door
 //!   rate ────────────▶   │ batches
 //!                    deliverer ──▶ sink
 //!                        │ verdicts
@@ -15,9 +15,11 @@
 //! ```
 //! Knows nothing of Redis, HTTP or any sink in particular: it speaks [`duetime_core::ClaimStore`],
 //! [`duetime_core::Sink`] and [`duetime_core::Ownership`]. Upstream: the program. Keeps: nothing is
-//! sent after its deadline, one settlement per claim, memory bounded by permits.
+//! sent after its deadline, one settlement per claim, memory bounded by the in-flight budget.
 
+mod asks;
 mod breaker;
+mod budget;
 mod claimer;
 mod config;
 mod consumers;
@@ -25,14 +27,15 @@ mod deliverer;
 mod engine;
 mod gauges;
 mod health;
+mod in_flight;
 mod in_place;
 mod lane;
 mod pace;
-mod permits;
 mod places;
 mod rate;
 mod runner;
 mod settler;
+mod sink_states;
 mod slot;
 mod throughput;
 mod undecided;

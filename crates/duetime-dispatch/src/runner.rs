@@ -1,19 +1,26 @@
 //! Runs one version of one topic: binds its sink and starts the loops.
+//!
+//! Claimer, deliverer and settler are started together, and again together when one of them fails: what they
+//! pass to each other belongs to one run. What they held then is due again when its claim ends.
 
 use std::sync::Arc;
 
-use duetime_core::SinkBinder;
-use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::{Sink, SinkBinder};
+use duetime_supervisor::{Policy, Supervisor};
+use futures::FutureExt;
 use tokio::sync::mpsc;
-use tokio_util::task::TaskTracker;
+use tokio::task::JoinSet;
+use tracing::error;
 
 use crate::breaker::Breaker;
+use crate::budget::{NodeBudget, TopicBudget};
 use crate::claimer::Claimer;
 use crate::config::QUEUE_BATCHES;
 use crate::deliverer::Deliverer;
 use crate::in_place::Streamer;
-use crate::permits::{Permits, Room};
 use crate::settler::Settler;
+use crate::sink_states::{BoundSink, EngineSinks};
 use crate::work::{Ends, Work};
 
 /// The loops of a topic, until stopped.
@@ -29,38 +36,68 @@ impl Runner {
     ///
     /// The binder's sentence.
     pub(crate) fn start(
-        mut work: Work,
-        permits: &Arc<Permits>,
+        work: Work,
+        budget: &Arc<NodeBudget>,
         sinks: &dyn SinkBinder,
-        tracker: &TaskTracker,
+        states: &Arc<EngineSinks>,
+        supervisor: &Supervisor,
         ends: Ends,
     ) -> Result<Self, String> {
-        let name = &work.record.name;
-        let target = work.record.config.sink.as_ref().expect("only topics with a sink are run");
-        let sink = sinks.bind(name, target)?;
+        let target = work.record.config.sink.clone().expect("only topics with a sink are run");
+        let sink = sinks.bind(&work.record.name, &target)?;
+        let run = ends.clone();
         if let Some(how) = sink.in_place() {
             if !work.store.has_streams() {
-                return Err(format!("sink {:?} {IN_PLACE_NEEDS_REDIS}", target.name));
+                return Err(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", target.name));
             }
-            tracker.spawn(Streamer { work, how, kind: sink.kind() }.run(ends.clone()));
+            let meters = work.meters.sink(&target.name, sink.kind());
+            states.set(&work.record.name, Some(BoundSink { name: target.name, bound: Ok((sink.kind(), None)) }));
+            supervisor.start("hand-over", Policy::Restart, &ends.stop, move || {
+                Streamer { work: work.clone(), how, meters: meters.clone() }.run(run.clone())
+            });
             return Ok(Self { ends });
         }
-        // Until the sink was measured, and always for what cannot be given back: what it can take at once.
-        let at_once = sink.calls_max().saturating_mul(sink.batch_max());
-        work.room = Room::new(permits.clone(), &work.config, at_once);
-        let breaker = Arc::new(Breaker::new(name.clone(), work.topic_meters.clone(), sink.probe_wait_max()));
-        let (to_deliverer, claimed) = mpsc::channel(QUEUE_BATCHES);
-        let (to_settler, owed) = mpsc::channel(QUEUE_BATCHES);
-        let claimer = Claimer { work: work.clone(), breaker: breaker.clone(), to: to_deliverer };
-        let deliverer = Deliverer::new(work.clone(), sink, breaker, to_settler);
-        tracker.spawn(claimer.run(ends.clone()));
-        tracker.spawn(deliverer.run(claimed, ends.clone()));
-        tracker.spawn(Settler::new(work).run(owed, ends.clone()));
+        let (budget, states) = (budget.clone(), states.clone());
+        supervisor.start("delivery", Policy::Restart, &ends.stop, move || {
+            let (name, meters, clock) = (work.record.name.clone(), work.topic_meters.clone(), work.clock.clone());
+            // A new one each time: a failed run may have left the old one in the middle of a probe.
+            let breaker = Arc::new(Breaker::new(name.clone(), meters, clock, sink.probe_wait_max()));
+            let bound = Ok((sink.kind(), Some(breaker.clone())));
+            states.set(&name, Some(BoundSink { name: target.name.clone(), bound }));
+            // Until the sink was measured, and always for what cannot be given back: what it can take at once.
+            let at_once = sink.calls_max().saturating_mul(sink.batch_max());
+            let budget = TopicBudget::new(budget.clone(), &work.config, at_once);
+            deliver(Work { budget, ..work.clone() }, sink.clone(), breaker, run.child())
+        });
         Ok(Self { ends })
     }
 
     /// Claims no more; what is under way is finished or given back in the background.
     pub(crate) fn stop(&self) {
         self.ends.stop.cancel();
+    }
+}
+
+/// Claims, delivers and settles until `ends`. Returns before that when one of the loops has failed, and the
+/// others have ended.
+async fn deliver(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, ends: Ends) {
+    let name = work.record.name.clone();
+    let (to_deliverer, claimed) = mpsc::channel(QUEUE_BATCHES);
+    let (to_settler, owed) = mpsc::channel(QUEUE_BATCHES);
+    let claimer = Claimer { work: work.clone(), breaker: breaker.clone(), to: to_deliverer };
+    let deliverer = Deliverer::new(work.clone(), sink, breaker, to_settler);
+    let mut loops = JoinSet::new();
+    loops.spawn(claimer.run(ends.clone()).map(|()| "claimer"));
+    loops.spawn(deliverer.run(claimed, ends.clone()).map(|()| "deliverer"));
+    loops.spawn(Settler::new(work).run(owed, ends.clone()).map(|()| "settler"));
+    while let Some(ended) = loops.join_next().await {
+        if ends.stop.is_cancelled() {
+            continue;
+        }
+        match ended {
+            Ok(ended) => error!(topic = %name, ended, "a loop of the topic ended by itself"),
+            Err(panic) => error!(topic = %name, %panic, "a loop of the topic panicked"),
+        }
+        ends.stop.cancel();
     }
 }

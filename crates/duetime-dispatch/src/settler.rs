@@ -120,13 +120,8 @@ impl Settler {
         let work = self.work.clone();
         async move {
             let now = Instant::now();
-            let mut owed = owed;
-            let before = owed.len();
-            owed.retain(|owed| owed.deadline > now);
-            let late = before - owed.len();
-            if late > 0 {
-                work.settlements_lost(index, late);
-            }
+            let (mut owed, late): (Vec<Owed>, Vec<Owed>) = owed.into_iter().partition(|owed| owed.deadline > now);
+            work.settlements_lost(late);
             let at = work.clock.now();
             if owed.is_empty() {
                 return Call { index, owed, skewed: Vec::new(), repeated, at, settled: Ok(Vec::new()) };
@@ -167,13 +162,12 @@ impl Settler {
                 if account.owed.is_empty() {
                     self.accounts.remove(&index);
                 }
-                self.close(index, at, repeated, &owed, &settled);
+                self.close(index, at, repeated, owed, &settled);
             }
             Err(StoreError::UnknownShard(_)) => {
-                let left = account.owed.len();
-                self.accounts.remove(&index);
+                let left = self.accounts.remove(&index).map(|account| account.owed).unwrap_or_default();
                 self.work.health.failed(&StoreError::UnknownShard(self.work.lane.shard(index).to_string()));
-                self.work.settlements_lost(index, owed.len() + left);
+                self.work.settlements_lost(owed.into_iter().chain(left).collect());
             }
             Err(error) => {
                 account.failures = account.failures.saturating_add(1);
@@ -186,7 +180,7 @@ impl Settler {
         }
     }
 
-    fn close(&mut self, index: u32, at: Timestamp, repeated: bool, owed: &[Owed], settled: &[Settled]) {
+    fn close(&mut self, index: u32, at: Timestamp, repeated: bool, owed: Vec<Owed>, settled: &[Settled]) {
         let work = &self.work;
         let (mut buried, mut expired) = (0, 0);
         let mut visible: Option<Timestamp> = None;
@@ -207,8 +201,7 @@ impl Settler {
             visible = Some(visible.map_or(again, |earliest| earliest.min(again)));
         }
         work.topic_meters.count(Event::Dead, buried);
-        work.room.give_back(owed.len(), 0);
-        work.lane.settled(index, owed.len());
+        give_back(owed);
         if let Some(visible) = visible {
             work.lane.hint(index, visible);
         }
@@ -227,12 +220,23 @@ impl Settler {
     }
 }
 
+/// What was held for these messages of one shard is given back at once.
+fn give_back(owed: Vec<Owed>) {
+    let mut guards = owed.into_iter().map(|owed| owed.guard);
+    if let Some(mut first) = guards.next() {
+        guards.for_each(|guard| first.absorb(guard));
+    }
+}
+
 impl Work {
-    /// So many verdicts were not settled before their claim ended: the messages will come again.
-    fn settlements_lost(&self, index: u32, messages: usize) {
+    /// These verdicts, of one shard, were not settled before their claim ended: the messages will come again.
+    fn settlements_lost(&self, lost: Vec<Owed>) {
+        let messages = lost.len();
+        if messages == 0 {
+            return;
+        }
         self.topic_meters.settlements_lost.inc_by(messages as u64);
-        self.room.give_back(messages, 0);
-        self.lane.settled(index, messages);
+        give_back(lost);
         warn!(topic = %self.record.name, messages, "verdicts could not be settled in time, the messages come again");
     }
 }

@@ -49,3 +49,15 @@ impl Default for Slot {
         }
     }
 }
+
+/// What the answer to a claim, or to a step of hand-over in place, tells of its shard.
+#[derive(Debug)]
+pub(crate) struct Learnt {
+    /// Messages this node holds by it.
+    pub(crate) messages: usize,
+    /// It changed something, so that asking again at once is no idle turn.
+    pub(crate) progress: bool,
+    pub(crate) now: Timestamp,
+    pub(crate) next_due: Option<Timestamp>,
+    pub(crate) due_left: u64,
+}

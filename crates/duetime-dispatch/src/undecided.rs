@@ -1,9 +1,10 @@
 //! Messages whose failure may be their destination's or the whole target's: kept until it is known.
 //!
 //! Upstream: `deliverer`. A failure is the message's own matter where the target accepted another one meanwhile,
-//! and the target's where it accepts none for a while: then the breaker opens and nobody has paid. Silence that
-//! ended in time with an acceptance may have been the target's; who is met by it again pays. What waits here stays
-//! claimed and keeps its permit, so it is bounded by the permits.
+//! and the target's where it accepts none for a while: then the breaker opens and nobody has paid. Silence is the
+//! message's own matter where the target accepted others all along; where it did so only before or after, the
+//! target itself may have been silent meanwhile: that is excused once. What waits here stays claimed and keeps its
+//! permit, so it is bounded by the permits.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -20,8 +21,10 @@ const ACCEPTS_NOTHING_MAX: Duration = Duration::from_secs(2);
 const FAILURES_MAX: usize = 4_096;
 /// A failure that took less time is an answer, and not silence.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
-/// Calls that were accepted, as far as they are remembered.
-const ACCEPTED_MAX: usize = 64;
+/// Acceptances that are less apart are remembered as one.
+const ACCEPTED_APART: Duration = Duration::from_millis(50);
+/// Acceptances as far as they are remembered: more than three minutes.
+const ACCEPTED_MAX: usize = 4_096;
 /// Messages that were excused once, as far as they are remembered.
 const EXCUSED_MAX: usize = 65_536;
 
@@ -52,8 +55,10 @@ pub(crate) struct Waiting {
 pub(crate) struct Undecided {
     waiting: VecDeque<Waiting>,
     longest: Duration,
-    /// Begin and end of calls in which the target accepted something, the latest last.
-    accepted: VecDeque<(Instant, Instant)>,
+    /// When the target accepted something, the latest last.
+    accepted: VecDeque<Instant>,
+    /// The end of the latest call in which it did.
+    last: Option<Instant>,
     excused: HashSet<MessageId>,
 }
 
@@ -62,7 +67,7 @@ impl Undecided {
     /// while its claim holds.
     pub(crate) fn new(visibility: Duration) -> Self {
         let longest = ACCEPTS_NOTHING_MAX.min(visibility / 4);
-        Self { waiting: VecDeque::new(), longest, accepted: VecDeque::new(), excused: HashSet::new() }
+        Self { waiting: VecDeque::new(), longest, accepted: VecDeque::new(), last: None, excused: HashSet::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -74,12 +79,37 @@ impl Undecided {
         self.waiting.push_back(waiting);
     }
 
-    /// The target accepted something in a call.
-    pub(crate) fn accepted(&mut self, began: Instant, ended: Instant) {
-        if self.accepted.len() >= ACCEPTED_MAX {
+    /// The target accepted something in a call. `all`: that took as long as the call; else others in it were waited
+    /// for, and the target may have been silent from its very beginning on.
+    pub(crate) fn accepted(&mut self, began: Instant, ended: Instant, all: bool) {
+        let at = if all { ended } else { began };
+        self.last = self.last.max(Some(ended));
+        let place = self.accepted.partition_point(|known| *known <= at);
+        let near = |known: &Instant| at.max(*known).duration_since(at.min(*known)) < ACCEPTED_APART;
+        let known = place.checked_sub(1).and_then(|before| self.accepted.get(before)).is_some_and(near);
+        if !known && !self.accepted.get(place).is_some_and(near) {
+            self.accepted.insert(place, at);
+        }
+        if self.accepted.len() > ACCEPTED_MAX {
             self.accepted.pop_front();
         }
-        self.accepted.push_back((began, ended));
+    }
+
+    /// Whether so long a failure is an answer, and not silence.
+    pub(crate) fn is_answer(took: Duration) -> bool {
+        took < ANSWER_WITHIN
+    }
+
+    /// Whose matter the silence is that this message met, where the target may have been silent meanwhile.
+    pub(crate) fn excuse(&mut self, id: &MessageId) -> Matter {
+        if self.excused.remove(id) {
+            return Matter::Own;
+        }
+        if self.excused.len() >= EXCUSED_MAX {
+            self.excused.clear();
+        }
+        self.excused.insert(id.clone());
+        Matter::Excused
     }
 
     /// Takes those about which something is known by now.
@@ -96,23 +126,26 @@ impl Undecided {
     }
 
     fn matter(&mut self, one: &Waiting) -> Option<Matter> {
-        let is_answer = one.ended.duration_since(one.began) < ANSWER_WITHIN;
-        let since = |accepted: &&(Instant, Instant)| accepted.1 >= one.began;
-        let within = |accepted: &(Instant, Instant)| accepted.0 >= one.began && accepted.1 < one.ended;
-        let mut later = self.accepted.iter().filter(since).peekable();
-        later.peek()?;
-        if is_answer || later.any(within) || self.excused.remove(&one.id) {
+        let last = self.last.filter(|last| *last >= one.began)?;
+        if Self::is_answer(one.ended.duration_since(one.began)) || self.accepted_all_along(one) {
             return Some(Matter::Own);
         }
         // Whoever was accepted before the target fell silent says nothing of the silence.
-        let ended_since = self.accepted.back().is_some_and(|accepted| accepted.1 >= one.ended);
-        ended_since.then(|| {
-            if self.excused.len() >= EXCUSED_MAX {
-                self.excused.clear();
+        (last >= one.ended).then(|| self.excuse(&one.id))
+    }
+
+    /// Whether the target never accepted nothing for longer than half of the time that `one` waited.
+    fn accepted_all_along(&self, one: &Waiting) -> bool {
+        let half = one.ended.duration_since(one.began) / 2;
+        let mut before = one.began;
+        let first = self.accepted.partition_point(|at| *at < one.began);
+        for at in self.accepted.iter().skip(first).take_while(|at| **at < one.ended) {
+            if at.duration_since(before) > half {
+                return false;
             }
-            self.excused.insert(one.id.clone());
-            Matter::Excused
-        })
+            before = *at;
+        }
+        one.ended.duration_since(before) <= half
     }
 
     /// When the target is taken to be down if it accepts nothing until then; `margin`: how long before its
@@ -132,5 +165,84 @@ impl Undecided {
         let all: Vec<Waiting> = std::mem::take(&mut self.waiting).into();
         let why = all.last().map(|last| reason(&last.said)).unwrap_or_default();
         (why, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::Score;
+    use duetime_testkit::MemStore;
+
+    use super::*;
+    use crate::budget::Permit;
+    use crate::in_flight::InFlightGuard;
+
+    const VISIBILITY: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const MS: Duration = Duration::from_millis(1);
+
+    /// `id` was sent at `began` and had no answer within the time-out.
+    fn silent(id: &str, began: Instant) -> Waiting {
+        let ended = began + TIMEOUT;
+        let topic = duetime_core::TopicName::new("orders").expect("a good name");
+        let clock = std::sync::Arc::new(duetime_testkit::WallClock);
+        let lane =
+            crate::lane::Lane::new(topic, std::sync::Arc::default(), clock, std::sync::Arc::default(), MemStore::new());
+        let hold = Hold {
+            guard: InFlightGuard::new(lane, 0, Permit::default()),
+            index: 0,
+            score: Score::from_raw(0),
+            sent: began,
+            deadline: began + VISIBILITY,
+            late: Duration::ZERO,
+            bytes: 1,
+            suspect: false,
+            probe: false,
+        };
+        let id = MessageId::new(id).unwrap();
+        Waiting { id, attempt: 1, hold, said: Said::TimedOut(TIMEOUT), began, ended }
+    }
+
+    /// What is decided on a message that was silent from `began`, where others were accepted at these moments.
+    fn decided(accepted: impl IntoIterator<Item = Instant>, began: Instant) -> Option<Matter> {
+        let mut undecided = Undecided::new(VISIBILITY);
+        accepted.into_iter().for_each(|at| undecided.accepted(at - MS, at, true));
+        undecided.add(silent("m", began));
+        undecided.decided().first().map(|(_, matter)| *matter)
+    }
+
+    #[test]
+    fn silence_is_the_message_s_own_matter_only_where_others_were_accepted_all_along() {
+        let began = Instant::now() + TIMEOUT;
+        let at = |ms: u64| began + MS * u32::try_from(ms).unwrap();
+        assert_eq!(decided((0..10_000).step_by(7).map(at), began), Some(Matter::Own));
+        assert_eq!(decided([at(3_000), at(7_000)], began), Some(Matter::Own), "few are enough");
+        assert_eq!(decided([began - MS], began), None, "nobody was accepted since");
+        assert_eq!(decided((0..900).map(at), began), None, "it may have fallen silent 900 ms later");
+        assert_eq!(decided((9_000..10_100).map(at), began), Some(Matter::Excused), "it was silent, and is well again");
+        let stalled = (0..2_000).chain(8_000..10_100).map(at);
+        assert_eq!(decided(stalled, began), Some(Matter::Excused), "it was silent in between");
+    }
+
+    #[test]
+    fn silence_is_excused_once() {
+        let mut undecided = Undecided::new(VISIBILITY);
+        let began = Instant::now();
+        for (turn, expected) in [(0, Matter::Excused), (1, Matter::Own), (2, Matter::Excused)] {
+            let began = began + VISIBILITY * turn;
+            undecided.add(silent("m", began));
+            undecided.accepted(began, began + TIMEOUT, true);
+            assert_eq!(undecided.decided()[0].1, expected);
+        }
+    }
+
+    #[test]
+    fn who_was_accepted_in_a_call_that_then_fell_silent_proves_nothing_of_the_silence() {
+        let mut undecided = Undecided::new(VISIBILITY);
+        let began = Instant::now();
+        let calls = (1..20).map(|n| began + MS * (n * 50));
+        calls.for_each(|began| undecided.accepted(began, began + TIMEOUT, false));
+        undecided.add(silent("m", began));
+        assert_eq!(undecided.decided()[0].1, Matter::Excused);
     }
 }

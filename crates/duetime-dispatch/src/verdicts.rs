@@ -33,6 +33,14 @@ impl Said {
         matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { .. }))
     }
 
+    /// It was not offered to the target; the wait before it is offered again.
+    pub(crate) fn not_sent(&self) -> Option<Duration> {
+        match self {
+            Self::Verdict(Verdict::NotSent { after, .. }) => Some((*after).min(NOT_SENT_WAIT_MAX)),
+            _ => None,
+        }
+    }
+
     fn is_accepted(&self) -> bool {
         matches!(self, Self::Verdict(Verdict::Accepted))
     }
@@ -109,9 +117,7 @@ pub(crate) fn settlement(said: &Said, ruling: Ruling, attempt: u8, retry: &Retry
     match (said, ruling) {
         (Said::Verdict(Verdict::Accepted), _) => return Settlement::Ack,
         (Said::Verdict(Verdict::Rejected { reason }), _) => return Settlement::Bury(cut(reason)),
-        (Said::Verdict(Verdict::NotSent { after, .. }), _) => {
-            return Settlement::Defer((*after).min(NOT_SENT_WAIT_MAX));
-        }
+        (said, _) if let Some(wait) = said.not_sent() => return Settlement::Defer(wait),
         (Said::Verdict(Verdict::Unavailable { .. }), Ruling::Targets(_)) => return Settlement::Release,
         (said, Ruling::Targets(wait)) if said.is_open() => {
             let wait = wait.max(said.after()).unwrap_or_default().min(ASKED_RETRY_MAX);
@@ -146,12 +152,13 @@ pub(crate) fn reason(said: &Said) -> String {
 pub(crate) fn error_kind(said: &Said) -> Option<&'static str> {
     match said {
         Said::Verdict(Verdict::Accepted) => None,
-        Said::Verdict(Verdict::Retry { .. }) | Said::Broken => Some("retry"),
+        Said::Verdict(Verdict::Retry { .. }) => Some("retry"),
         Said::Verdict(Verdict::Rejected { .. }) => Some("rejected"),
         Said::Verdict(Verdict::Unavailable { .. }) => Some("unavailable"),
         Said::Verdict(Verdict::DestinationDown { .. }) => Some("destination"),
         Said::Verdict(Verdict::NotSent { .. }) => Some("limit"),
         Said::TimedOut(_) => Some("timeout"),
+        Said::Broken => Some("broken"),
     }
 }
 

@@ -9,10 +9,11 @@ use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::TopicBudget;
 use crate::config::DispatchConfig;
 use crate::health::Health;
+use crate::in_flight::InFlightGuard;
 use crate::lane::Lane;
-use crate::permits::Room;
 use crate::rate::Rate;
 
 /// How the loops end, in this order.
@@ -39,7 +40,7 @@ pub(crate) struct Work {
     pub(crate) record: Arc<TopicRecord>,
     pub(crate) store: Arc<dyn ClaimStore>,
     pub(crate) lane: Arc<Lane>,
-    pub(crate) room: Arc<Room>,
+    pub(crate) budget: Arc<TopicBudget>,
     pub(crate) rate: Arc<Rate>,
     pub(crate) health: Arc<Health>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -75,8 +76,9 @@ impl Work {
 
 /// When and from where a message was claimed. Times are this node's monotonic clock, tied to the
 /// store's time by the claim's answer: a wall clock that jumps changes nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Hold {
+    pub(crate) guard: InFlightGuard,
     pub(crate) index: u32,
     pub(crate) score: Score,
     /// When the claim was sent: the store's `now` was no earlier.
@@ -85,6 +87,7 @@ pub(crate) struct Hold {
     pub(crate) deadline: Instant,
     /// How late it was at `sent`.
     pub(crate) late: Duration,
+    /// Of its id, headers and payload.
     pub(crate) bytes: usize,
     pub(crate) suspect: bool,
     pub(crate) probe: bool,
@@ -98,10 +101,15 @@ impl Hold {
 }
 
 /// A message this node holds and has not sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) delivery: Delivery,
     pub(crate) hold: Hold,
+}
+
+/// What a claimed message takes of the budget.
+pub(crate) fn bytes_of(message: &ClaimedMessage) -> usize {
+    message.id.as_str().len() + message.headers.bytes() + message.payload.len()
 }
 
 /// When the claim on `message` ends, given the store's `now` at (or after) `sent`.
@@ -116,18 +124,20 @@ impl Held {
         now: Timestamp,
         sent: Instant,
         probe: bool,
+        guard: InFlightGuard,
         message: ClaimedMessage,
     ) -> Self {
         // What was removed as it was claimed has no deadline: nobody else can have it.
         let settled = message.score == Receipt::SETTLED;
         let deadline = if settled { sent + NEVER } else { deadline_of(message.score, now, sent) };
         let hold = Hold {
+            guard,
             index,
             score: message.score,
             sent,
             deadline,
             late: now.since(message.due_at),
-            bytes: message.payload.len() + message.id.as_str().len(),
+            bytes: bytes_of(&message),
             suspect: message.suspect,
             probe,
         };
@@ -148,8 +158,9 @@ impl Held {
 pub(crate) const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// A verdict on its way to the store.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Owed {
+    pub(crate) guard: InFlightGuard,
     pub(crate) index: u32,
     pub(crate) settle: Settle,
     /// After this the verdict cannot be settled any more.

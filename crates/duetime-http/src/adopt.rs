@@ -11,13 +11,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::body;
-use crate::doc;
 use crate::fields;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
-use crate::topics::{SETTINGS_BYTES_MAX, change_of};
+use crate::state::HttpParts;
+use crate::topics::{SETTINGS_BYTES_MAX, TopicChangeSchema, change_of};
 
 const FIELDS: [&str; 2] = ["accept_loss", "settings"];
 
@@ -42,6 +41,19 @@ impl From<Adopted> for AdoptView {
     }
 }
 
+/// How a topic is put right.
+#[derive(ToSchema)]
+#[schema(as = Adopt)]
+#[allow(dead_code)]
+struct AdoptSchema {
+    /// Makes lost shards anew, empty, and empties places that hold another life's messages. Default false.
+    #[schema(nullable = false)]
+    accept_loss: Option<bool>,
+    /// The topic's settings, if no copy of them is left.
+    #[schema(nullable = false)]
+    settings: Option<TopicChangeSchema>,
+}
+
 /// Adopt a topic
 ///
 /// Puts back the record of a topic that vanished from the catalogue while its shards hold messages: its
@@ -50,7 +62,7 @@ impl From<Adopted> for AdoptView {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/adopt", tag = "topics", operation_id = "adopt_topic",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = Option<doc::AdoptSchema>, content_type = "application/json"),
+    request_body(content = Option<AdoptSchema>, content_type = "application/json"),
     responses(
         (status = 200, description = "It is there", body = AdoptView),
         (status = 409, description = "It is being deleted or was, or its settings are not known",
@@ -58,7 +70,7 @@ impl From<Adopted> for AdoptView {
     )
 )]
 pub(crate) async fn post(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,

@@ -16,15 +16,14 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, Response};
 use axum::middleware::Next;
-use duetime_core::Timestamp;
+use duetime_core::{Clock, Timestamp};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use crate::app::App;
-use crate::server::Peer;
+use crate::peer::Peer;
 
 /// The log's target of lines, where they go to the node's own log.
 const TARGET: &str = "duetime::audit";
@@ -231,8 +230,8 @@ pub(crate) fn count(items: u64) {
     }
 }
 
-fn open(app: &App, request: &Request) -> Option<Arc<Entry>> {
-    let sink = app.options.audit.0.clone()?;
+fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry>> {
+    let sink = audit.0.clone()?;
     let route = request.extensions().get::<MatchedPath>()?.as_str();
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return None;
@@ -244,7 +243,7 @@ fn open(app: &App, request: &Request) -> Option<Arc<Entry>> {
     };
     Some(Arc::new(Entry {
         sink,
-        at: app.clock.now(),
+        at: clock.now(),
         who: Mutex::default(),
         from: request.extensions().get::<Peer>().map(|peer| peer.0),
         action: format!("{} {route}", request.method()),
@@ -257,8 +256,12 @@ fn open(app: &App, request: &Request) -> Option<Arc<Entry>> {
 }
 
 /// Keeps an entry for each request that may change something.
-pub(crate) async fn recorded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
-    let Some(entry) = open(&app, &request) else { return next.run(request).await };
+pub(crate) async fn recorded(
+    State((audit, clock)): State<(Audit, Arc<dyn Clock>)>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let Some(entry) = open(&audit, &*clock, &request) else { return next.run(request).await };
     let response = ENTRY.scope(entry.clone(), next.run(request)).await;
     entry.status.store(response.status().as_u16().into(), Ordering::Relaxed);
     response

@@ -333,9 +333,19 @@ impl Caller {
         self.0.as_ref().is_none_or(|token| token.scopes.contains(&scope) || token.scopes.contains(&Scope::Admin))
     }
 
+    /// Whether it may change the topics it is for.
+    pub fn may_change_topics(&self) -> bool {
+        self.has(Scope::Admin)
+    }
+
     /// Whether it may see what is in messages.
     pub fn sees_payloads(&self) -> bool {
         self.has(Scope::Produce)
+    }
+
+    /// Whether it may see what targets said of messages.
+    pub fn sees_reasons(&self) -> bool {
+        self.has(Scope::View)
     }
 
     /// Refuses what the caller may not do: it needs one of `wanted`, if there are any.

@@ -16,13 +16,13 @@ use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::at_most::AtMost;
 use crate::body::{self, BODY_BYTES_MAX};
-use crate::doc;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
-use crate::results::{Results, Style};
+use crate::results::{Outcomes, Results, Style};
+use crate::schema;
+use crate::state::HttpParts;
 use crate::view::{HeadersView, OutcomeView, PayloadView};
 use crate::{audit, fields, memory};
 
@@ -32,6 +32,9 @@ const CLAIM_COPIES: usize = 3;
 /// Largest body of a claim: a few small fields.
 const CLAIM_BODY_BYTES_MAX: usize = 64 << 10;
 
+/// Longest reason of a nack. Of characters of several bytes a store keeps fewer.
+const REASON_CHARS_MAX: usize = 400;
+
 /// Receipts that are read before others get their turn.
 const ITEMS_AT_ONCE: usize = 1024;
 
@@ -39,26 +42,31 @@ const ITEMS_AT_ONCE: usize = 1024;
 #[derive(Clone, Copy, Deserialize)]
 struct Span(#[serde(with = "units::duration")] Duration);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// What to claim.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Claim)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ClaimIn {
-    max: u64,
+    /// Most messages; 1 if absent.
+    #[serde(default)]
+    #[schema(nullable = false, minimum = 1, maximum = 256)]
+    max: Option<u64>,
+    /// How long to wait for something due, 60 s at most; not at all if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     wait: Option<Span>,
+    /// How long the messages stay hidden; the topic's own if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     visibility_timeout: Option<Span>,
-}
-
-impl Default for ClaimIn {
-    fn default() -> Self {
-        Self { max: 1, wait: None, visibility_timeout: None }
-    }
 }
 
 impl ClaimIn {
     pub(crate) fn checked(&self) -> Result<ClaimAsk, Problem> {
-        let max =
-            usize::try_from(self.max).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
-                Problem::bad("invalid_value", format!("max is {}; give 1 to {BATCH_ITEMS_MAX}", self.max)).at("max")
-            })?;
+        let asked = self.max.unwrap_or(1);
+        let max = usize::try_from(asked).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
+            Problem::bad("invalid_value", format!("max is {asked}; give 1 to {BATCH_ITEMS_MAX}")).at("max")
+        })?;
         let wait = self.wait.map_or(Duration::ZERO, |span| span.0);
         if wait > CLAIM_WAIT_MAX {
             let detail = format!("wait is longer than {} s; wait less and claim again", CLAIM_WAIT_MAX.as_secs());
@@ -88,6 +96,13 @@ pub(crate) struct ClaimedView<'a> {
     due_at: i64,
     /// Which attempt this is, from 1.
     attempt: u8,
+    /// The same for every attempt of one life of the message, another one for another life: for dedupe.
+    delivery_id: String,
+    /// When others may have it, by the store's clock, milliseconds since the Unix epoch; absent where nothing is to be
+    /// settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    deadline: Option<i64>,
     receipt: String,
 }
 
@@ -104,7 +119,7 @@ pub(crate) struct ClaimedViews<'a> {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/claim", tag = "consumers", operation_id = "claim",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = Option<doc::ClaimSchema>, content_type = "application/json"),
+    request_body(content = Option<ClaimIn>, content_type = "application/json"),
     responses(
         (status = 200, description = "What is due", body = ClaimedViews),
         (status = 409, description = "The topic has a sink", body = Problem,
@@ -112,7 +127,7 @@ pub(crate) struct ClaimedViews<'a> {
     )
 )]
 pub(crate) async fn claim(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -120,7 +135,11 @@ pub(crate) async fn claim(
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, CLAIM_BODY_BYTES_MAX).await?;
     let ask = fields::read::<ClaimIn>(&bytes)?.checked()?;
-    let record = app.router.topic(&topic).await?;
+    let mut record = app.router.topic(&topic).await?;
+    if record.config.sink.is_some() {
+        // Another node may have taken it away.
+        record = app.router.present_topic(&topic).await?;
+    }
     if let Some(sink) = &record.config.sink {
         let detail = format!(
             "messages of topic {topic:?} are handed to the sink {:?}; to claim them instead, set its sink to null",
@@ -143,34 +162,56 @@ pub(crate) async fn claim(
         headers: HeadersView(&message.headers),
         due_at: message.due_at.as_millis(),
         attempt: message.attempt,
+        delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
+        deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
     Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())
 }
 
-#[derive(Deserialize)]
+/// Receipts of claimed messages.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Receipts)]
 #[serde(deny_unknown_fields)]
 struct AckIn {
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: AtMost<String>,
 }
 
-#[derive(Deserialize)]
+/// Receipts of claimed messages that were not done.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Nack)]
 #[serde(deny_unknown_fields)]
 struct NackIn {
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: AtMost<String>,
+    /// Until the next attempt; the topic's backoff if absent.
     #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     delay: Option<Span>,
+    /// Why, for people; kept with the dead letter if this makes it one.
+    #[serde(default)]
+    #[schema(nullable = false, max_length = 400)]
+    reason: Option<String>,
+    /// Whether it is a dead letter at once, whatever attempts are left; not together with `delay`.
+    #[serde(default)]
+    dead: bool,
 }
 
-#[derive(Deserialize)]
+/// Receipts of claimed messages that need more time.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Extend)]
 #[serde(deny_unknown_fields)]
 struct ExtendIn {
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: AtMost<String>,
+    /// From now on; the topic's own if absent.
     #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     visibility_timeout: Option<Span>,
 }
 
-async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAsk) -> Result<Response, Problem> {
+async fn settle(app: &HttpParts, topic: &TopicName, receipts: &[String], ask: SettleAsk) -> Result<Response, Problem> {
     app.router.topic(topic).await?;
     memory::take_items(receipts.len(), receipts.iter().map(String::len).sum())?;
     let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
@@ -180,7 +221,7 @@ async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAs
         read.extend(some.iter().map(|text| parse(text).map_err(refuse)));
         tokio::task::yield_now().await;
     }
-    let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask)).collect();
+    let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();
     let mut answers = app.router.settle(topic, asks).await.into_iter();
     let mut results = Results::new(Style::Object);
     for receipt in &read {
@@ -197,6 +238,7 @@ async fn settle(app: &App, topic: &TopicName, receipts: &[String], ask: SettleAs
                 let (word, receipt) = match answer {
                     SettleAnswer::Ok => ("ok", None),
                     SettleAnswer::Expired => ("expired", None),
+                    SettleAnswer::Gone => ("gone", None),
                     SettleAnswer::Extended(fresh) => ("ok", Some(fresh.to_string())),
                 };
                 results.item(&OutcomeView { receipt, replicas, ..OutcomeView::word(id, word) });
@@ -214,14 +256,18 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 }
 
 /// Ack: done
+///
+/// `expired`: the claim is over, and the message is due again, in other hands or a dead letter. `gone`: it is not
+/// there any more, because it was cancelled meanwhile, or settled for good by this receipt or another. The same of
+/// nack and extend.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::ReceiptsSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`", body = doc::Outcomes))
+    request_body(content = AckIn, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
 )]
 pub(crate) async fn ack(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -233,23 +279,36 @@ pub(crate) async fn ack(
 /// Nack: try again later
 ///
 /// After `delay`, or after the topic's own backoff. A message whose attempts are used up becomes a
-/// dead letter.
+/// dead letter, and with `dead` any does at once; `reason` is kept with it.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::NackSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`", body = doc::Outcomes))
+    request_body(content = NackIn, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
 )]
 pub(crate) async fn nack(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let ask: NackIn = read_body(&headers, body).await?;
+    let reason = ask.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+    if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+        let detail = format!("the reason is longer than {REASON_CHARS_MAX} characters; shorten it");
+        return Err(Problem::bad("invalid_value", detail).at("reason"));
+    }
+    let reason: Option<Arc<str>> = reason.map(Arc::from);
+    if ask.dead {
+        if ask.delay.is_some() {
+            let detail = "a message that is a dead letter at once is not tried again; leave delay or dead out";
+            return Err(Problem::bad("invalid_value", detail).at("delay"));
+        }
+        return settle(&app, &topic, &ask.receipts, SettleAsk::Bury(reason)).await;
+    }
     let delay = ask.delay.map(|span| check_delay(span.0)).transpose();
     let delay = delay.map_err(|error| Problem::bad("invalid_value", error).at("delay"))?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay)).await
+    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay, reason)).await
 }
 
 /// Extend: I need more time
@@ -258,12 +317,12 @@ pub(crate) async fn nack(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::ExtendSchema, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `expired`",
-        body = doc::Outcomes))
+    request_body(content = ExtendIn, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `expired`, `gone`",
+        body = Outcomes))
 )]
 pub(crate) async fn extend(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,

@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX};
-use crate::doc;
 use crate::messages::read_ids;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
+use crate::schema;
+use crate::state::HttpParts;
 use crate::view::MessageView;
 use crate::{audit, fields};
 
@@ -80,7 +80,7 @@ pub(crate) struct DeadView<'a> {
     responses((status = 200, description = "One page", body = DeadView))
 )]
 pub(crate) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
@@ -93,10 +93,13 @@ pub(crate) async fn list(
     Ok(Json(DeadView { messages: messages.collect(), next: page.next.map(show_cursor) }).into_response())
 }
 
-#[derive(Deserialize)]
+/// Dead letters: some by id, or all.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = DeadLetters)]
 #[serde(deny_unknown_fields)]
 struct DeadIn<'a> {
     #[serde(borrow, default)]
+    #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
     ids: Option<AtMost<&'a RawValue>>,
     #[serde(default)]
     all: bool,
@@ -108,7 +111,7 @@ pub(crate) struct DeadOutcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// `redriven`, `purged`, `unknown` (not a dead letter) or `refused` (not an id).
+    #[schema(value_type = schema::DeadLetterOutcome)]
     outcome: &'static str,
     /// Why an id was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,7 +137,7 @@ pub(crate) struct DeadDone {
 }
 
 async fn act(
-    app: &App,
+    app: &HttpParts,
     topic: &TopicName,
     headers: &HeaderMap,
     body: Body,
@@ -180,11 +183,11 @@ async fn act(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/dead/redrive", tag = "dead letters", operation_id = "redrive_dead",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::DeadSchema, content_type = "application/json"),
+    request_body(content = DeadIn, content_type = "application/json"),
     responses((status = 200, description = "What was redriven", body = DeadDone))
 )]
 pub(crate) async fn redrive(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -196,11 +199,11 @@ pub(crate) async fn redrive(
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "purge_dead",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::DeadSchema, content_type = "application/json"),
+    request_body(content = DeadIn, content_type = "application/json"),
     responses((status = 200, description = "What was purged", body = DeadDone))
 )]
 pub(crate) async fn purge(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,

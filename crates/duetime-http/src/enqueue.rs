@@ -16,9 +16,10 @@ use duetime_core::{MessageId, TopicName, TopicRecord};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::at_most::AtMost;
+use crate::audit;
 use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, Kind};
 use crate::memory::{self, Account};
@@ -26,8 +27,8 @@ use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
-use crate::results::{Results, Style, write_placed};
-use crate::{audit, doc};
+use crate::results::{ItemError, PlacedView, Results, Style, write_placed};
+use crate::state::HttpParts;
 
 /// Most messages of a stream that are enqueued, and then answered, together.
 const STREAM_ITEMS: usize = 4096;
@@ -49,29 +50,65 @@ fn message_bytes_max(record: &TopicRecord) -> usize {
     usize::try_from(record.config.max_payload).unwrap_or(usize::MAX / 4) * 2 + AROUND_PAYLOAD
 }
 
+/// One message, or an array of messages.
+#[derive(ToSchema)]
+#[schema(as = OneOrMany)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum OneOrManySchema {
+    One(MessageSchema),
+    Many(Vec<MessageSchema>),
+}
+
+/// One of many answers: an outcome or an error.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum EnqueueItem {
+    Placed(PlacedView),
+    Error(ItemError<'static>),
+}
+
+/// Answers in the order of the request.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+struct EnqueueItems {
+    results: Vec<EnqueueItem>,
+}
+
+/// One message's outcome, or those of many.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum EnqueueAnswer {
+    One(PlacedView),
+    Many(EnqueueItems),
+}
+
 /// Enqueue messages
 ///
 /// One message answers with its own status. An array, or NDJSON as a stream of any length, answers
-/// 200 with one outcome or error for each, in order; with `Accept: application/x-ndjson` one a line.
+/// 200 with one outcome or error for each, in order; with `Accept: application/x-ndjson` the answer has that type
+/// and one of `results` a line.
 /// A stream is answered while it is sent: read the answer meanwhile.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "enqueue",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content(
-        (doc::OneOrManySchema = "application/json"),
+        (OneOrManySchema = "application/json"),
         (MessageSchema = "application/x-ndjson"),
     )),
     responses(
-        (status = 201, description = "Scheduled", body = doc::PlacedView),
-        (status = 200, description = "Replaced; or several, an outcome or an error for each", content(
-            (doc::EnqueueAnswer = "application/json"),
-            (doc::EnqueueItem = "application/x-ndjson"),
-        )),
-        (status = 409, description = "The id lives already; nothing was changed", body = doc::PlacedView),
+        (status = 201, description = "Scheduled", body = PlacedView),
+        (status = 200, description = "Replaced; or several, an outcome or an error for each",
+            body = EnqueueAnswer),
+        (status = 409, description = "The id lives already; nothing was changed", body = PlacedView),
+        (status = 507, description = "The store is full, or the topic (`topic_full`); nothing was changed",
+            body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn post(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
@@ -85,14 +122,23 @@ pub(crate) async fn post(
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);
     let bytes = body::whole(body, &headers, limit).await?;
-    let rules = Rules { now: app.clock.now(), payload_bytes_max: record.config.max_payload };
     if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
-        many(&app, &caller, &topic, &bytes, &rules, style).await
+        many(&app, &caller, &record, &bytes, style).await
     } else {
         caller.take_messages(1)?;
         memory::take_items(1, bytes.len())?;
-        one(&app, &topic, &bytes, &rules).await
+        one(&app, &record, &bytes).await
     }
+}
+
+/// What a message of the topic must keep to, where the longest one has so many bytes of JSON. A limit that
+/// another node has raised holds here too: before it refuses anything it is read again.
+async fn rules(app: &HttpParts, record: &TopicRecord, longest: usize) -> Result<Rules, Problem> {
+    let mut payload_bytes_max = record.config.max_payload;
+    if longest as u64 > payload_bytes_max {
+        payload_bytes_max = app.router.present_topic(&record.name).await?.config.max_payload;
+    }
+    Ok(Rules { now: app.clock.now(), payload_bytes_max })
 }
 
 fn style(headers: &HeaderMap) -> Style {
@@ -108,10 +154,11 @@ fn answer(style: Style, body: Body) -> Response {
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
-async fn one(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules) -> Result<Response, Problem> {
-    let item = message_in::read(bytes, rules).map_err(|(_, refusal)| Problem::from(refusal))?;
+async fn one(app: &HttpParts, record: &TopicRecord, bytes: &Bytes) -> Result<Response, Problem> {
+    let rules = rules(app, record, bytes.len()).await?;
+    let item = message_in::read(bytes, &rules).map_err(|(_, refusal)| Problem::from(refusal))?;
     let id = item.id.clone();
-    let placed = app.router.enqueue(topic, vec![item]).await.pop().expect("one answer")?;
+    let placed = app.router.enqueue(&record.name, vec![item]).await.pop().expect("one answer")?;
     let status = match placed.outcome {
         EnqueueOutcome::Scheduled => StatusCode::CREATED,
         EnqueueOutcome::Replaced => StatusCode::OK,
@@ -124,23 +171,24 @@ async fn one(app: &App, topic: &TopicName, bytes: &Bytes, rules: &Rules) -> Resu
 }
 
 async fn many(
-    app: &App,
+    app: &HttpParts,
     caller: &Caller,
-    topic: &TopicName,
+    record: &TopicRecord,
     bytes: &Bytes,
-    rules: &Rules,
     style: Style,
 ) -> Result<Response, Problem> {
     let raw: AtMost<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
     memory::take_items(raw.len(), bytes.len())?;
     caller.take_messages(raw.len())?;
+    let longest = raw.iter().map(|item| item.get().len()).max().unwrap_or(0);
+    let rules = rules(app, record, longest).await?;
     let mut results = Results::new(style);
     for some in raw.chunks(ARRAY_ITEMS) {
         let mut batch = Batch::default();
         for item in some {
-            batch.read(item.get().as_bytes(), None, rules);
+            batch.read(item.get().as_bytes(), None, &rules);
         }
-        batch.enqueue(app, topic, &mut results).await;
+        batch.enqueue(app, &record.name, &mut results).await;
         tokio::task::yield_now().await;
     }
     Ok(answer(style, Body::from(results.finish())))
@@ -191,7 +239,7 @@ impl Batch {
         self.entries.len() >= items_max || self.bytes >= STREAM_BYTES
     }
 
-    async fn enqueue(self, app: &App, topic: &TopicName, results: &mut Results) {
+    async fn enqueue(self, app: &HttpParts, topic: &TopicName, results: &mut Results) {
         let mut answers = app.router.enqueue(topic, self.items).await.into_iter();
         for entry in &self.entries {
             match entry {
@@ -206,7 +254,7 @@ impl Batch {
 
 /// A stream under way.
 struct Stream {
-    app: Arc<App>,
+    app: Arc<HttpParts>,
     caller: Caller,
     account: Arc<Account>,
     /// Most messages of one batch.
@@ -222,12 +270,22 @@ struct Stream {
 impl Stream {
     /// The next batch: what is here already, or else what comes next.
     async fn batch(&mut self) -> Batch {
-        let rules = Rules { now: self.app.clock.now(), payload_bytes_max: self.record.config.max_payload };
+        if let Some(record) = self.app.catalog.get(&self.record.name) {
+            self.record = record;
+        }
+        let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max: self.record.config.max_payload };
+        let mut is_fresh = false;
         let mut batch = Batch::default();
         // Only a whole message, or a good part of a long one, keeps a stream open.
         let (mut until, mut brought) = (Instant::now() + BODY_IDLE_MAX, 0);
         loop {
             while let Some(line) = self.lines.next() {
+                let length = line.bytes.as_ref().map_or(0, Bytes::len);
+                if length as u64 > rules.payload_bytes_max && !is_fresh {
+                    // Once for a batch. A topic that is gone is found out by the enqueue.
+                    rules = self::rules(&self.app, &self.record, length).await.unwrap_or(rules);
+                    is_fresh = true;
+                }
                 batch.read_line(line, &rules, self.line_bytes_max);
                 if batch.is_full(self.items_max) {
                     return batch;
@@ -291,7 +349,7 @@ impl Stream {
     }
 }
 
-async fn stream(app: Arc<App>, caller: Caller, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
+async fn stream(app: Arc<HttpParts>, caller: Caller, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
     let line_bytes_max = message_bytes_max(&record);
     let items_max = STREAM_ITEMS.min(caller.portion());
     let mut stream = Stream {

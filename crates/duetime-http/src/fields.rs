@@ -7,8 +7,12 @@ use serde_json::error::Category;
 use crate::at_most::TOO_MANY;
 use crate::problem::Refusal;
 
+/// Of a longer name nobody knows only the beginning is looked at.
+const NAME_BYTES_MAX: usize = 100;
+
 /// The refusal of a field nobody knows.
 pub(crate) fn unknown_field(name: &str, known: &[&str]) -> Refusal {
+    let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
     Refusal::new("unknown_field", suggest::unknown("field", name, known)).at(name)
 }
 

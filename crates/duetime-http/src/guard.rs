@@ -12,11 +12,12 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::limits::CLAIM_WAIT_MAX;
 use percent_encoding::percent_decode_str;
+use tokio::time::Instant;
 use tracing::error;
 
-use crate::app::App;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use crate::scopes::scopes_of;
+use crate::state::HttpParts;
 use crate::{audit, body};
 
 /// A request is answered, or its stream of answers begun, in so long.
@@ -26,11 +27,20 @@ fn route(request: &Request) -> String {
     request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned()
 }
 
-/// Counts requests by route template and status.
-pub(crate) async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
-    let route = route(&request);
+/// Methods that are counted by their name: a client may send any other.
+fn method(request: &Request) -> &'static str {
+    let known = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"];
+    known.into_iter().find(|name| request.method().as_str() == *name).unwrap_or("other")
+}
+
+/// Counts requests by route template, method and status, and times them.
+pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, request: Request, next: Next) -> Response<Body> {
+    let (route, method, began) = (route(&request), method(&request), Instant::now());
     let response = next.run(request).await;
-    app.meters.request(&route, response.status().as_u16());
+    if let Some(ProblemCode(code)) = response.extensions().get() {
+        app.meters.auth_refused(code);
+    }
+    app.meters.request(&route, method, response.status().as_u16(), began.elapsed());
     response
 }
 
@@ -40,7 +50,7 @@ pub(crate) fn topic_in(path: &str) -> Cow<'_, str> {
 }
 
 /// Looks at the token, and hands the caller on to the handlers.
-pub(crate) async fn let_in(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
+pub(crate) async fn let_in(State(app): State<Arc<HttpParts>>, mut request: Request, next: Next) -> Response<Body> {
     let route = route(&request);
     if route.starts_with("/v1/") {
         let checked = app.auth.caller(request.headers()).and_then(|caller| {

@@ -1,8 +1,10 @@
-//! The front door: the HTTP API, its OpenAPI document and the status page.
+//! The HTTP API, its OpenAPI document and the status page.
 //!
 //! Upstream: producers, consumers, operators. Downstream: `duetime-router` for messages and topics,
-//! the `Consumers` contract for claims. The only room that knows the JSON of the API; knows no
+//! the `Consumers` contract for claims. The only crate that knows the JSON of the API; knows no
 //! concrete store, sink or ownership.
+//!
+//! Files import one way: `state` and what it is made of, the handlers, `routes`, `openapi`, `app`; `server` serves any router.
 
 mod activity;
 mod adopt;
@@ -12,9 +14,9 @@ mod audit;
 mod auth;
 mod body;
 mod claims;
+mod codes;
 mod connections;
 mod dead;
-mod doc;
 mod enqueue;
 mod fields;
 #[cfg(any(test, fuzzing))]
@@ -25,16 +27,22 @@ mod message_in;
 mod messages;
 mod ndjson;
 mod observe;
+mod openapi;
 mod options;
 mod origin;
 mod path;
+mod peer;
 mod problem;
 mod rates;
 mod results;
+mod routes;
+mod schema;
 mod scopes;
 mod secret;
 mod server;
 mod shards;
+mod sinks;
+mod state;
 mod tls;
 mod topics;
 mod unread;
@@ -43,14 +51,15 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use app::{HttpParts, NodeInfo, router};
+pub use app::router;
 pub use audit::{Audit, AuditFile, AuditTarget, LogWord};
 pub use auth::{Auth, AuthConfig, Scope, TokenConfig, new_token};
 pub use connections::ConnectionBounds;
-pub use doc::openapi;
 pub use memory::RequestMemory;
+pub use openapi::openapi;
 pub use options::HttpOptions;
 pub use origin::Hosts;
 pub use secret::SecretSource;
-pub use server::serve;
+pub use server::{Listening, serve};
+pub use state::{HttpParts, NodeInfo};
 pub use tls::{Tls, TlsFiles};

@@ -15,7 +15,6 @@ use axum::http::{Response, StatusCode};
 use axum::middleware::Next;
 use hyper::body::{Frame, SizeHint};
 
-use crate::app::App;
 use crate::problem::Problem;
 
 /// What one item of many costs beside its own bytes: the item as it was read, and its answer.
@@ -128,8 +127,8 @@ pub(crate) fn add_answer(bytes: usize) {
 }
 
 /// Counts what the request brings, and holds it until the answer is sent.
-pub(crate) async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
-    let account = Account::new(app.options.memory.clone());
+pub(crate) async fn counted(State(memory): State<RequestMemory>, request: Request, next: Next) -> Response<Body> {
+    let account = Account::new(memory);
     let arriving = account.clone();
     let request =
         request.map(|body| if body.is_end_stream() { body } else { Body::new(Arriving { body, account: arriving }) });

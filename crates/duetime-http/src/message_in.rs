@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 use crate::fields::{refuse, unknown_field};
 use crate::path::refuse_id;
 use crate::problem::Refusal;
+use crate::schema;
 
 const FIELDS: [&str; 7] = ["id", "delay", "due_at", "payload", "payload_base64", "headers", "on_conflict"];
 
@@ -46,10 +47,10 @@ pub(crate) struct MessageSchema {
     id: Option<String>,
     /// From now on, by the store's clock.
     #[schema(nullable = false)]
-    delay: Option<crate::doc::DurationIn>,
+    delay: Option<schema::DurationIn>,
     /// A moment; a past one is due at once.
     #[schema(nullable = false)]
-    due_at: Option<crate::doc::TimeIn>,
+    due_at: Option<schema::TimeIn>,
     /// A string is delivered as those bytes, any other JSON value as its JSON text. Absent: empty.
     payload: Option<serde_json::Value>,
     /// Any bytes. Instead of `payload`.

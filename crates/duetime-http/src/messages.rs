@@ -8,22 +8,23 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, slots};
+use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, Whereabouts};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX};
-use crate::doc;
 use crate::fields;
 use crate::memory;
 use crate::message_in::{read_due, text};
 use crate::path::{Topic, TopicAndId, refuse_id};
 use crate::problem::{Problem, Refusal};
-use crate::results::{Results, Style};
+use crate::results::{Outcomes, Results, Style};
+use crate::schema;
+use crate::sinks::SinkTroubleView;
+use crate::state::HttpParts;
 use crate::view::{MessageView, OutcomeView};
 
 /// Largest body of a request about one message.
@@ -32,7 +33,7 @@ const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Ids that are read before others get their turn.
 const IDS_AT_ONCE: usize = 1024;
 
-async fn find(app: &App, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
+async fn find(app: &HttpParts, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
     let (shard, found) = app.router.get(topic, vec![id.clone()]).await.pop().expect("one answer")?;
     let message = found.ok_or_else(|| {
         let detail = format!("topic {topic:?} has no message {id:?}: never enqueued, cancelled, or delivered already");
@@ -51,7 +52,7 @@ async fn find(app: &App, topic: &TopicName, id: MessageId) -> Result<(u32, Store
     responses((status = 200, description = "The message", body = MessageView))
 )]
 pub(crate) async fn get(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
@@ -65,10 +66,19 @@ pub(crate) struct Explained<'a> {
     #[schema(value_type = String)]
     id: &'a str,
     shard: u32,
-    /// The Redis Cluster slot of its shard.
-    slot: u16,
-    /// The key of its shard's sorted set in Redis.
-    key: String,
+    /// The Redis Cluster slot of its shard; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    slot: Option<u16>,
+    /// The key of its shard's sorted set in Redis; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key: Option<String>,
+    /// The file of the embedded store; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    file: Option<String>,
+    #[schema(value_type = schema::MessageState)]
     state: &'static str,
     due_at: i64,
     /// The first part of its score; of a dead letter, when it died.
@@ -80,7 +90,12 @@ pub(crate) struct Explained<'a> {
     next: String,
 }
 
-fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> String {
+fn in_words(
+    message: &StoredMessage,
+    record: &TopicRecord,
+    trouble: Option<&SinkTroubleView>,
+    now: Timestamp,
+) -> String {
     let target = match &record.config.sink {
         Some(sink) => format!("handed to the sink {:?}", sink.name),
         None => "given to the next consumer that claims".to_owned(),
@@ -107,13 +122,17 @@ fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> St
         MessageState::Scheduled if visible_at > now => {
             format!("Due at {visible_at} (in {away}); then it is {target}.")
         }
-        MessageState::Scheduled => format!("Due since {visible_at}; it is {target} as soon as its turn comes."),
+        MessageState::Scheduled => {
+            let waits = trouble.zip(record.config.sink.as_ref()).map(|(trouble, sink)| trouble.in_words(&sink.name));
+            let waits = waits.map(|why| format!(" It waits for that: {why}")).unwrap_or_default();
+            format!("Due since {visible_at}; it is {target} as soon as its turn comes.{waits}")
+        }
     }
 }
 
 /// Explain a message
 ///
-/// Its shard, slot and key, the parts of its score, and what happens next in words.
+/// Its shard and where the store keeps it, the parts of its score, and what happens next in words.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "messages", operation_id = "explain_message",
     params(
@@ -123,23 +142,26 @@ fn in_words(message: &StoredMessage, record: &TopicRecord, now: Timestamp) -> St
     responses((status = 200, description = "Where it is and what happens next", body = Explained))
 )]
 pub(crate) async fn explain(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
     let record = app.router.topic(&topic).await?;
     let (shard, message) = find(&app, &topic, id).await?;
-    let slot = slots::slot_of(&topic, shard);
+    let trouble = SinkTroubleView::of(&app, &topic, &caller);
+    let Whereabouts { key, slot, file } = app.store.whereabouts(&record.routing.shard(&topic, shard));
     let explained = Explained {
         id: message.id.as_str(),
         shard,
-        slot,
-        key: format!("{}:{{{}}}:{topic}:{shard}", app.namespace, slots::tag_of(slot)),
+        slot: slot.map(|(slot, _)| slot),
+        key,
+        file,
         state: message.state.as_str(),
         due_at: message.due_at.as_millis(),
         visible_at: message.visible_at.as_millis(),
         attempts: message.attempts,
         max_attempts: record.config.retry.max_attempts,
-        next: in_words(&message, &record, app.clock.now()),
+        next: in_words(&message, &record, trouble.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
 }
@@ -155,7 +177,7 @@ fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
     }
 }
 
-async fn edit(app: &App, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
+async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
     let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
     let (status, outcome, due_at) = edited(answer.edited);
     let view = OutcomeView { due_at, replicas: answer.replicas, ..OutcomeView::word(Some(id.as_str()), outcome) };
@@ -180,32 +202,36 @@ async fn edit(app: &App, topic: &TopicName, id: &MessageId, edit: Edit) -> Resul
     )
 )]
 pub(crate) async fn cancel(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
     edit(&app, &topic, &id, Edit::Cancel(id.clone())).await
 }
 
-/// Give `delay` or `due_at`.
-#[derive(Deserialize)]
+/// Another due time: give one of the two.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Reschedule)]
 #[serde(deny_unknown_fields)]
 struct RescheduleIn<'a> {
     #[serde(borrow, default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     delay: Option<&'a RawValue>,
     #[serde(borrow, default)]
+    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
     due_at: Option<&'a RawValue>,
 }
 
 /// Reschedule a message
 ///
-/// Gives it another due time and its attempts back, while nobody holds it.
+/// Gives it another due time while nobody holds it. Its attempts count from 0 again, as after a redrive: it has
+/// as many as a new message before it is a dead letter.
 #[utoipa::path(
     patch, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "reschedule_message",
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("id" = String, Path, description = "Id of the message, percent-encoded once"),
     ),
-    request_body(content = doc::RescheduleSchema, content_type = "application/json"),
+    request_body(content = RescheduleIn, content_type = "application/json"),
     responses(
         (status = 200, description = "`rescheduled`", body = OutcomeView),
         (status = 409, description = "`in_flight` or `dead`: nothing was changed", body = OutcomeView),
@@ -215,7 +241,7 @@ struct RescheduleIn<'a> {
     )
 )]
 pub(crate) async fn reschedule(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
     headers: HeaderMap,
     body: Body,
@@ -228,10 +254,13 @@ pub(crate) async fn reschedule(
     edit(&app, &topic, &id, Edit::Reschedule(id.clone(), due)).await
 }
 
-#[derive(Deserialize)]
+/// Ids of messages.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Ids)]
 #[serde(deny_unknown_fields)]
 struct IdsIn<'a> {
     #[serde(borrow)]
+    #[schema(value_type = Vec<String>, max_items = 65536)]
     ids: AtMost<&'a RawValue>,
 }
 
@@ -255,12 +284,12 @@ pub(crate) async fn read_ids(raw: &[&RawValue], bytes: usize) -> Result<Vec<Resu
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/cancel", tag = "messages", operation_id = "cancel_messages",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::IdsSchema, content_type = "application/json"),
+    request_body(content = IdsIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`",
-        body = doc::Outcomes))
+        body = Outcomes))
 )]
 pub(crate) async fn cancel_many(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,

@@ -1,41 +1,38 @@
 //! What operators and their machines look at: nodes, health, metrics, the API's document, the page.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::{Member, MemberState, StoreError};
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::auth::Caller;
-use crate::doc;
 use crate::problem::Problem;
+use crate::schema;
+use crate::state::{Document, HttpParts};
 
 /// One node.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeView {
     id: String,
-    /// `serving`, `draining`, or `unfit`: it cannot claim and has given its shards away.
+    #[schema(value_type = schema::NodeState)]
     state: &'static str,
-    /// Why it is unfit.
+    /// Why it is unhealthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    unfit: Option<String>,
+    unhealthy: Option<String>,
     /// Where it listens.
     address: String,
     /// When it started, milliseconds since the Unix epoch.
     since: i64,
-    /// How shards are shared: `solo`, `round-robin` or `etcd`.
+    #[schema(value_type = schema::OwnershipMode)]
     mode: &'static str,
     version: String,
     /// How many shards it scans.
@@ -55,7 +52,7 @@ pub(crate) struct NodesView {
     get, path = "/v1/nodes", tag = "operations", operation_id = "list_nodes",
     responses((status = 200, description = "Nodes and what they scan, as this node sees them", body = NodesView))
 )]
-pub(crate) async fn nodes(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
+pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Response {
     let fleet = app.fleet.borrow().clone();
     let view = |(name, member): (&Arc<str>, &Member)| {
         let scanned = fleet.scanned_by(name).into_iter().filter(|(topic, _)| caller.sees(topic.as_str()));
@@ -68,7 +65,7 @@ pub(crate) async fn nodes(State(app): State<Arc<App>>, Extension(caller): Extens
         NodeView {
             id: member.id.clone(),
             state: if drains { MemberState::Draining } else { member.state }.as_str(),
-            unfit: member.unfit.clone(),
+            unhealthy: member.unfit.clone(),
             address: member.address.clone(),
             since: member.since_ms,
             mode: app.node.mode,
@@ -89,7 +86,7 @@ pub(crate) struct StatusView {
 /// Whether the node is able to serve.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReadyView {
-    /// `ready`, or `degraded`: single topics are harmed.
+    #[schema(value_type = schema::Readiness)]
     status: &'static str,
     /// What harms single topics; absent when nothing does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -106,26 +103,50 @@ pub(crate) async fn healthz() -> Json<StatusView> {
     Json(StatusView { status: "alive" })
 }
 
+/// Why the node is not ready; here nobody asked for anything that could be repeated.
+fn not_ready(error: &StoreError) -> Problem {
+    let mut problem = Problem::from(error);
+    problem.detail = error.to_string();
+    problem
+}
+
+/// What is wrong with single topics, for whoever may see them all; others are told only that there is something.
+fn troubles_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
+    let mut troubles = app.catalog.troubles().of_topics();
+    troubles.extend(app.store.troubles());
+    if troubles.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
+        return troubles;
+    }
+    vec!["single topics are in trouble; send a token for all topics to be told which".to_owned()]
+}
+
 /// Able to serve
+///
+/// Needs no token; which topics are in trouble is told to one that is for all topics.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = ReadyView))
 )]
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView>, Problem> {
+pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Json<ReadyView>, Problem> {
     if app.draining.is_cancelled() {
         let detail = "the node is draining; send requests to another one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
-    app.store.ready().await?;
-    let apart_ms = app.store.apart(&*app.clock).await?;
+    app.store.ready().await.map_err(|error| not_ready(&error))?;
+    let apart_ms = app.store.apart(&*app.clock).await.map_err(|error| not_ready(&error))?;
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
-        return Err(StoreError::Skew(apart_ms).into());
+        return Err(not_ready(&StoreError::Skew(apart_ms)));
     }
-    if let Some(detail) = app.catalog.troubles().not_ready() {
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", detail));
+    if let Some((code, mut detail)) = app.catalog.troubles().not_ready() {
+        if !app.auth.caller(&headers).is_ok_and(|caller| caller.sees_all()) {
+            detail =
+                "topics vanished from the catalogue, or it is older than their shards; send a token for all topics \
+                      to be told which"
+                    .to_owned();
+        }
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail));
     }
-    let mut troubles = app.catalog.troubles().of_topics();
-    troubles.extend(app.store.troubles());
+    let troubles = troubles_for(&app, &headers);
     Ok(Json(ReadyView { status: if troubles.is_empty() { "ready" } else { "degraded" }, troubles }))
 }
 
@@ -140,7 +161,7 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<ReadyView
             content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn metrics(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Response, Problem> {
     let caller = app.auth.caller_of_metrics(&headers)?;
     let mut text = app.meters.render();
     if !caller.sees_all() {
@@ -161,42 +182,6 @@ fn topic_of(line: &str) -> Option<&str> {
     get, path = "/openapi.json", tag = "operations", operation_id = "openapi", security(()),
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value, content_type = "application/json"))
 )]
-pub(crate) async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], doc::text()).into_response()
-}
-
-/// The page at `/`.
-const PAGE: &str = include_str!("page.html");
-
-/// Lets the page's own script and style run, known by their hashes, and nothing else.
-fn policy_of(page: &str) -> String {
-    let hash = |element: &str| {
-        let (_, rest) = page.split_once(&format!("<{element}>")).expect("the page has one");
-        let (text, _) = rest.split_once(&format!("</{element}>")).expect("it ends");
-        STANDARD.encode(Sha256::digest(text))
-    };
-    format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'",
-        hash("style"),
-        hash("script"),
-    )
-}
-
-/// Status page
-#[utoipa::path(
-    get, path = "/", tag = "operations", operation_id = "page", security(()),
-    responses((status = 200, description = "Topics and their counts, for people", body = String,
-        content_type = "text/html"))
-)]
-pub(crate) async fn page() -> Response {
-    static POLICY: LazyLock<String> = LazyLock::new(|| policy_of(PAGE));
-    let policy = POLICY.as_str();
-    let headers = [
-        (header::CONTENT_SECURITY_POLICY, policy),
-        (header::CACHE_CONTROL, "no-cache"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    (headers, Html(PAGE)).into_response()
+pub(crate) async fn openapi(Extension(Document(text)): Extension<Document>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

@@ -15,7 +15,6 @@ use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::IntoResponse as _;
 
-use crate::app::App;
 use crate::problem::Problem;
 
 /// Most names in `node.hosts`.
@@ -159,8 +158,8 @@ fn checked(hosts: &Hosts, method: &Method, uri: &Uri, headers: &HeaderMap) -> Re
 }
 
 /// Refuses foreign host names and what foreign pages send.
-pub(crate) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
-    match checked(&app.options.hosts, request.method(), request.uri(), request.headers()) {
+pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response<Body> {
+    match checked(&hosts, request.method(), request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }

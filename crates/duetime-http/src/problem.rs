@@ -7,6 +7,9 @@ use duetime_router::{CatalogError, RouteError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::codes::CODES;
+use crate::schema;
+
 /// The content type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -15,7 +18,30 @@ const RETRY_AFTER_S: u32 = 1;
 
 /// What can be done about a topic whose record is gone.
 const ADOPT_OR_DELETE: &str = "put it back with POST /v1/topics/{topic}/adopt, or give its messages up with \
-                               DELETE /v1/topics/{topic}";
+                               DELETE /v1/topics/{topic}?force=true";
+
+/// The code of an answer's problem, for whoever counts them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProblemCode(pub &'static str);
+
+/// Most bytes of a sentence about what was sent: it quotes some of that.
+const DETAIL_BYTES_MAX: usize = 1000;
+
+/// Most bytes of the name of a field: one that is not known is quoted.
+const FIELD_BYTES_MAX: usize = 100;
+
+/// The beginning of a text, of at most so many bytes.
+fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let mut end = bytes_max;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
 
 /// A problem: `code` is for programs and never changes its meaning, `detail` says what to do.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -28,6 +54,7 @@ pub(crate) struct Problem {
     /// The status.
     status: u16,
     /// Stable word for programs.
+    #[schema(value_type = schema::Code)]
     pub code: &'static str,
     /// What is wrong and what to do, for people.
     pub detail: String,
@@ -42,12 +69,13 @@ pub(crate) struct Problem {
 impl Problem {
     /// A problem of that status.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        debug_assert!(CODES.contains(&code), "{code} is in no list");
         Self {
             kind: "about:blank",
             title: status.canonical_reason().unwrap_or("Problem"),
             status: status.as_u16(),
             code,
-            detail: detail.into(),
+            detail: cut(detail.into(), DETAIL_BYTES_MAX),
             field: None,
             retry_after: (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_S),
         }
@@ -60,7 +88,7 @@ impl Problem {
 
     /// The same, with a field to blame.
     pub fn at(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(field.into());
+        self.field = Some(cut(field.into(), FIELD_BYTES_MAX));
         self
     }
 
@@ -79,6 +107,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = serde_json::to_vec(&self).expect("a problem is plain data");
         let mut response = (self.status(), [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
+        response.extensions_mut().insert(ProblemCode(self.code));
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -100,12 +129,13 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub fn new(code: &'static str, detail: impl Into<String>) -> Self {
-        Self { code, field: None, detail: detail.into() }
+        debug_assert!(CODES.contains(&code), "{code} is in no list");
+        Self { code, field: None, detail: cut(detail.into(), DETAIL_BYTES_MAX) }
     }
 
     /// The same, with a field to blame.
     pub fn at(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(field.into());
+        self.field = Some(cut(field.into(), FIELD_BYTES_MAX));
         self
     }
 }
@@ -158,6 +188,11 @@ impl From<&StoreError> for Problem {
                 "nothing was removed; an operator must look: POST /v1/topics/{topic}/adopt with accept_loss empties it",
             ),
             StoreError::Vanished { .. } => (StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", ADOPT_OR_DELETE),
+            StoreError::Outdated(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "topic_outdated",
+                "put the later one back with POST /v1/topics/{topic}/adopt",
+            ),
             StoreError::SettingsUnknown(_) => {
                 (StatusCode::CONFLICT, "settings_unknown", "give them as settings in the body of the request")
             }
@@ -189,6 +224,11 @@ impl From<&RouteError> for Problem {
                 StatusCode::NOT_FOUND,
                 "unknown_topic",
                 format!("topic {name:?} does not exist; create it with PUT /v1/topics/{name}"),
+            ),
+            RouteError::TopicFull { limit, .. } => Self::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "topic_full",
+                format!("{error}; slow down, let its backlog and dead letters drain, or raise {limit}"),
             ),
             RouteError::Store(error) => Self::from(&**error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
@@ -231,5 +271,31 @@ impl From<ResizeError> for Problem {
             ResizeError::Store(error) => Self::from(&error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_explained_and_no_other() {
+        let text = include_str!("../../../docs/API.md");
+        let table = text.split_once("## Problems").unwrap().1.split_once("## Tokens").unwrap().0;
+        for code in CODES {
+            assert!(table.contains(&format!("`{code}`")), "{code} is not in docs/API.md");
+        }
+        let rows = table.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit());
+        for code in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
+            let is_code = code.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            assert!(!is_code || CODES.contains(&code), "{code} is in docs/API.md and is no code");
+        }
+    }
+
+    #[test]
+    fn what_quotes_a_request_is_cut() {
+        let problem = Problem::bad("invalid_value", "ж".repeat(5000)).at("x".repeat(5000));
+        assert!(problem.detail.len() <= DETAIL_BYTES_MAX + 3 && problem.detail.ends_with('…'));
+        assert!(problem.field.unwrap().len() <= FIELD_BYTES_MAX + 3);
     }
 }

@@ -10,6 +10,14 @@ use utoipa::ToSchema;
 
 use crate::audit::Entry;
 use crate::problem::Refusal;
+use crate::schema;
+use crate::view::OutcomeView;
+
+/// An answer that has so many bytes explains no more: with its bound of items it ends below 64 MiB.
+const SHORT_AFTER_BYTES: usize = 8 << 20;
+
+/// What is said instead.
+const SHORT: &str = "not explained: the answer is long already; send fewer at once";
 
 /// How answers are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +32,7 @@ pub(crate) enum Style {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ItemProblem<'a> {
     /// Stable word for programs.
+    #[schema(value_type = schema::Code)]
     pub code: &'a str,
     /// The field to blame.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +56,38 @@ pub(crate) struct ItemError<'a> {
     #[schema(nullable = false)]
     pub id: Option<&'a str>,
     pub error: ItemProblem<'a>,
+}
+
+/// What became of one message.
+#[derive(ToSchema)]
+#[schema(as = Placed)]
+#[allow(dead_code)]
+pub(crate) struct PlacedView {
+    id: String,
+    outcome: schema::PlacedOutcome,
+    /// Milliseconds since the Unix epoch; of a duplicate, where the store tells it.
+    #[schema(nullable = false)]
+    due_at: Option<i64>,
+    shard: u32,
+    /// Replicas of Redis that have it, where `store.durability` waits for them.
+    #[schema(nullable = false)]
+    replicas: Option<u32>,
+}
+
+/// One of many answers: an outcome or an error.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum OutcomeItem {
+    Outcome(OutcomeView<'static>),
+    Error(ItemError<'static>),
+}
+
+/// Answers in the order of the request.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+pub(crate) struct Outcomes {
+    results: Vec<OutcomeItem>,
 }
 
 /// Gathers answers in order.
@@ -93,7 +134,8 @@ impl Results {
     /// An item that was refused or failed.
     pub fn refused(&mut self, id: Option<&str>, refusal: &Refusal, line: Option<u64>) {
         let (field, index) = (refusal.field.as_deref(), self.index);
-        let error = ItemProblem { code: refusal.code, field, detail: &refusal.detail, index, line };
+        let detail = if self.out.len() < SHORT_AFTER_BYTES { &*refusal.detail } else { SHORT };
+        let error = ItemProblem { code: refusal.code, field, detail, index, line };
         self.item(&ItemError { id, error });
         if let Some(entry) = &self.entry {
             entry.count(0, 1);

@@ -20,6 +20,8 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/topics/{topic}/shards", ANY),
     ("PUT", "/topics/{topic}/shards", &[Admin]),
     ("GET", "/topics/{topic}/forecast", ANY),
+    ("GET", "/topics/{topic}/sink", &[View]),
+    ("POST", "/topics/{topic}/sink/probe", &[Admin]),
     ("POST", "/topics/{topic}/messages", &[Produce]),
     ("GET", "/topics/{topic}/messages/{id}", &[Produce, View]),
     ("PATCH", "/topics/{topic}/messages/{id}", &[Produce]),

@@ -22,10 +22,11 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use crate::activity::{Activity, IDLE_MAX, Watched};
-use crate::app::{HttpParts, router};
-use crate::connections::{Admission, Connections};
+use crate::connections::{Admission, ConnectionBounds, Connections};
 use crate::observe;
+use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::state::HttpParts;
 use crate::tls::Tls;
 use crate::unread;
 
@@ -47,10 +48,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Idle connections that are ended when the system has no more file descriptors.
 const SHED: usize = 16;
 
-/// Where a request came from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub SocketAddr);
-
 /// What every connection is served by.
 #[derive(Clone)]
 struct Serving {
@@ -59,19 +56,43 @@ struct Serving {
     tls: Option<Tls>,
 }
 
-/// Serves the API on `listener` until `shutdown`, then answers what is open, for at most 15 s.
+/// How connections are taken.
+#[derive(Clone, Debug, Default)]
+pub struct Listening {
+    /// How many may be open.
+    pub connections: ConnectionBounds,
+    /// Keys; `None`: no TLS.
+    pub tls: Option<Tls>,
+    /// Cancelled when no more connections are taken: requests that wait for something else than the client end.
+    pub draining: CancellationToken,
+}
+
+impl Listening {
+    /// As the parts of a service say.
+    #[must_use]
+    pub fn of(parts: &HttpParts) -> Self {
+        let options = &parts.options;
+        Self { connections: options.connections, tls: options.tls.clone(), draining: parts.draining.clone() }
+    }
+}
+
+/// Serves `router` on `listener` until `shutdown`, then answers what is open, for at most 15 s.
 ///
 /// # Errors
 ///
 /// None after it has begun; the signature leaves room for listeners that break.
-pub async fn serve(listener: TcpListener, parts: HttpParts, shutdown: CancellationToken) -> io::Result<()> {
-    let draining = parts.draining.clone();
-    let connections = Connections::new(parts.options.connections);
-    let tls = parts.options.tls.clone();
+pub async fn serve(
+    listener: TcpListener,
+    router: axum::Router,
+    listening: Listening,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let Listening { connections, tls, draining } = listening;
+    let connections = Connections::new(connections);
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
-    let serving = Serving { router: router(parts), builder: Arc::new(builder), tls };
+    let serving = Serving { router, builder: Arc::new(builder), tls };
     let open = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {

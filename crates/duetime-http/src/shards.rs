@@ -4,24 +4,25 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use duetime_core::store::Survey;
-use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, slots};
+use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName};
 use duetime_router::{Misplaced, TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use utoipa::ToSchema;
 
-use crate::app::App;
+use crate::auth::Caller;
 use crate::body;
-use crate::doc;
 use crate::fields;
 use crate::path::Topic;
 use crate::problem::Problem;
+use crate::schema;
+use crate::state::HttpParts;
 
 /// Largest body of a wish for another shard count.
 const SHARDS_BYTES_MAX: usize = 4 << 10;
@@ -30,18 +31,25 @@ const SHARDS_BYTES_MAX: usize = 4 << 10;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardView {
     index: u32,
-    /// Its Redis Cluster slot.
-    slot: u16,
+    /// Its Redis Cluster slot; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    slot: Option<u16>,
     /// The hash tag of its keys in Redis: `duetime:{TAG}:TOPIC:INDEX`, and `:stream` behind it where messages are
-    /// handed over in place.
-    tag: u32,
+    /// handed over in place; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    tag: Option<u32>,
     /// The node that scans it; absent while this node knows of none. In round-robin shards change
     /// hands all the time, and a node knows only of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     owner: Option<String>,
+    /// As of the topic.
     scheduled: u64,
+    /// As of the topic.
     due: u64,
+    /// As of the topic.
     in_flight: u64,
     dead: u64,
     /// When the first message that is due fell due; absent when none is.
@@ -51,7 +59,7 @@ pub(crate) struct ShardView {
     /// Its server does not answer, and its counts are not known; absent when it does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
-    silent: bool,
+    unreachable: bool,
     /// It should be there and is not: its server came back without it; absent when it is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
@@ -61,6 +69,11 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "crate::view::zero")]
     #[schema(required = false)]
     occupied_by: u64,
+    /// It is of a later life than the topic's record: the catalogue was restored from an earlier time. Adopt the
+    /// topic; absent when it is not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    later_life: bool,
 }
 
 /// A resize under way.
@@ -102,7 +115,7 @@ impl From<ResizeProgress> for ResizeView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardsView {
     /// As configured: a number or `"auto"`.
-    #[schema(value_type = doc::ShardCountIn)]
+    #[schema(value_type = schema::ShardCountIn)]
     configured: ShardCount,
     /// How many there are, or will be when the resize under way is done.
     shard_count: u32,
@@ -110,8 +123,15 @@ pub(crate) struct ShardsView {
     life: u64,
     /// Grows by one with every change of the count, from 1 in each life.
     epoch: u64,
-    /// The seed of the hash that tells the shard of an id.
-    seed: u32,
+    /// The seed of the hash that tells the shard of an id. Whoever knows it can make ids that all fall into one
+    /// shard, so it is shown only to a token that may change the topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    seed: Option<u32>,
+    /// How nodes share the shards. In `round-robin` a node knows of its own shards only, and a shard without an
+    /// owner here may have another one.
+    #[schema(value_type = schema::OwnershipMode)]
+    mode: &'static str,
     shards: Vec<ShardView>,
     /// The resize under way; absent when none is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +139,7 @@ pub(crate) struct ShardsView {
     resize: Option<ResizeView>,
 }
 
-async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
+async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let resize = app.resizing.progress(&survey.record.name).await?;
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
@@ -128,22 +148,24 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<Survey>)| {
         let counts = known.unwrap_or_default();
+        let slot = app.store.whereabouts(&record.routing.shard(&record.name, index)).slot;
         ShardView {
             index,
-            slot: slots::slot_of(&record.name, index),
-            tag: slots::tag_of(slots::slot_of(&record.name, index)),
+            slot: slot.map(|(slot, _)| slot),
+            tag: slot.map(|(_, tag)| tag),
             owner: fleet.owner(&record.name, index).map(str::to_owned),
             scheduled: counts.scheduled,
             due: counts.due,
             in_flight: counts.in_flight,
             dead: counts.dead,
             oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
-            silent: known.is_none(),
+            unreachable: known.is_none(),
             lost: misplaced.get(&index) == Some(&Misplaced::Lost),
             occupied_by: misplaced.get(&index).map_or(0, |what| match what {
                 Misplaced::Occupied(messages) => *messages,
-                Misplaced::Lost => 0,
+                Misplaced::Lost | Misplaced::Later(_) => 0,
             }),
+            later_life: matches!(misplaced.get(&index), Some(Misplaced::Later(_))),
         }
     };
     Ok(ShardsView {
@@ -151,7 +173,8 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
         shard_count: record.routing.shards,
         life: record.routing.life(),
         epoch: record.routing.change(),
-        seed: record.routing.seed(&record.name),
+        seed: caller.may_change_topics().then(|| record.routing.seed(&record.name)),
+        mode: app.node.mode,
         shards: (0..).zip(&survey.shards).map(shard).collect(),
         resize: resize.map(ResizeView::from),
     })
@@ -163,14 +186,18 @@ async fn view(app: &App, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "Every shard", body = ShardsView))
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
-    let seen = async { view(&app, &app.router.survey(&topic).await?).await };
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+) -> Result<Response, Problem> {
+    let seen = async { view(&app, &caller, &app.router.survey(&topic).await?).await };
     let seen = seen.await.map_err(|problem| waiting(&app, &topic, problem));
     Ok(Json(seen?).into_response())
 }
 
 /// Where a part of the store is away, a resize that cannot be counted is said to wait for it.
-fn waiting(app: &App, topic: &TopicName, mut problem: Problem) -> Problem {
+fn waiting(app: &HttpParts, topic: &TopicName, mut problem: Problem) -> Problem {
     let moving = app.catalog.get(topic).filter(|record| record.routing.is_moving());
     if let Some(record) = moving.filter(|_| problem.code == "store_unavailable") {
         let (from, to) = (record.routing.previous, record.routing.shards);
@@ -179,14 +206,17 @@ fn waiting(app: &App, topic: &TopicName, mut problem: Problem) -> Problem {
     problem
 }
 
-#[derive(Deserialize)]
+/// How many shards are wanted.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Shards)]
 #[serde(deny_unknown_fields)]
 struct ShardsIn {
+    #[schema(value_type = schema::ShardCountIn)]
     shards: ShardCount,
 }
 
 /// Why the number of shards is not changed: a topic that vanished is not one that was never created.
-fn refusal(app: &App, error: ResizeError) -> Problem {
+fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
     let ResizeError::UnknownTopic(topic) = &error else { return error.into() };
     app.catalog.troubles().of(topic).map_or_else(|| error.into(), Problem::from)
 }
@@ -198,7 +228,7 @@ fn refusal(app: &App, error: ResizeError) -> Problem {
 #[utoipa::path(
     put, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "put_shards",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = doc::ShardsSchema, content_type = "application/json"),
+    request_body(content = ShardsIn, content_type = "application/json"),
     responses(
         (status = 202, description = "The topic has, or is getting, that many", body = ShardsView),
         (status = 409, description = "Others keep changing the topic", body = Problem,
@@ -206,7 +236,8 @@ fn refusal(app: &App, error: ResizeError) -> Problem {
     )
 )]
 pub(crate) async fn put(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -225,5 +256,5 @@ pub(crate) async fn put(
     app.resizing.ask(&topic, ask.shards).await?;
     app.catalog.refresh().await?;
     let survey = app.router.survey(&topic).await?;
-    Ok((StatusCode::ACCEPTED, Json(view(&app, &survey).await?)).into_response())
+    Ok((StatusCode::ACCEPTED, Json(view(&app, &caller, &survey).await?)).into_response())
 }

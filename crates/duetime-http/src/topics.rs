@@ -1,5 +1,6 @@
 //! Topics: created, changed, looked at, deleted; and how much falls due when.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,21 +9,23 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::TopicName;
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
+use duetime_core::store::Survey;
 use duetime_core::units::parse_duration;
-use duetime_router::TopicChange;
+use duetime_core::{ResizeError, TopicName, TopicRecord};
+use duetime_router::{RouteError, TopicChange, TopicSurvey};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::body;
-use crate::doc;
 use crate::fields;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
+use crate::schema;
+use crate::sinks::SinkTroubleView;
+use crate::state::HttpParts;
 use crate::view::{OutcomeView, TopicView};
 
 /// Largest body of a topic's settings.
@@ -34,8 +37,21 @@ const BUCKET_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Buckets of a forecast, unless asked for otherwise.
 const BUCKETS: usize = 60;
 
-const FIELDS: [&str; 8] =
-    ["shards", "sink", "visibility_timeout", "retry", "rate_limit", "delivery", "max_payload", "confirm_acks"];
+/// A deletion that takes longer is answered before it has ended.
+const DELETE_ANSWER_MAX: Duration = Duration::from_secs(20);
+
+const FIELDS: [&str; 10] = [
+    "shards",
+    "sink",
+    "visibility_timeout",
+    "retry",
+    "rate_limit",
+    "delivery",
+    "max_payload",
+    "max_messages",
+    "max_bytes",
+    "confirm_acks",
+];
 const RETRY_FIELDS: [&str; 5] = ["max_attempts", "initial", "max", "factor", "jitter"];
 const RATE_FIELDS: [&str; 2] = ["per_second", "burst"];
 
@@ -52,17 +68,14 @@ pub(crate) struct TopicViews<'a> {
     responses((status = 200, description = "Every topic with its counts", body = TopicViews))
 )]
 pub(crate) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let surveys = app.router.survey_all().await?;
     let seen = surveys.iter().filter(|survey| caller.sees(survey.record.name.as_str()));
-    Ok(Json(TopicViews { topics: seen.map(TopicView::from).collect() }).into_response())
-}
-
-async fn view(app: &App, topic: &TopicName, status: StatusCode) -> Result<Response, Problem> {
-    let survey = app.router.survey(topic).await?;
-    Ok((status, Json(TopicView::from(&survey))).into_response())
+    let trouble = |name: &TopicName| SinkTroubleView::of(&app, name, &caller);
+    let topics = seen.map(|survey| TopicView::new(survey, trouble(&survey.record.name))).collect();
+    Ok(Json(TopicViews { topics }).into_response())
 }
 
 /// Look at a topic
@@ -71,8 +84,14 @@ async fn view(app: &App, topic: &TopicName, status: StatusCode) -> Result<Respon
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "Its settings and counts", body = TopicView))
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
-    view(&app, &topic, StatusCode::OK).await
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+) -> Result<Response, Problem> {
+    let survey = app.router.survey(&topic).await?;
+    let trouble = SinkTroubleView::of(&app, &topic, &caller);
+    Ok(Json(TopicView::new(&survey, trouble)).into_response())
 }
 
 fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
@@ -101,6 +120,32 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
     Ok(TopicChange::new(fields))
 }
 
+/// Settings of a topic to be made or changed. What is absent stays, `null` goes back to the default.
+#[derive(ToSchema)]
+#[schema(as = TopicChange)]
+#[allow(dead_code)]
+pub(crate) struct TopicChangeSchema {
+    /// Default `"auto"`.
+    shards: Option<schema::ShardCountIn>,
+    /// Default: none, consumers claim.
+    sink: Option<schema::SinkSchema>,
+    /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
+    visibility_timeout: Option<schema::DurationIn>,
+    retry: Option<schema::RetrySchema>,
+    /// Default: no limit.
+    rate_limit: Option<schema::RateLimitSchema>,
+    /// Default `at-least-once`.
+    delivery: Option<schema::DeliverySchema>,
+    /// Largest payload, 16 MiB at most. Default 256 KiB.
+    max_payload: Option<schema::SizeIn>,
+    /// Most messages, dead letters too; more are refused with 507 `topic_full`. Default: no limit.
+    max_messages: Option<u64>,
+    /// Most bytes of their bodies, in the same way. Default: no limit.
+    max_bytes: Option<schema::SizeIn>,
+    /// Acks, nacks and extensions too wait for replicas, as `store.durability` asks for. Default `false`.
+    confirm_acks: Option<bool>,
+}
+
 /// Create or change a topic
 ///
 /// What is absent stays as it is, `null` goes back to the default. Another shard count of a topic
@@ -108,7 +153,7 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
 #[utoipa::path(
     put, path = "/v1/topics/{topic}", tag = "topics", operation_id = "put_topic",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = Option<doc::TopicChangeSchema>, content_type = "application/json"),
+    request_body(content = Option<TopicChangeSchema>, content_type = "application/json"),
     responses(
         (status = 201, description = "Created", body = TopicView),
         (status = 200, description = "Changed, or already so", body = TopicView),
@@ -117,7 +162,7 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
     )
 )]
 pub(crate) async fn put(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
@@ -125,40 +170,134 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?;
+    let resizes = change.has("shards");
     let _alone = if caller.has_topic_limit() { Some(app.options.making_topics.lock().await) } else { None };
     if caller.has_topic_limit() && app.catalog.find(&topic).await?.is_none() {
         caller.check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
     }
-    let put = app.catalog.put(&topic, &change).await?;
-    if !put.created && change.has("shards") {
-        app.resizing.ask(&topic, put.record.config.shards).await?;
+    let put = to_its_end({
+        let (app, topic) = (app.clone(), topic.clone());
+        async move { app.catalog.put(&topic, &change).await }
+    });
+    let put = put.await??;
+    if !put.created && resizes {
+        match app.resizing.ask(&topic, put.record.config.shards).await {
+            // Somebody deleted it meanwhile; it was changed all the same.
+            Ok(_) | Err(ResizeError::UnknownTopic(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    view(&app, &topic, if put.created { StatusCode::CREATED } else { StatusCode::OK }).await
+    let survey = survey_of(&app, &put.record).await?;
+    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
+    let trouble = SinkTroubleView::of(&app, &topic, &caller);
+    Ok((status, Json(TopicView::new(&survey, trouble))).into_response())
+}
+
+/// Finishes what was begun when its client goes away.
+async fn to_its_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, Problem> {
+    tokio::spawn(work).await.map_err(|_| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request broke off; send it again")
+    })
+}
+
+/// The topic as this request made it, with what is in it by now. Others may have changed or deleted it since.
+async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Problem> {
+    match app.router.survey(&made.name).await {
+        Ok(mut survey) if survey.record.routing.life() == made.routing.life() => {
+            let mut record = (**made).clone();
+            record.set_routing(&survey.record.routing_record());
+            survey.record = Arc::new(record);
+            Ok(survey)
+        }
+        Ok(_) | Err(RouteError::UnknownTopic(_)) => Ok(none_of(made)),
+        Err(error) if error.is_misrouted() => Ok(none_of(made)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn none_of(made: &Arc<TopicRecord>) -> TopicSurvey {
+    TopicSurvey { record: made.clone(), total: Survey::default(), shards: Vec::new() }
+}
+
+/// Refuses to delete what holds messages, or may.
+async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> {
+    let refuse = |what: String| {
+        let detail = format!("{what}; to delete it as it is, send DELETE /v1/topics/{topic}?force=true");
+        Err(Problem::new(StatusCode::CONFLICT, "topic_not_empty", detail))
+    };
+    let survey = match app.router.survey(topic).await {
+        Ok(survey) => survey,
+        // A deletion that was interrupted, or a record that went away without one.
+        Err(RouteError::UnknownTopic(_)) => {
+            return match app.catalog.remains(topic).await? {
+                0 => Ok(()),
+                messages => {
+                    refuse(format!("topic {topic:?} is not in the catalogue, and {messages} messages of it are there"))
+                }
+            };
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (total, silent) = (survey.total, survey.silent());
+    let messages = total.scheduled + total.in_flight + total.dead;
+    if messages > 0 {
+        return refuse(format!("topic {topic:?} holds {messages} messages"));
+    }
+    if silent > 0 {
+        return refuse(format!("{silent} shards of topic {topic:?} do not answer and may hold messages"));
+    }
+    Ok(())
 }
 
 /// Delete a topic
 ///
-/// With everything in it.
+/// One that holds messages, dead letters too, only with `force=true`: they are deleted with it. What is
+/// enqueued while the request is on its way is not counted. A large topic is out of sight at once and
+/// answered 202 while its messages are still being removed.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}", tag = "topics", operation_id = "delete_topic",
-    params(("topic" = String, Path, description = "Name of the topic")),
-    responses((status = 200, description = "`deleted`", body = OutcomeView))
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("force" = inline(Option<bool>), Query, description = "Delete it with all messages in it"),
+    ),
+    responses(
+        (status = 200, description = "`deleted`", body = OutcomeView),
+        (status = 202, description = "`deleting`: there is no such topic any more, its messages are being removed",
+            body = OutcomeView),
+        (status = 409, description = "It holds messages, and `force` is not `true`", body = Problem,
+            content_type = "application/problem+json"),
+    )
 )]
-pub(crate) async fn delete(State(app): State<Arc<App>>, Topic(topic): Topic) -> Result<Response, Problem> {
-    // In a task of its own: a deletion that was begun goes on when its client goes away.
-    let work = tokio::spawn({
+pub(crate) async fn delete(
+    State(app): State<Arc<HttpParts>>,
+    Topic(topic): Topic,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::read(query.as_deref(), &["force"])?;
+    let force = query.get("force", false, |text| text.parse().map_err(|_| "give true or false".to_owned()))?;
+    if !force {
+        check_empty(&app, &topic).await?;
+    }
+    let mut work = pin!(to_its_end({
         let (app, topic) = (app.clone(), topic.clone());
         async move {
             let was = app.catalog.delete(&topic).await;
-            app.meters.forget_topic(&topic);
+            if app.catalog.get(&topic).is_none() {
+                app.meters.forget_topic(&topic);
+            }
             was
         }
-    });
-    let was = work.await.map_err(|_| {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the deletion broke off; send it again")
-    })?;
-    if !was? {
-        return Err(duetime_router::RouteError::UnknownTopic(topic).into());
+    }));
+    let was = match tokio::time::timeout(DELETE_ANSWER_MAX, &mut work).await {
+        Ok(was) => was,
+        Err(_) if app.catalog.refresh().await.is_ok() && app.catalog.get(&topic).is_none() => {
+            let view = OutcomeView::word(None, "deleting");
+            return Ok((StatusCode::ACCEPTED, Json(view)).into_response());
+        }
+        Err(_) => work.await,
+    };
+    if !was?? {
+        return Err(RouteError::UnknownTopic(topic).into());
     }
     Ok(Json(OutcomeView::word(None, "deleted")).into_response())
 }
@@ -183,7 +322,7 @@ pub(crate) struct ForecastView {
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "crate::view::none")]
     #[schema(required = false)]
-    silent_shards: usize,
+    unreachable_shards: usize,
 }
 
 fn read_bucket(text: &str) -> Result<Duration, String> {
@@ -209,7 +348,7 @@ fn read_buckets(text: &str) -> Result<usize, String> {
     responses((status = 200, description = "Counts per bucket", body = ForecastView))
 )]
 pub(crate) async fn forecast(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -227,7 +366,7 @@ pub(crate) async fn forecast(
         to: edge[1].as_millis(),
         count,
     };
-    let (due, silent_shards) = (survey.total.due, silent.max(survey.silent()));
+    let (due, unreachable_shards) = (survey.total.due, silent.max(survey.silent()));
     let buckets = edges.windows(2).zip(counts).map(view).collect();
-    Ok(Json(ForecastView { due, buckets, silent_shards }).into_response())
+    Ok(Json(ForecastView { due, buckets, unreachable_shards }).into_response())
 }

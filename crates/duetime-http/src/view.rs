@@ -12,6 +12,8 @@ use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::schema;
+use crate::sinks::SinkTroubleView;
 
 /// Headers as a JSON object, in order.
 pub(crate) struct HeadersView<'a>(pub &'a Headers);
@@ -63,7 +65,7 @@ pub(crate) struct DeathView<'a> {
 pub(crate) struct MessageView<'a> {
     #[schema(value_type = String)]
     id: &'a str,
-    /// `scheduled`, `in_flight` or `dead`.
+    #[schema(value_type = schema::MessageState)]
     state: &'static str,
     /// The due time it was given, milliseconds since the Unix epoch.
     due_at: i64,
@@ -109,13 +111,37 @@ impl MessageView<'_> {
     }
 }
 
+/// Settings of a topic as they apply.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+struct TopicSettings {
+    shards: schema::ShardCountIn,
+    #[schema(nullable = false)]
+    sink: Option<schema::SinkSchema>,
+    visibility_timeout: String,
+    retry: schema::RetrySchema,
+    #[schema(nullable = false)]
+    rate_limit: Option<schema::RateLimitSchema>,
+    delivery: schema::DeliverySchema,
+    max_payload: u64,
+    /// Absent: no limit.
+    #[schema(nullable = false)]
+    max_messages: Option<u64>,
+    /// Absent: no limit.
+    #[schema(nullable = false)]
+    max_bytes: Option<u64>,
+    /// Acks, nacks and extensions too wait for replicas; absent: they do not.
+    #[schema(nullable = false)]
+    confirm_acks: Option<bool>,
+}
+
 /// A topic: its settings as they apply, and its counts.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TopicView<'a> {
     #[schema(value_type = String)]
     name: &'a str,
     #[serde(flatten)]
-    #[schema(value_type = crate::doc::TopicSettings)]
+    #[schema(value_type = TopicSettings)]
     config: Cow<'a, TopicConfig>,
     /// How many shards it has.
     shard_count: u32,
@@ -123,11 +149,12 @@ pub(crate) struct TopicView<'a> {
     version: u64,
     /// Milliseconds since the Unix epoch.
     created_at: i64,
-    /// Messages nobody holds, due or not.
+    /// Messages nobody holds, due or not. With `in_flight` and `dead` it is every message.
     scheduled: u64,
-    /// Messages whose time has come.
+    /// Messages that can be claimed now: a part of `scheduled` (their time has come) and of `in_flight` (their
+    /// claim ran out).
     due: u64,
-    /// Messages claimed and not settled.
+    /// Messages claimed and not settled, also those whose claim ran out.
     in_flight: u64,
     /// Dead letters.
     dead: u64,
@@ -138,7 +165,11 @@ pub(crate) struct TopicView<'a> {
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "none")]
     #[schema(required = false)]
-    silent_shards: usize,
+    unreachable_shards: usize,
+    /// Why nothing is handed over to its sink, as the answering node sees it; absent when nothing is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    sink_trouble: Option<SinkTroubleView>,
 }
 
 /// Whether to leave a count of what is missing out.
@@ -153,8 +184,8 @@ pub(crate) fn zero(count: &u64) -> bool {
     *count == 0
 }
 
-impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
-    fn from(survey: &'a TopicSurvey) -> Self {
+impl<'a> TopicView<'a> {
+    pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>) -> Self {
         let (record, total) = (&survey.record, &survey.total);
         Self {
             name: record.name.as_str(),
@@ -167,7 +198,8 @@ impl<'a> From<&'a TopicSurvey> for TopicView<'a> {
             in_flight: total.in_flight,
             dead: total.dead,
             oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
-            silent_shards: survey.silent(),
+            unreachable_shards: survey.silent(),
+            sink_trouble,
         }
     }
 }
@@ -178,8 +210,7 @@ pub(crate) struct OutcomeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     pub id: Option<&'a str>,
-    /// What became of it.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::Outcome)]
     pub outcome: &'a str,
     /// The due time it has now, milliseconds since the Unix epoch. After a reschedule only.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,10 @@
 //!
 //! Handles are cheap to clone; those of a topic are looked up once and kept.
 
+mod budget;
+mod labels;
 mod shards;
+mod sinks;
 pub mod table;
 
 use std::collections::HashMap;
@@ -13,98 +16,18 @@ use duetime_core::{StoreError, TopicName};
 use parking_lot::RwLock;
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use labels::{LEASE_KINDS, shown_op};
 use shards::ShardMeters;
 use table::{Kind, Metric};
 
+pub use budget::BudgetMeters;
+pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, StoreTrouble};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
-
-/// What can happen to a message: the values of the label `event`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Event {
-    /// Taken in as new.
-    Scheduled,
-    /// Refused because its id lives.
-    Duplicate,
-    /// Took the place of another.
-    Replaced,
-    /// Cancelled.
-    Cancelled,
-    /// Given another due time.
-    Rescheduled,
-    /// Claimed for delivery.
-    Claimed,
-    /// Accepted by its sink, or acked by its consumer.
-    Delivered,
-    /// To be tried again.
-    Retried,
-    /// Became a dead letter.
-    Dead,
-    /// Came back from the dead letters.
-    Redriven,
-    /// Moved to another shard.
-    Moved,
-}
-
-impl Event {
-    /// All, in the order of their numbers.
-    pub const ALL: [(Self, &'static str); 11] = [
-        (Self::Scheduled, "scheduled"),
-        (Self::Duplicate, "duplicate"),
-        (Self::Replaced, "replaced"),
-        (Self::Cancelled, "cancelled"),
-        (Self::Rescheduled, "rescheduled"),
-        (Self::Claimed, "claimed"),
-        (Self::Delivered, "delivered"),
-        (Self::Retried, "retried"),
-        (Self::Dead, "dead"),
-        (Self::Redriven, "redriven"),
-        (Self::Moved, "moved"),
-    ];
-}
-
-/// What can be wrong with a server of the store: the values of the label `kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StoreTrouble {
-    /// It may evict messages.
-    Eviction,
-    /// It cannot keep what it is given on its disk.
-    Disk,
-    /// Fewer replicas follow it than are asked for.
-    Replicas,
-    /// Behind Sentinel, it takes writes without a replica.
-    Unguarded,
-    /// Shards of an embedded store are damaged on its disk, or acknowledged transactions are missing.
-    Damage,
-    /// The log of an embedded store cannot be copied into its database.
-    Checkpoint,
-}
-
-impl StoreTrouble {
-    /// All.
-    pub const ALL: [Self; 6] =
-        [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded, Self::Damage, Self::Checkpoint];
-
-    /// As in the metric.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Eviction => "eviction",
-            Self::Disk => "disk",
-            Self::Replicas => "replicas",
-            Self::Unguarded => "unguarded",
-            Self::Damage => "damage",
-            Self::Checkpoint => "checkpoint",
-        }
-    }
-}
-
-/// What can become of a shard at a node: the values of the label `kind` of [`table::LEASE_CHANGES`].
-const LEASE_KINDS: [&str; 5] = ["taken", "given_up", "lost", "taken_over", "late"];
+pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
 
 /// The meters of one topic.
 #[derive(Debug)]
@@ -112,6 +35,7 @@ pub struct TopicMeters {
     /// See [`table::LATENESS`].
     pub lateness: Histogram,
     events: Vec<IntCounter>,
+    cancels: Vec<IntCounter>,
     /// See [`table::SCHEDULED`].
     pub scheduled: IntGauge,
     /// See [`table::DUE`].
@@ -136,6 +60,14 @@ pub struct TopicMeters {
     pub settlements_lost: IntCounter,
     /// See [`table::BREAKER_OPEN`].
     pub breaker_open: IntGauge,
+    /// See [`table::BREAKER_OPENS`].
+    pub breaker_opens: IntCounter,
+    /// See [`table::BREAKER_OPEN_SECONDS`].
+    pub breaker_open_seconds: Counter,
+    /// See [`table::CLAIM_DELAY`].
+    pub claim_delay: Histogram,
+    /// See [`table::HAND_OVER`].
+    pub hand_over: Histogram,
 }
 
 impl TopicMeters {
@@ -143,6 +75,13 @@ impl TopicMeters {
     pub fn count(&self, event: Event, n: u64) {
         if n > 0 {
             self.events[event as usize].inc_by(n);
+        }
+    }
+
+    /// Counts `n` cancels that were answered so.
+    pub fn cancels(&self, verdict: CancelVerdict, n: u64) {
+        if n > 0 {
+            self.cancels[verdict as usize].inc_by(n);
         }
     }
 
@@ -172,6 +111,10 @@ pub struct Meters {
     claims_expired: IntCounterVec,
     settlements_lost: IntCounterVec,
     breaker_open: IntGaugeVec,
+    breaker_opens: IntCounterVec,
+    breaker_open_seconds: CounterVec,
+    claim_delay: HistogramVec,
+    hand_over: HistogramVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
     shard_refusals: IntCounterVec,
@@ -184,7 +127,14 @@ pub struct Meters {
     lease_changes: IntCounterVec,
     owners: IntGaugeVec,
     store_clock_skew: GaugeVec,
+    budget_held: IntGaugeVec,
+    budget_size: IntGaugeVec,
+    loop_restarts: IntCounterVec,
+    cancels: IntCounterVec,
     requests: IntCounterVec,
+    request_seconds: HistogramVec,
+    auth_refused: IntCounterVec,
+    build_info: IntGaugeVec,
 }
 
 fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
@@ -245,13 +195,20 @@ impl Meters {
             claims_expired: counter(r, &table::CLAIMS_EXPIRED),
             settlements_lost: counter(r, &table::SETTLEMENTS_LOST),
             breaker_open: gauge(r, &table::BREAKER_OPEN),
+            breaker_opens: counter(r, &table::BREAKER_OPENS),
+            breaker_open_seconds: {
+                let row = &table::BREAKER_OPEN_SECONDS;
+                registered(r, CounterVec::new(opts(row), row.labels))
+            },
+            claim_delay: histogram(r, &table::CLAIM_DELAY),
+            hand_over: histogram(r, &table::HAND_OVER),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
             shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
             shards_lost: gauge(r, &table::SHARDS_LOST),
             topics_troubled: {
                 let troubled = gauge(r, &table::TOPICS_TROUBLED);
-                for kind in ["vanished", "unreadable"] {
+                for kind in ["vanished", "outdated", "unreadable"] {
                     troubled.with_label_values(&[kind]).set(0);
                 }
                 troubled
@@ -275,7 +232,18 @@ impl Meters {
                 skew.with_label_values::<&str>(&[]).set(0.0);
                 skew
             },
+            budget_held: gauge(r, &table::IN_FLIGHT_BUDGET_HELD),
+            budget_size: gauge(r, &table::IN_FLIGHT_BUDGET_SIZE),
+            loop_restarts: counter(r, &table::LOOP_RESTARTS),
+            cancels: counter(r, &table::CANCELS),
             requests: counter(r, &table::REQUESTS),
+            request_seconds: histogram(r, &table::REQUEST_SECONDS),
+            auth_refused: {
+                let refused = counter(r, &table::AUTH_REFUSED);
+                AUTH_REFUSALS.iter().for_each(|reason| refused.with_label_values(&[reason]).inc_by(0));
+                refused
+            },
+            build_info: gauge(r, &table::BUILD_INFO),
             registry,
         }
     }
@@ -302,6 +270,10 @@ impl Meters {
         TopicMeters {
             lateness: self.lateness.with_label_values(labels),
             events: Event::ALL.iter().map(|(_, event)| self.messages.with_label_values(&[name, event])).collect(),
+            cancels: {
+                let all = CancelVerdict::ALL.iter();
+                all.map(|(_, verdict)| self.cancels.with_label_values(&[name, verdict])).collect()
+            },
             scheduled: self.scheduled.with_label_values(labels),
             due: self.due.with_label_values(labels),
             in_flight: self.in_flight.with_label_values(labels),
@@ -314,6 +286,10 @@ impl Meters {
             claims_expired: self.claims_expired.with_label_values(labels),
             settlements_lost: self.settlements_lost.with_label_values(labels),
             breaker_open: self.breaker_open.with_label_values(labels),
+            breaker_opens: self.breaker_opens.with_label_values(labels),
+            breaker_open_seconds: self.breaker_open_seconds.with_label_values(labels),
+            claim_delay: self.claim_delay.with_label_values(labels),
+            hand_over: self.hand_over.with_label_values(labels),
         }
     }
 
@@ -326,6 +302,9 @@ impl Meters {
         let labels = &[topic.as_str()];
         for (_, event) in Event::ALL {
             let _ = self.messages.remove_label_values(&[topic.as_str(), event]);
+        }
+        for (_, verdict) in CancelVerdict::ALL {
+            let _ = self.cancels.remove_label_values(&[topic.as_str(), verdict]);
         }
         for gauges in [
             &self.scheduled,
@@ -345,6 +324,10 @@ impl Meters {
         let _ = self.settlements_lost.remove_label_values(labels);
         let _ = self.lateness.remove_label_values(labels);
         let _ = self.claim_batch_size.remove_label_values(labels);
+        let _ = self.breaker_opens.remove_label_values(labels);
+        let _ = self.breaker_open_seconds.remove_label_values(labels);
+        let _ = self.claim_delay.remove_label_values(labels);
+        let _ = self.hand_over.remove_label_values(labels);
     }
 
     /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none.
@@ -354,7 +337,7 @@ impl Meters {
 
     /// One call to the store took this long.
     pub fn store_call(&self, op: &str, took: Duration) {
-        self.store_call.with_label_values(&[op]).observe(took.as_secs_f64());
+        self.store_call.with_label_values(&[shown_op(op)]).observe(took.as_secs_f64());
     }
 
     /// A shard was not made, for this reason.
@@ -389,14 +372,10 @@ impl Meters {
         self.store_troubles.with_label_values(&[kind.as_str()]).set(servers);
     }
 
-    /// One hand-over of a batch took this long.
-    pub fn sink_call(&self, sink: &str, took: Duration) {
-        self.sink_call.with_label_values(&[sink]).observe(took.as_secs_f64());
-    }
-
-    /// A sink did not accept `n` messages.
-    pub fn sink_errors(&self, sink: &str, kind: &str, n: u64) {
-        self.sink_errors.with_label_values(&[sink, kind]).inc_by(n);
+    /// The meters of the sink called `name`, of type `kind`.
+    #[must_use]
+    pub fn sink(&self, name: &str, kind: &'static str) -> SinkMeters {
+        SinkMeters::new(&self.sink_call, &self.sink_errors, name, kind)
     }
 
     /// This node took, gave up or lost shards.
@@ -409,15 +388,44 @@ impl Meters {
         self.owners.with_label_values(&[mode]).set(n);
     }
 
+    /// A background loop ended by itself and is started again.
+    pub fn loop_restarted(&self, name: &str) {
+        self.loop_restarts.with_label_values(&[name]).inc();
+    }
+
+    /// A background loop is started for the first time: an alarm has a 0 to compare with from now on.
+    pub fn loop_started(&self, name: &str) {
+        self.loop_restarts.with_label_values(&[name]).inc_by(0);
+    }
+
+    /// How often a background loop was started again.
+    #[must_use]
+    pub fn loop_restarts(&self, name: &str) -> u64 {
+        self.loop_restarts.with_label_values(&[name]).get()
+    }
+
     /// The store's clock is ahead of this node's by this many milliseconds.
     #[expect(clippy::cast_precision_loss, reason = "a clock that is off by 285,000 years may be told inexactly")]
     pub fn store_clock_skew(&self, apart_ms: i64) {
         self.store_clock_skew.with_label_values::<&str>(&[]).set(apart_ms as f64 / 1000.0);
     }
 
-    /// One HTTP request was answered.
-    pub fn request(&self, route: &str, status: u16) {
-        self.requests.with_label_values(&[route, &status.to_string()]).inc();
+    /// One HTTP request was answered, and that took so long.
+    pub fn request(&self, route: &str, method: &str, status: u16, took: Duration) {
+        self.requests.with_label_values(&[route, method, &status.to_string()]).inc();
+        self.request_seconds.with_label_values(&[route, method]).observe(took.as_secs_f64());
+    }
+
+    /// A request was refused because of its token, with this code; any other code is not counted.
+    pub fn auth_refused(&self, code: &str) {
+        if AUTH_REFUSALS.contains(&code) {
+            self.auth_refused.with_label_values(&[code]).inc();
+        }
+    }
+
+    /// Which program this is. Once.
+    pub fn build_info(&self, version: &str, store: &str, mode: &str) {
+        self.build_info.with_label_values(&[version, store, mode]).set(1);
     }
 
     /// Everything, in Prometheus's text format.
@@ -437,23 +445,51 @@ mod tests {
         let topic = TopicName::new("orders").unwrap();
         meters.topic(&topic).count(Event::Scheduled, 3);
         meters.store_call("claim", Duration::from_millis(1));
+        meters.store_call("heads", Duration::from_millis(1));
         meters.store_error("unavailable");
         meters.store_trouble(StoreTrouble::Disk, 1);
-        meters.sink_call("http", Duration::from_millis(1));
-        meters.sink_errors("http", "retry", 1);
+        let sink = meters.sink("shop", "http");
+        sink.call(Duration::from_millis(1));
+        sink.errors("retry", 1);
         let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };
         meters.shard_backlogs(&topic, vec![shard(0)]);
         meters.lease_changes("taken", 1);
         meters.owners("solo", 1);
+        meters.loop_started("timer");
+        meters.in_flight_budget(1, 1).set(1, 1);
         meters.shard_refusal("lost");
         meters.shards_lost(&topic, 1);
         meters.topics_troubled("vanished", 0);
-        meters.request("/v1/topics", 200);
+        meters.topic(&topic).cancels(CancelVerdict::InFlight, 2);
+        meters.request("/v1/topics", "GET", 200, Duration::from_millis(3));
+        meters.auth_refused("token_unknown");
+        meters.auth_refused("unknown_topic");
+        meters.build_info("0.1.0", "embedded", "solo");
         let text = meters.render();
         for row in table::TABLE {
             assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
         }
-        assert!(text.contains("duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3"));
+        assert!(text.contains("duetime_sink_errors_total{kind=\"retry\",sink=\"shop\",type=\"http\"} 1"));
+        assert!(text.contains("duetime_sink_errors_total{kind=\"rejected\",sink=\"shop\",type=\"http\"} 0"));
+        assert!(text.contains("duetime_breaker_opens_total{topic=\"orders\"} 0"));
+        assert!(text.contains("duetime_breaker_open_seconds_total{topic=\"orders\"} 0"));
+        for row in table::TABLE.iter().filter(|row| row.kind == Kind::Gauge && row.name != "duetime_build_info") {
+            let says = ["sum over nodes", "Sum over nodes", "max over nodes", "Look at each node"];
+            assert!(says.iter().any(|word| row.help.contains(word)), "{}: how do nodes add up?", row.name);
+        }
+        for line in [
+            "duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3",
+            "duetime_cancels_total{topic=\"orders\",verdict=\"in_flight\"} 2",
+            "duetime_store_call_seconds_count{op=\"next_due\"} 1",
+            "duetime_cancels_total{topic=\"orders\",verdict=\"unknown\"} 0",
+            "duetime_http_request_seconds_count{method=\"GET\",route=\"/v1/topics\"} 1",
+            "duetime_auth_refused_total{reason=\"token_unknown\"} 1",
+            "duetime_auth_refused_total{reason=\"forbidden\"} 0",
+            "duetime_build_info{mode=\"solo\",store=\"embedded\",version=\"0.1.0\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("unknown_topic"));
         meters.shard_backlogs(&topic, (0..100).map(shard).collect());
         let text = meters.render();
         assert_eq!(text.matches("duetime_shard_due{").count(), SHARD_SERIES_MAX + 1);

@@ -44,58 +44,80 @@ macro_rules! table {
 table! {
     LATENESS = "duetime_lateness_seconds", Kind::Histogram(LATENESS_S), ["topic"],
         "From the due time of a message to the moment its sink accepted it or a consumer was given it.";
+    CLAIM_DELAY = "duetime_claim_delay_seconds", Kind::Histogram(LATENESS_S), ["topic"],
+        "The first part of the lateness: from the due time of a message to its claim.";
+    HAND_OVER = "duetime_hand_over_seconds", Kind::Histogram(LATENESS_S), ["topic"],
+        "The rest of the lateness: from the claim of a message to the moment its sink accepted it or a consumer was given it.";
     MESSAGES = "duetime_messages_total", Kind::Counter, ["topic", "event"],
         "Messages by what happened to them.";
     SCHEDULED = "duetime_scheduled", Kind::Gauge, ["topic"],
-        "Messages nobody holds, due or not.";
+        "Messages nobody holds, due or not, in the shards this node scans: sum over nodes. With duetime_in_flight and duetime_dead it is every message.";
     DUE = "duetime_due", Kind::Gauge, ["topic"],
-        "Messages whose time has come: the backlog.";
+        "Messages that can be claimed now, in the shards this node scans: sum over nodes. A part of duetime_scheduled (their time has come) and of duetime_in_flight (their claim ran out).";
     IN_FLIGHT = "duetime_in_flight", Kind::Gauge, ["topic"],
-        "Messages claimed and not settled.";
+        "Messages claimed and not settled, also those whose claim ran out, in the shards this node scans: sum over nodes.";
     DEAD = "duetime_dead", Kind::Gauge, ["topic"],
-        "Dead letters.";
+        "Dead letters in the shards this node scans: sum over nodes.";
     OLDEST_DUE_AGE = "duetime_oldest_due_age_seconds", Kind::Gauge, ["topic"],
-        "How long the oldest due message has been waiting; 0 when none is due.";
+        "How long the oldest due message of the shards this node scans has been waiting; 0 when none is due: max over nodes.";
     SHARDS = "duetime_shards", Kind::Gauge, ["topic"],
-        "Shards the topic has.";
+        "Shards the topic has; the same at each node: max over nodes.";
     SHARDS_OWNED = "duetime_shards_owned", Kind::Gauge, ["topic"],
-        "Shards of the topic this node scans.";
+        "Shards of the topic this node scans: sum over nodes.";
     RESIZE_REMAINING = "duetime_resize_remaining", Kind::Gauge, ["topic"],
-        "Messages still to be moved by the resize under way; 0 when none is.";
+        "Messages still to be moved by the resize under way, as far as this node knows; 0 when none is: max over nodes.";
     CLAIM_BATCH_SIZE = "duetime_claim_batch_size", Kind::Histogram(BATCH), ["topic"],
         "Messages brought by one claim that brought any.";
     CLAIMS_EXPIRED = "duetime_claims_expired_total", Kind::Counter, ["topic"],
-        "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short.";
+        "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short. Counted when the message is claimed again: while nobody claims, duetime_due and duetime_oldest_due_age_seconds grow.";
     SETTLEMENTS_LOST = "duetime_settlements_lost_total", Kind::Counter, ["topic"],
         "Verdicts that came after their claim had ended: the message is handed over again, unless it was cancelled.";
     BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
-        "1 while the topic's sink is taken to be down and claims are stopped, else 0.";
+        "1 while this node takes the topic's sink to be down and has stopped claims, else 0: max over nodes.";
+    BREAKER_OPENS = "duetime_breaker_opens_total", Kind::Counter, ["topic"],
+        "How often the topic's sink was taken to be down by this node.";
+    BREAKER_OPEN_SECONDS = "duetime_breaker_open_seconds_total", Kind::Counter, ["topic"],
+        "How long claims were stopped because the topic's sink was taken to be down.";
     STORE_CALL = "duetime_store_call_seconds", Kind::Histogram(CALL_S), ["op"],
-        "Time of one call to the store, by operation.";
+        "Time of one call to the store, by operation; reshard_… and …_at_source are of a change of the shard count.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
     STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],
-        "By how much the store's clock is ahead of this node's, negative: behind; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes.";
+        "By how much the store's clock is ahead of this node's, negative: behind; of several masters, the one that is furthest away; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes. Look at each node.";
     SHARD_REFUSALS = "duetime_shard_refusals_total", Kind::Counter, ["kind"],
         "Shards that were not made: vanished (a topic's record is gone, its messages are not), occupied (messages of another life are in the place), lost.";
     SHARDS_LOST = "duetime_shards_lost", Kind::Gauge, ["topic"],
-        "Shards that should be there and are not: their server came back without them.";
+        "Shards that should be there and are not: their server came back without them. The same at each node: max over nodes.";
     TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
-        "Topics that vanished from the catalogue while their shards hold messages, and those whose record is unreadable.";
+        "Topics that vanished from the catalogue while their shards hold messages, whose record is outdated (older than their shards), or unreadable. The same at each node: max over nodes.";
     STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
-        "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database.";
-    SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink"],
-        "Time of one hand-over of a batch, by type of sink.";
-    SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "kind"],
-        "Messages a sink did not accept, by kind: retry, rejected, unavailable, timeout.";
+        "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database. As this node sees them: max over nodes.";
+    SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink", "type"],
+        "Time of one hand-over of a batch, by the sink's name and type.";
+    SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "type", "kind"],
+        "Messages a sink did not accept, by its name and type and by kind: retry, rejected, destination, unavailable, timeout, limit (its own limit, not sent), broken (a fault of the sink itself).";
     SHARD_DUE = "duetime_shard_due", Kind::Gauge, ["topic", "shard"],
-        "Messages whose time has come in a shard this node scans; beyond 32 shards of a topic the least late are summed up as rest.";
+        "Messages whose time has come in a shard this node scans; beyond 32 shards of a topic the least late are summed up as rest. Sum over nodes.";
     SHARD_OLDEST_DUE_AGE = "duetime_shard_oldest_due_age_seconds", Kind::Gauge, ["topic", "shard"],
-        "How long the oldest due message of a shard this node scans has been waiting; 0 when none is due.";
+        "How long the oldest due message of a shard this node scans has been waiting; 0 when none is due: max over nodes.";
     LEASE_CHANGES = "duetime_lease_changes_total", Kind::Counter, ["kind"],
         "Shards by what became of them at this node: taken, given_up, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
     OWNERS = "duetime_owners", Kind::Gauge, ["mode"],
-        "Nodes that share the shards, as this node sees them.";
-    REQUESTS = "duetime_http_requests_total", Kind::Counter, ["route", "status"],
-        "HTTP requests by route and status.";
+        "Nodes that share the shards, as this node sees them: max over nodes.";
+    IN_FLIGHT_BUDGET_HELD = "duetime_in_flight_budget_held", Kind::Gauge, ["unit"],
+        "What this node holds of its in-flight budget, by unit: messages, or bytes of ids, headers and payloads: sum over nodes.";
+    IN_FLIGHT_BUDGET_SIZE = "duetime_in_flight_budget_size", Kind::Gauge, ["unit"],
+        "The size of this node's in-flight budget, by unit: messages, bytes: sum over nodes.";
+    LOOP_RESTARTS = "duetime_loop_restarts_total", Kind::Counter, ["loop"],
+        "Background loops that ended or panicked and were started again: a fault of the program, the log says which.";
+    CANCELS = "duetime_cancels_total", Kind::Counter, ["topic", "verdict"],
+        "Cancels by what was answered: cancelled, in_flight (being delivered, will not be tried again), unknown.";
+    REQUESTS = "duetime_http_requests_total", Kind::Counter, ["route", "method", "status"],
+        "HTTP requests by route, method and status.";
+    REQUEST_SECONDS = "duetime_http_request_seconds", Kind::Histogram(CALL_S), ["route", "method"],
+        "From the head of an HTTP request to the head of its answer. A claim waits as long as it asks to; of a stream it is the first part only.";
+    AUTH_REFUSED = "duetime_auth_refused_total", Kind::Counter, ["reason"],
+        "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
+    BUILD_INFO = "duetime_build_info", Kind::Gauge, ["version", "store", "mode"],
+        "1, with the version of the program, the kind of its store (embedded, redis, redis-cluster, redis-sentinel) and how nodes share the shards.";
 }

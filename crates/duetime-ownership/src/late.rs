@@ -7,6 +7,7 @@ use std::time::Duration;
 use duetime_core::ownership::Demand;
 use duetime_core::place::by_place;
 use duetime_core::{Clock, Place, ScheduleStore, Shard, Timestamp};
+use duetime_supervisor::Supervisor;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tracing::debug;
@@ -39,8 +40,8 @@ impl Late {
     }
 
     /// Notices which servers are silent to this node.
-    pub(crate) fn silent(&self, demand: watch::Receiver<Demand>) -> Silent {
-        Silent::watch(self.store.clone(), demand)
+    pub(crate) fn silent(&self, demand: watch::Receiver<Demand>, supervisor: &Supervisor) -> Silent {
+        Silent::watch(self.store.clone(), demand, supervisor)
     }
 
     /// The late ones among `all` that are not `held`, the latest first. One look at the shards of each

@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::{Fleet, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
 use duetime_metrics::Meters;
+use duetime_supervisor::Supervisor;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -68,6 +69,7 @@ impl RoundRobin {
         late: Late,
         presence: Arc<dyn Presence>,
         meters: Arc<Meters>,
+        supervisor: &Supervisor,
     ) -> Arc<Self> {
         let name: Arc<str> = crate::unique(&me.id).into();
         let round_robin = Self {
@@ -84,7 +86,7 @@ impl RoundRobin {
             name,
             me,
             turns,
-            silent: late.silent(round_robin.demand.subscribe()),
+            silent: late.silent(round_robin.demand.subscribe(), supervisor),
             late,
             presence,
             meters,
@@ -96,7 +98,7 @@ impl RoundRobin {
             number: 0,
             is_away: false,
         };
-        let turning = tokio::spawn(turner.run(round_robin.stop.clone()));
+        let turning = supervisor.start_once("turns", &round_robin.stop, turner.run(round_robin.stop.clone()));
         *round_robin.turning.lock() = Some(turning);
         Arc::new(round_robin)
     }
@@ -254,7 +256,6 @@ impl Turner {
             info!("turns are taken again");
         }
         self.nodes.saw(turn.turns);
-        self.meters.owners("round-robin", i64::try_from(self.nodes.count()).unwrap_or(i64::MAX));
         let place = |n: u64| all[usize::try_from(n % count).expect("below the length")].clone();
         let mut wanted: BTreeSet<ShardName> = (turn.end.saturating_sub(share)..turn.end).map(place).collect();
         self.for_each_other(all, &mut wanted);
@@ -298,6 +299,7 @@ impl Turner {
         let owned = self.owned.borrow().clone();
         let owners = owned.0.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
         let fleet = Fleet { members, owners };
+        self.meters.owners("round-robin", i64::from(fleet.nodes()));
         self.fleet.send_if_modified(|old| {
             let changed = **old != fleet;
             if changed {

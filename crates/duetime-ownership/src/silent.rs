@@ -10,9 +10,11 @@ use std::time::Duration;
 use duetime_core::ownership::Demand;
 use duetime_core::place::by_place;
 use duetime_core::{Place, ScheduleStore, Shard};
+use duetime_supervisor::{Policy, Supervisor};
+use futures::FutureExt;
 use futures::future::join_all;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{info, warn};
 
 /// How often each server is asked about one of its shards.
@@ -28,28 +30,23 @@ const BACK_AFTER: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Silent {
     places: watch::Receiver<BTreeSet<Place>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Silent {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _stop: DropGuard,
 }
 
 impl Silent {
-    pub(crate) fn watch(store: Arc<dyn ScheduleStore>, demand: watch::Receiver<Demand>) -> Self {
+    pub(crate) fn watch(
+        store: Arc<dyn ScheduleStore>,
+        demand: watch::Receiver<Demand>,
+        supervisor: &Supervisor,
+    ) -> Self {
         let (told, places) = watch::channel(BTreeSet::new());
-        let task = tokio::spawn(async move {
-            let mut counts = Counts::default();
-            loop {
-                tokio::time::sleep(ASK_EVERY).await;
-                let shards = named(&crate::flat(&demand.borrow().clone()));
-                let answers = ask(&*store, &shards).await;
-                told.send_if_modified(|silent| counts.heard(&answers, silent));
-            }
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        supervisor.start("silent servers", Policy::RestartOrEnd, &stop, move || {
+            let watch = notice(store.clone(), demand.clone(), told.clone());
+            stopped.clone().run_until_cancelled_owned(watch).map(drop)
         });
-        Self { places, task }
+        Self { places, _stop: stop.drop_guard() }
     }
 
     /// Waits for a change and answers what is silent from then on.
@@ -62,6 +59,16 @@ impl Silent {
 
     pub(crate) fn now(&mut self) -> BTreeSet<Place> {
         self.places.borrow_and_update().clone()
+    }
+}
+
+async fn notice(store: Arc<dyn ScheduleStore>, demand: watch::Receiver<Demand>, told: watch::Sender<BTreeSet<Place>>) {
+    let mut counts = Counts::default();
+    loop {
+        tokio::time::sleep(ASK_EVERY).await;
+        let shards = named(&crate::flat(&demand.borrow().clone()));
+        let answers = ask(&*store, &shards).await;
+        told.send_if_modified(|silent| counts.heard(&answers, silent));
     }
 }
 

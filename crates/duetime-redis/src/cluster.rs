@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::slots::{SLOTS, crc16};
 use parking_lot::RwLock;
 use redis::{Cmd, ConnectionInfo, Value};
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use crate::error::{Failure, LinkError};
 use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::reply::word;
+use crate::slots::{SLOTS, crc16};
 use crate::url::elsewhere;
 
 /// The map is not asked for more often than this.

@@ -137,6 +137,10 @@ impl From<RedisError> for Failure {
             }
             ErrorKind::AuthenticationFailed => judge("WRONGPASS", ""),
             ErrorKind::InvalidClientConfig => Self::Final(LinkError::Setup(format!("redis connection: {error}"))),
+            ErrorKind::Parse => Self::Transient {
+                reconnect: true,
+                text: "what answers there does not speak the protocol of Redis; check the address".to_owned(),
+            },
             _ => Self::Transient { reconnect: true, text: error.to_string() },
         }
     }

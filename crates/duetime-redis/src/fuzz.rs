@@ -20,7 +20,7 @@ pub fn server_says(data: &[u8]) {
 
 fn read(value: &Value) {
     for (first, last, address) in cluster::read_slots(value, "teller:7000").unwrap_or_default() {
-        assert!(first <= last && last < duetime_core::slots::SLOTS && address.contains(':'));
+        assert!(first <= last && last < crate::slots::SLOTS && address.contains(':'));
     }
     let _ = sentinel::read_epoch(value);
     let _ = replicated::read(value);

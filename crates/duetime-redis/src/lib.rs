@@ -1,7 +1,7 @@
 //! One link to Redis: connect, route, retry, load scripts.
 //!
 //! Upstream: the `redis` crate, which is seen nowhere else but where replies are read.
-//! Downstream: store-redis and ownership. Knows nothing of messages.
+//! Downstream: store-redis and ownership. Knows nothing of messages; of shards it knows which slot they are in.
 
 mod cluster;
 mod confirmed;
@@ -23,6 +23,7 @@ mod script;
 mod sentinel;
 mod server_clock;
 mod setup;
+pub mod slots;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -32,9 +33,7 @@ mod watch;
 pub use error::LinkError;
 pub use facts::MasterFacts;
 pub use link::{Link, LinkConfig, SentinelLogin, TlsConfig};
-pub use pubsub::Subscription;
 pub use replicated::Backing;
 pub use script::{Script, Sending};
-pub use setup::{Checks, ServerFacts};
+pub use setup::{Apart, Checks, ServerFacts};
 pub use url::RedisUrl;
-pub use watch::Watch;

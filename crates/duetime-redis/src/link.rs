@@ -137,6 +137,12 @@ impl Link {
         self.config.url.to_string()
     }
 
+    /// Whether the keys are on several masters.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.topology, Topology::Cluster(_))
+    }
+
     pub(crate) fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -201,7 +207,9 @@ impl Link {
     {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(script.sha(self.is_legacy()));
-        fill(&mut cmd, &Sending { repeated, not_after_ms });
+        // An end is so long after the sending began.
+        let lifetime = i64::try_from(self.config.response_timeout.as_millis()).unwrap_or(i64::MAX);
+        fill(&mut cmd, &Sending { repeated, not_after_ms, since_ms: not_after_ms.saturating_sub(lifetime) });
         cmd
     }
 

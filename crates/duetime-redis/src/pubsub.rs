@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -34,27 +34,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const REMEMBERED_MAX: usize = 1024;
 /// Masters tell the same message within this.
 const SAME_WITHIN: Duration = Duration::from_secs(2);
-
-/// The messages of one channel, as far as they can be had: what is published while no connection
-/// is up, or while nobody reads, is lost. Ends when dropped.
-#[derive(Debug)]
-pub struct Subscription {
-    messages: mpsc::Receiver<Vec<u8>>,
-    task: JoinHandle<()>,
-}
-
-impl Subscription {
-    /// The next message.
-    pub async fn next(&mut self) -> Option<Vec<u8>> {
-        self.messages.recv().await
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
 
 /// Passes on what several masters tell, each message once.
 #[derive(Debug, Default)]
@@ -154,39 +133,48 @@ impl Channel {
 }
 
 impl Link {
-    /// Subscribes to `channel` on connections of its own, at every master up to a bound.
-    #[must_use]
-    pub fn subscribe(self: &Arc<Self>, channel: String) -> Subscription {
-        let (to, messages) = mpsc::channel(WAITING_MAX);
+    /// Subscribes to `channel` on connections of its own, at every master up to a bound, and passes on what is
+    /// published as long as it runs. What is published while no connection is up is lost.
+    pub async fn subscribe(self: Arc<Self>, channel: String, mut pass_on: impl FnMut(Vec<u8>) + Send) {
+        let (to, mut messages) = mpsc::channel(WAITING_MAX);
         let channel = Channel { name: channel.into(), to, once: Arc::default() };
-        let link = Arc::clone(self);
-        let task = tokio::spawn(async move {
-            let mut number = 0;
-            let mut listening = JoinSet::new();
-            let mut at: Vec<(Arc<Node>, tokio::task::AbortHandle)> = Vec::new();
-            loop {
-                if let Ok(masters) = link.topology().masters().await {
-                    at.retain(|(node, listener)| {
-                        let stays = masters.iter().any(|master| Arc::ptr_eq(master, node));
-                        if !stays {
-                            listener.abort();
-                        }
-                        stays
-                    });
-                    let mut new: Vec<Arc<Node>> = masters;
-                    new.retain(|master| !at.iter().any(|(node, _)| Arc::ptr_eq(master, node)));
-                    while at.len() < MASTERS_MAX && !new.is_empty() {
-                        let node = new.swap_remove(rand::random_range(0..new.len()));
-                        number += 1;
-                        let listener = listening.spawn(channel.clone().stay(node.clone(), number));
-                        at.push((node, listener));
-                    }
-                }
-                while listening.try_join_next().is_some() {}
-                tokio::time::sleep(MASTERS_EVERY).await;
+        let following = self.follow_masters(channel);
+        tokio::pin!(following);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut following => return,
+                Some(message) = messages.recv() => pass_on(message),
             }
-        });
-        Subscription { messages, task }
+        }
+    }
+
+    /// Keeps a subscription at each of the masters there are.
+    async fn follow_masters(&self, channel: Channel) {
+        let mut number = 0;
+        let mut listening = JoinSet::new();
+        let mut at: Vec<(Arc<Node>, tokio::task::AbortHandle)> = Vec::new();
+        loop {
+            if let Ok(masters) = self.topology().masters().await {
+                at.retain(|(node, listener)| {
+                    let stays = masters.iter().any(|master| Arc::ptr_eq(master, node)) && !listener.is_finished();
+                    if !stays {
+                        listener.abort();
+                    }
+                    stays
+                });
+                let mut new: Vec<Arc<Node>> = masters;
+                new.retain(|master| !at.iter().any(|(node, _)| Arc::ptr_eq(master, node)));
+                while at.len() < MASTERS_MAX && !new.is_empty() {
+                    let node = new.swap_remove(rand::random_range(0..new.len()));
+                    number += 1;
+                    let listener = listening.spawn(channel.clone().stay(node.clone(), number));
+                    at.push((node, listener));
+                }
+            }
+            while listening.try_join_next().is_some() {}
+            tokio::time::sleep(MASTERS_EVERY).await;
+        }
     }
 }
 

@@ -7,6 +7,8 @@ pub struct Sending {
     pub repeated: bool,
     /// The time of the server, in milliseconds since the Unix epoch, after which it must not carry the call out.
     pub not_after_ms: i64,
+    /// The time of the server, at least, when it is sent.
+    pub since_ms: i64,
 }
 
 /// A script with its SHA-1.

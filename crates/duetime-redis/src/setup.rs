@@ -102,26 +102,27 @@ impl Link {
         Ok(())
     }
 
-    /// By how many milliseconds the servers' clocks are ahead of what `own_ms` tells: all of them by
-    /// at least so much, so that one wrong clock among many masters is not taken for our own.
+    /// By how many milliseconds the servers' clocks are ahead of what `own_ms` tells.
     ///
     /// # Errors
     ///
     /// See [`LinkError`]: none of them answers.
-    pub async fn apart(&self, own_ms: impl Fn() -> i64) -> Result<i64, LinkError> {
+    pub async fn apart(&self, own_ms: impl Fn() -> i64) -> Result<Apart, LinkError> {
         let (masters, cmd) = (self.masters().await?, redis::cmd("TIME"));
         let asked = masters.iter().map(|node| async {
             let before = own_ms();
             let answer = tokio::time::timeout(TELL_WITHIN, node.send(&cmd, false)).await;
             let silent = |_| LinkError::Unavailable(format!("{} does not tell its time", node.name));
-            Ok(apart(before, read_clock(&answer.map_err(silent)??)?, own_ms()))
+            Ok((node.name.clone(), apart(before, read_clock(&answer.map_err(silent)??)?, own_ms())))
         });
-        let told = futures::future::join_all(asked).await;
-        let least = told.iter().filter_map(|told| told.as_ref().ok().copied()).min_by_key(|ms| ms.abs());
-        match (least, told.into_iter().next()) {
-            (Some(least), _) => Ok(least),
-            (None, Some(told)) => told,
-            (None, None) => Err(LinkError::Unavailable("no master is known".to_owned())),
+        let (told, silent): (Vec<_>, Vec<_>) =
+            futures::future::join_all(asked).await.into_iter().partition(Result::is_ok);
+        let mut told: Vec<(String, i64)> = told.into_iter().flatten().collect();
+        told.sort_by_key(|(_, ms)| ms.abs());
+        match (told.first().map(|(_, ms)| *ms), told.pop(), silent.into_iter().next()) {
+            (Some(least_ms), Some((worst, worst_ms)), _) => Ok(Apart { least_ms, worst_ms, worst }),
+            (_, _, Some(Err(error))) => Err(error),
+            _ => Err(LinkError::Unavailable("no master is known".to_owned())),
         }
     }
 
@@ -151,6 +152,17 @@ impl Link {
     pub async fn clock(&self) -> Result<i64, LinkError> {
         read_clock(&self.command("time", &redis::cmd("TIME")).await?)
     }
+}
+
+/// How far the clocks of all masters that answer are ahead of this process's, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Apart {
+    /// All of them by at least so much: one wrong clock among many masters is not taken for our own.
+    pub least_ms: i64,
+    /// The one that is furthest away.
+    pub worst_ms: i64,
+    /// Which that is.
+    pub worst: String,
 }
 
 /// How far ahead a clock is that was read between two looks at our own.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::link::Link;
@@ -21,46 +20,32 @@ const SILENT_AFTER: Duration = Duration::from_millis(300);
 /// How often the sentinels are asked, whatever the primary answers.
 const SENTINELS_EVERY: Duration = Duration::from_secs(1);
 
-/// The watch over one link's masters. Ends when dropped.
-#[derive(Debug)]
-pub struct Watch(JoinHandle<()>);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Link {
-    /// Watches over the masters as long as the answer is kept.
-    #[must_use]
-    pub fn watch(self: &Arc<Self>) -> Watch {
-        let link = Arc::clone(self);
-        Watch(tokio::spawn(async move {
-            match link.topology() {
-                Topology::Standalone(_) => {}
-                Topology::Cluster(_) => loop {
-                    tokio::time::sleep(PING_EVERY).await;
-                    ask_about_the_silent(&link).await;
-                },
-                Topology::Sentinel(sentinels) => {
-                    let switched = Notify::new();
-                    let asking = async {
-                        let mut asked = Instant::now();
-                        loop {
-                            let woken = tokio::time::timeout(PING_EVERY, switched.notified()).await.is_ok();
-                            if woken || asked.elapsed() >= SENTINELS_EVERY {
-                                asked = Instant::now();
-                                // What is wrong with them is said when a call needs them.
-                                let _ = sentinels.refresh(true).await;
-                            }
-                            ask_about_the_silent(&link).await;
+    /// Watches over the masters as long as it runs.
+    pub async fn watch(self: Arc<Self>) {
+        match self.topology() {
+            Topology::Standalone(_) => std::future::pending().await,
+            Topology::Cluster(_) => loop {
+                tokio::time::sleep(PING_EVERY).await;
+                ask_about_the_silent(&self).await;
+            },
+            Topology::Sentinel(sentinels) => {
+                let switched = Notify::new();
+                let asking = async {
+                    let mut asked = Instant::now();
+                    loop {
+                        let woken = tokio::time::timeout(PING_EVERY, switched.notified()).await.is_ok();
+                        if woken || asked.elapsed() >= SENTINELS_EVERY {
+                            asked = Instant::now();
+                            // What is wrong with them is said when a call needs them.
+                            let _ = sentinels.refresh(true).await;
                         }
-                    };
-                    tokio::join!(asking, sentinels.listen(&switched));
-                }
+                        ask_about_the_silent(&self).await;
+                    }
+                };
+                tokio::join!(asking, sentinels.listen(&switched));
             }
-        }))
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 //! Anybody may do it to any batch, any number of times, several at once: the number and the nonce
 //! of a batch tell repetitions from another batch, and a batch is dropped only by its nonce.
 
+use async_trait::async_trait;
 use duetime_core::reshard::{Batch, BatchName, Kept, Put};
-use duetime_core::{Routing, StoreError, TopicName};
+use duetime_core::{Mover, Routing, StoreError, TopicName};
 
+use crate::fence::fence_all;
 use crate::steps::{Step, Tools};
 
 /// Rounds of one batch before the caller has to look anew: conflicts and failovers cost one each.
@@ -62,4 +64,15 @@ pub async fn finish(
     }
     let source = format!("shard {source} was given {ROUNDS_MAX} tries").into();
     Err(StoreError::Unavailable { doing: "finish a batch on its way between shards", source })
+}
+
+#[async_trait]
+impl Mover for Tools {
+    async fn finish(&self, topic: &TopicName, routing: &Routing, from: u32) -> Result<u64, StoreError> {
+        finish(self, topic, routing, from, None).await
+    }
+
+    async fn fence_all(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
+        fence_all(&*self.store, topic, routing).await
+    }
 }

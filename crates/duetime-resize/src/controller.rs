@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::auto::Auto;
 use crate::config::ResizeConfig;
@@ -112,7 +112,8 @@ impl Resizer {
         let mut drives: JoinSet<TopicName> = JoinSet::new();
         let mut driven: HashSet<TopicName> = HashSet::new();
         let (mut topics, mut auto) = (inner.topics.clone(), Auto::default());
-        let scrubber = tokio::spawn(inner.clone().scrub(shutdown.clone()));
+        let (scrub, mut scrubs) = (inner.clone().scrub(shutdown.clone()), true);
+        tokio::pin!(scrub);
         loop {
             let present = topics.borrow_and_update().clone();
             inner.forget_gone(&present);
@@ -135,15 +136,18 @@ impl Resizer {
                 Some(ended) = drives.join_next(), if !drives.is_empty() => match ended {
                     Ok(name) => { driven.remove(&name); }
                     // Which one is not known: all are looked at again.
-                    Err(_) => driven.clear(),
+                    Err(panic) => {
+                        error!(%panic, "a change of a shard count broke off, it is carried on; report it");
+                        driven.clear();
+                    }
                 },
                 Ok(()) = topics.changed() => {}
                 () = inner.wished.notified() => {}
+                () = &mut scrub, if scrubs => scrubs = false,
                 () = tokio::time::sleep(TICK) => inner.measure(&present).await,
             }
         }
         drives.shutdown().await;
-        scrubber.abort();
     }
 }
 

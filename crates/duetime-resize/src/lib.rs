@@ -1,6 +1,6 @@
 //! Changes a topic's number of shards while everything goes on.
 //!
-//! Upstream: the program, and the router, which finishes a batch that is in its way. Downstream: the
+//! Upstream: the program, and the router, which finishes a batch that is in its way ([`duetime_core::Mover`]). Downstream: the
 //! store contract ([`duetime_core::Reshard`], [`duetime_core::RoutingAuthority`]) and nothing else.
 //! Nothing here has state that matters: any node may run any of it at any time, several at once are
 //! safe, and who is killed is replaced by whoever looks next. `docs/RESIZE.md` tells the steps.
@@ -28,8 +28,6 @@ mod verifier;
 #[cfg(test)]
 mod tests;
 
-pub use batch::finish;
 pub use config::ResizeConfig;
 pub use controller::{ResizeParts, Resizer};
-pub use fence::fence_all;
 pub use steps::{Draw, NoSteps, Step, Steps, Tools};

@@ -1,12 +1,15 @@
 //! This node's picture of the topics: read from memory, changed through the store.
 //!
 //! Upstream: the front door, the engine (which watches it), the program at start. Downstream:
-//! `TopicStore`. A change made by another node is seen at the next refresh or the next refused call.
+//! `TopicStore`. Reads follow one another, and what is in memory is what the last one found: a change that
+//! this node makes is read back before it is answered. A change made by another node is seen at the next
+//! refresh or the next refused call.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::store::{Adopt, Adopted};
 use duetime_core::{
     Clock, Routing, RoutingRecord, SinkBinder, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore, Topics,
@@ -42,12 +45,16 @@ pub struct Catalog {
     /// Binds sinks, and whether the store has streams to hand messages over to in place.
     sinks: OnceLock<(Arc<dyn SinkBinder>, bool)>,
     /// Where random numbers come from.
-    draw: OnceLock<Draw>,
+    draw: Draw,
     troubles: Troubles,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,
-    /// When the last look at the topics began; held while they are read, so that readers share one look.
-    reading: Mutex<Instant>,
+    /// How many reads of the topics have begun.
+    begun: AtomicU64,
+    /// How many had begun with the last one that ended well; held while the topics are read.
+    reading: Mutex<u64>,
+    /// When the last one began.
+    read_at: parking_lot::Mutex<Instant>,
 }
 
 /// What [`Catalog::put`] did.
@@ -66,16 +73,31 @@ impl Catalog {
     ///
     /// As [`TopicStore::topics`].
     pub async fn open(store: Arc<dyn TopicStore>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StoreError> {
+        Self::open_drawing(store, clock, Draw::default()).await
+    }
+
+    /// The same; pauses, names and hash seeds are drawn from `draw`, the pauses of the first read too.
+    ///
+    /// # Errors
+    ///
+    /// As [`TopicStore::topics`].
+    pub async fn open_drawing(
+        store: Arc<dyn TopicStore>,
+        clock: Arc<dyn Clock>,
+        draw: Draw,
+    ) -> Result<Arc<Self>, StoreError> {
         let catalog = Self {
             store,
             clock,
             topics: watch::Sender::new(Arc::default()),
             nodes: watch::Sender::new(1),
             sinks: OnceLock::new(),
-            draw: OnceLock::new(),
+            draw,
             troubles: Troubles::default(),
             missing: parking_lot::Mutex::default(),
-            reading: Mutex::new(Instant::now()),
+            begun: AtomicU64::new(0),
+            reading: Mutex::new(0),
+            read_at: parking_lot::Mutex::new(Instant::now()),
         };
         catalog.refresh().await?;
         Ok(Arc::new(catalog))
@@ -87,13 +109,8 @@ impl Catalog {
         let _ = self.sinks.set((sinks, has_streams));
     }
 
-    /// From now on pauses, names and hash seeds are drawn from `draw`. Only the first call counts.
-    pub fn draw_with(&self, draw: Draw) {
-        let _ = self.draw.set(draw);
-    }
-
     fn draw(&self) -> u64 {
-        self.draw.get_or_init(Draw::default).next()
+        self.draw.next()
     }
 
     async fn conflict_pause(&self) {
@@ -158,13 +175,13 @@ impl Catalog {
         if let Some(found) = self.get(name) {
             return Ok(Some(found));
         }
-        let asked = Instant::now();
-        let mut read_at = self.reading.lock().await;
-        if self.get(name).is_none() && *read_at < asked {
-            // What was read before may be older than another node's answer that the caller has. All who ask
-            // meanwhile share this look.
-            tokio::time::sleep(MISS_EVERY.saturating_sub(read_at.elapsed())).await;
-            self.read(&mut read_at).await?;
+        // What was read before may be older than another node's answer that the caller has. All who ask
+        // meanwhile share the next read.
+        let begun = self.begun.load(Ordering::SeqCst);
+        let since = self.read_at.lock().elapsed();
+        tokio::time::sleep(MISS_EVERY.saturating_sub(since)).await;
+        if self.get(name).is_none() {
+            self.read_after(begun).await?;
         }
         Ok(self.get(name))
     }
@@ -181,21 +198,28 @@ impl Catalog {
         self.topics.subscribe()
     }
 
-    /// Reads the topics from the store. Whoever watches hears of it only if something changed.
+    /// Reads the topics from the store; all that was answered before the call is seen. Those who call
+    /// meanwhile share the next read. Whoever watches hears of it only if something changed.
     ///
     /// # Errors
     ///
     /// As [`TopicStore::topics`].
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        let mut read_at = self.reading.lock().await;
-        self.read(&mut read_at).await
+        self.read_after(self.begun.load(Ordering::SeqCst)).await
     }
 
-    async fn read(&self, read_at: &mut Instant) -> Result<(), StoreError> {
+    /// Reads the topics, unless a read has ended that began after so many others.
+    async fn read_after(&self, begun: u64) -> Result<(), StoreError> {
+        let mut last = self.reading.lock().await;
+        if *last > begun { Ok(()) } else { self.read(&mut last).await }
+    }
+
+    async fn read(&self, last: &mut u64) -> Result<(), StoreError> {
         let mut tries = 0;
-        let mut began;
+        let mut this;
         let records = loop {
-            began = Instant::now();
+            this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            *self.read_at.lock() = Instant::now();
             let mut records = self.store.topics().await?;
             match self.confirm(&mut records).await {
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => {
@@ -205,7 +229,6 @@ impl Catalog {
                 confirmed => break confirmed.map(|()| records)?,
             }
         };
-        *read_at = began;
         self.troubles.set_unreadable(self.store.unreadable());
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
@@ -230,6 +253,7 @@ impl Catalog {
             }
             changed
         });
+        *last = this;
         Ok(())
     }
 
@@ -324,7 +348,7 @@ impl Catalog {
             let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
             let bound = sinks.bind(name, sink).map_err(invalid)?;
             if bound.in_place().is_some() && !has_streams {
-                return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_REDIS}", sink.name)));
+                return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
             }
         }
         let record = match &present {
@@ -345,10 +369,23 @@ impl Catalog {
             self.troubles.vanish(name, *messages, None);
         }
         let record = Arc::new(stored?);
-        self.topics.send_modify(|topics| {
-            Arc::make_mut(topics).insert(name.clone(), record.clone());
-        });
+        if let Err(error) = self.refresh().await {
+            warn!(topic = %name, %error, "a changed topic could not be read back");
+            self.take_in(&record);
+        }
         Ok(Some(Put { record, created: present.is_none() }))
+    }
+
+    /// Takes in what this node wrote, unless a later record of the topic is known.
+    fn take_in(&self, record: &Arc<TopicRecord>) {
+        let age = |record: &TopicRecord| (record.routing.life(), record.version);
+        self.topics.send_if_modified(|topics| {
+            let is_later = topics.get(&record.name).is_none_or(|known| age(known) < age(record));
+            if is_later {
+                Arc::make_mut(topics).insert(record.name.clone(), record.clone());
+            }
+            is_later
+        });
     }
 
     /// Creates the topic unless it is there; true: it was created.
@@ -364,15 +401,33 @@ impl Catalog {
         Ok(self.put(name, &TopicChange::whole(config)).await?.created)
     }
 
+    /// How many messages there are of a topic that is not in the catalogue.
+    ///
+    /// # Errors
+    ///
+    /// As [`TopicStore::remains`].
+    pub async fn remains(&self, name: &TopicName) -> Result<u64, StoreError> {
+        self.store.remains(name).await
+    }
+
     /// Removes the topic with everything in it; false: it was not there.
     ///
     /// # Errors
     ///
     /// As [`TopicStore::delete_topic`]; repeating it is safe.
     pub async fn delete(&self, name: &TopicName) -> Result<bool, StoreError> {
+        let before = self.get(name).map(|known| known.routing.life());
         let was = self.store.delete_topic(name).await?;
-        self.topics.send_if_modified(|topics| Arc::make_mut(topics).remove(name).is_some());
         self.troubles.end_of(name);
+        if let Err(error) = self.refresh().await {
+            warn!(topic = %name, %error, "the topics could not be read after one was deleted");
+            // Somebody else may have created it again meanwhile.
+            let is_it = |known: &Arc<TopicRecord>| Some(known.routing.life()) == before;
+            self.topics.send_if_modified(|topics| {
+                topics.get(name).is_some_and(is_it) && Arc::make_mut(topics).remove(name).is_some()
+            });
+        }
+        self.found(name);
         Ok(was)
     }
 

@@ -26,7 +26,9 @@ impl TopicChange {
         let mut fields = to_map(&TopicConfig::default());
         fields.insert("sink".to_owned(), Value::Null);
         fields.insert("rate_limit".to_owned(), Value::Null);
-        fields.insert("confirm_acks".to_owned(), Value::Null);
+        for absent in ["confirm_acks", "max_messages", "max_bytes"] {
+            fields.insert(absent.to_owned(), Value::Null);
+        }
         fields.extend(to_map(config));
         Self(fields)
     }
@@ -141,6 +143,8 @@ mod tests {
             (r#"{"retry":{"tries":1}}"#, "retry"),
             (r#"{"rate_limit":{"per_second":0}}"#, "rate_limit"),
             (r#"{"delivery":"twice"}"#, "delivery"),
+            (r#"{"max_messages":0}"#, "max_messages"),
+            (r#"{"max_bytes":"much"}"#, "max_bytes"),
         ] {
             let error = change(text).apply(&TopicConfig::default()).unwrap_err();
             let CatalogError::Invalid { field: named, detail } = error else { panic!("{text}: {error}") };

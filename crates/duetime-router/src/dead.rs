@@ -61,6 +61,11 @@ fn fewest(one: Option<u32>, other: Option<u32>) -> Option<u32> {
     one.into_iter().chain(other).min()
 }
 
+/// How many bodies of up to so many bytes are read in one call, where so many bytes are left.
+fn step_of(each: usize, left: usize) -> usize {
+    (left / each.max(1)).clamp(1, STEP)
+}
+
 impl Router {
     /// The shards of `topic` that have dead letters, from `first` on, and how many.
     async fn shards_with_dead(&self, topic: &TopicName, first: u32) -> Result<Vec<(Shard, u64)>, RouteError> {
@@ -79,7 +84,7 @@ impl Router {
         for _ in 0..PAGE_TRIES {
             let record = self.topic(&shard.topic).await?;
             let present = record.routing.shard(&shard.topic, shard.index);
-            match self.kit.tools.store.dead(&present, from, limit).await {
+            match self.kit.store.dead(&present, from, limit).await {
                 Err(error) if is_misrouted(&error) => {
                     self.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
                 }
@@ -103,6 +108,8 @@ impl Router {
         let start = cursor.unwrap_or(DeadCursor { shard: 0, from: None });
         let mut list = DeadList::default();
         let mut bytes = 0;
+        // As large as the largest of the last step, and at first as they may be.
+        let mut most = usize::try_from(self.topic(topic).await?.config.max_payload).unwrap_or(usize::MAX);
         for (shard, _) in self.shards_with_dead(topic, start.shard).await? {
             let mut from = if shard.index == start.shard { start.from } else { None };
             loop {
@@ -110,9 +117,11 @@ impl Router {
                     list.next = Some(DeadCursor { shard: shard.index, from });
                     return Ok(list);
                 }
-                let step = STEP.min(limit - list.messages.len());
+                let step = step_of(most, PAGE_BYTES_MAX - bytes).min(limit - list.messages.len());
                 let page = self.dead_page(&shard, from, step).await?;
-                bytes += page.messages.iter().map(|message| message.payload.len()).sum::<usize>();
+                let sizes = page.messages.iter().map(|message| message.payload.len());
+                most = sizes.clone().max().unwrap_or(most);
+                bytes += sizes.sum::<usize>();
                 list.messages.extend(page.messages.into_iter().map(|message| (shard.index, message)));
                 from = page.next;
                 if from.is_none() {
@@ -183,5 +192,17 @@ impl Router {
             }
         }
         Ok(sweep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_brings_no_more_bytes_than_a_page_may_have_or_one_body() {
+        assert_eq!(step_of(16 << 20, PAGE_BYTES_MAX), 1);
+        assert_eq!(step_of(256 << 10, PAGE_BYTES_MAX), 16);
+        assert_eq!((step_of(100, PAGE_BYTES_MAX), step_of(0, 1), step_of(100, 0)), (STEP, 1, 1));
     }
 }

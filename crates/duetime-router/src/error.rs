@@ -11,6 +11,16 @@ pub enum RouteError {
     /// No such topic, here or in the store.
     #[error("topic {:?} does not exist", .0.as_str())]
     UnknownTopic(TopicName),
+    /// The topic holds as much as it may; nothing was written for this message.
+    #[error("topic {:?} is full: its {limit} is {most}", .topic.as_str())]
+    TopicFull {
+        /// The topic.
+        topic: TopicName,
+        /// The setting that says so.
+        limit: &'static str,
+        /// Its value.
+        most: u64,
+    },
     /// The store's own answer for the batch this item was in.
     #[error(transparent)]
     Store(Arc<StoreError>),
@@ -24,7 +34,8 @@ impl From<StoreError> for RouteError {
 
 impl RouteError {
     /// Whether a look at the present topics may mend it.
-    pub(crate) fn is_misrouted(&self) -> bool {
+    #[must_use]
+    pub fn is_misrouted(&self) -> bool {
         matches!(self, Self::Store(error) if is_misrouted(error))
     }
 }
@@ -33,6 +44,7 @@ impl From<RouteError> for StoreError {
     fn from(error: RouteError) -> Self {
         match error {
             RouteError::UnknownTopic(topic) => Self::UnknownShard(topic.to_string()),
+            full @ RouteError::TopicFull { .. } => Self::Full(full.to_string()),
             RouteError::Store(error) => Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
                 Self::Stale(routing) => Self::Stale(routing.clone()),
                 Self::NotReady(shard) => Self::NotReady(shard.clone()),

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::reshard::AtOld;
-use duetime_core::{Clock, Shard, StoreError};
+use duetime_core::{Clock, Mover, Shard, Store, StoreError};
 use duetime_metrics::Meters;
-use duetime_resize::Tools;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -27,7 +26,9 @@ const LANES_IDLE_MAX: usize = 1024;
 /// What an operation on a shard needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Kit {
-    pub tools: Tools,
+    pub store: Arc<dyn Store>,
+    /// Finishes what is on its way between shards.
+    pub mover: Arc<dyn Mover>,
     pub clock: Arc<dyn Clock>,
     pub meters: Arc<Meters>,
 }

@@ -3,7 +3,7 @@
 //! Upstream: the front door and the command line. Downstream: `Store`. Knows no JSON of the API, no
 //! sink, no claim: claiming is the engine's. [`Catalog`] is this node's picture of the topics,
 //! [`Router`] acts on messages wherever they are while shards change, [`RoutedStore`] does so for the
-//! engine, [`MeteredStore`] times every call on its way down.
+//! engine, [`Metering`] times every call on its way down.
 
 mod catalog;
 mod change;
@@ -17,6 +17,7 @@ mod route;
 mod routed;
 mod router;
 mod survey;
+mod topic_limits;
 mod troubles;
 
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub use catalog::{Catalog, Put};
 pub use change::TopicChange;
 pub use dead::{DeadCursor, DeadList, DeadSettled, DeadSweep};
 pub use error::{CatalogError, RouteError};
-pub use metered::MeteredStore;
+pub use metered::Metering;
 pub use review::Misplaced;
 pub use routed::RoutedStore;
 pub use router::{Changed, Placed, Router, SettleAnswer, SettleAsk};

@@ -8,7 +8,7 @@ use duetime_core::store::{
     DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
 };
 use duetime_core::{MessageId, Shard, StoredMessage};
-use duetime_metrics::Event;
+use duetime_metrics::{CancelVerdict, Event};
 
 use crate::lane::{Called, Kit, Op, Role};
 
@@ -141,8 +141,8 @@ impl Timed for EnqueueOp {
 
     async fn ask(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
         match role {
-            Role::Home => Ok(said(kit.tools.store.enqueue(shard, kit.clock.now(), items).await?)),
-            Role::Old => kit.tools.store.enqueue_old(shard, kit.clock.now(), items).await,
+            Role::Home => Ok(said(kit.store.enqueue(shard, kit.clock.now(), items).await?)),
+            Role::Old => kit.store.enqueue_old(shard, kit.clock.now(), items).await,
         }
     }
 }
@@ -193,7 +193,7 @@ impl Timed for EditOp {
         role: Role,
         items: &[Edit],
     ) -> Result<Vec<AtOld<Answered<Edited>>>, StoreError> {
-        let (store, now) = (&kit.tools.store, kit.clock.now());
+        let (store, now) = (&kit.store, kit.clock.now());
         Ok(match role {
             Role::Home => kept(store.edit_kept(shard, now, items).await?),
             Role::Old => uncounted(store.edit_old(shard, now, items).await?),
@@ -224,6 +224,17 @@ impl Op for EditOp {
             _ => None,
         });
         count(kit, shard, happened);
+        let mut verdicts = [0; CancelVerdict::ALL.len()];
+        for (_, (answer, _)) in done(items, &called.answers).filter(|(edit, _)| matches!(edit, Edit::Cancel(_))) {
+            let verdict = match answer {
+                Edited::Cancelled => CancelVerdict::Cancelled,
+                Edited::InFlight => CancelVerdict::InFlight,
+                Edited::Unknown | Edited::Dead | Edited::Rescheduled(_) => CancelVerdict::Unknown,
+            };
+            verdicts[verdict as usize] += 1;
+        }
+        let meters = kit.meters.topic(&shard.topic);
+        CancelVerdict::ALL.iter().for_each(|(verdict, _)| meters.cancels(*verdict, verdicts[*verdict as usize]));
         called
     }
 }
@@ -242,8 +253,8 @@ impl Op for GetOp {
     async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[MessageId]) -> Called<Option<StoredMessage>> {
         let mut called = Called::new(items.len());
         let done = match role {
-            Role::Home => kit.tools.store.get(shard, items).await.map(said),
-            Role::Old => kit.tools.store.get_old(shard, items).await.map(|found| {
+            Role::Home => kit.store.get(shard, items).await.map(said),
+            Role::Old => kit.store.get_old(shard, items).await.map(|found| {
                 let each = found.into_iter().map(|found| match found {
                     AtOld::There(message) => AtOld::There(Some(message)),
                     AtOld::Absent => AtOld::Absent,
@@ -303,7 +314,7 @@ impl<const KEPT: bool> Timed for QuietSettleOp<KEPT> {
         role: Role,
         items: &[Settle],
     ) -> Result<Vec<AtOld<Answered<Settled>>>, StoreError> {
-        let (store, now) = (&kit.tools.store, kit.clock.now());
+        let (store, now) = (&kit.store, kit.clock.now());
         Ok(match role {
             Role::Home if KEPT => kept(store.settle_kept(shard, now, items).await?),
             Role::Home => kept(Kept::here(store.settle(shard, now, items).await?)),
@@ -349,8 +360,8 @@ impl Op for DeadOp {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
             let (now, action) = (kit.clock.now(), step[0].1);
             let done = match role {
-                Role::Home => kit.tools.store.settle_dead_kept(shard, now, &ids, action).await.map(kept),
-                Role::Old => kit.tools.store.settle_dead_old(shard, now, &ids, action).await.map(uncounted),
+                Role::Home => kit.store.settle_dead_kept(shard, now, &ids, action).await.map(kept),
+                Role::Old => kit.store.settle_dead_old(shard, now, &ids, action).await.map(uncounted),
             };
             if !called.add(step.len(), done) {
                 break;

@@ -27,16 +27,23 @@ pub enum Misplaced {
     Lost,
     /// So many messages of an earlier life of the topic are there.
     Occupied(u64),
+    /// A shard of a later life is there, with so many messages: the catalogue is older than it.
+    Later(u64),
 }
 
-/// What the places of shards are, against what `routing` says.
-fn misplaced(routing: &Routing, found: &[Option<Inspected>]) -> Vec<(u32, Misplaced)> {
+/// What the places of shards are, against what `routing` says. One that ids move into may be missing, unless it is
+/// known to have been there.
+fn misplaced(routing: &Routing, found: &[Option<Inspected>], is_lost: impl Fn(u32) -> bool) -> Vec<(u32, Misplaced)> {
     let mut wrong = Vec::new();
     for (index, place) in (0..).zip(found) {
         let older = place.as_ref().filter(|shard| shard.routing.life() < routing.life());
+        if let Some(later) = place.as_ref().filter(|shard| shard.routing.life() > routing.life()) {
+            wrong.push((index, Misplaced::Later(later.held)));
+            continue;
+        }
         if let Some(older) = older.filter(|older| older.held > 0) {
             wrong.push((index, Misplaced::Occupied(older.held)));
-        } else if (place.is_none() || older.is_some()) && !routing.may_lack(index) {
+        } else if (place.is_none() || older.is_some()) && (!routing.may_lack(index) || is_lost(index)) {
             wrong.push((index, Misplaced::Lost));
         }
     }
@@ -52,6 +59,9 @@ impl Router {
                 self.review_topics().await;
                 if round == 0 {
                     self.review_shards().await;
+                    if let Err(error) = self.kit.store.finish_deletions().await {
+                        debug!(%error, "deletions that were interrupted cannot be finished at present");
+                    }
                 }
                 round = (round + 1) % SHARDS_EVERY;
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -74,7 +84,7 @@ impl Router {
                 self.end_of(&topic);
                 continue;
             }
-            match self.kit.tools.store.remains(&topic).await {
+            match self.kit.store.remains(&topic).await {
                 Ok(0) => self.end_of(&topic),
                 Ok(messages) => {
                     if troubles.vanish(&topic, messages, known) {
@@ -102,6 +112,11 @@ impl Router {
                 Ok(wrong) => {
                     let lost = wrong.iter().filter(|(_, what)| *what == Misplaced::Lost).map(|(index, _)| *index);
                     let (topic, lost) = (&record.name, lost.collect::<BTreeSet<u32>>());
+                    let later = wrong.iter().filter_map(|(_, what)| match what {
+                        Misplaced::Later(messages) => Some(*messages),
+                        Misplaced::Lost | Misplaced::Occupied(_) => None,
+                    });
+                    self.review_record(topic, later.reduce(|sum, more| sum + more));
                     // Deleted or changed meanwhile: the next look has the present record.
                     if self.catalog.get(topic).is_some_and(|present| present.routing == record.routing)
                         && self.catalog.troubles().lose(topic, lost.clone())
@@ -118,14 +133,42 @@ impl Router {
         }
     }
 
+    /// The topic's shards are of a later life than its record and hold so many messages; `None`: they are not.
+    fn review_record(&self, topic: &TopicName, later: Option<u64>) {
+        let troubles = self.catalog.troubles();
+        match later {
+            Some(messages) if troubles.outdate(topic, messages) => {
+                error!(
+                    %topic, messages,
+                    "the catalogue is older than the shards of this topic, which are of a later life; adopt the topic"
+                );
+            }
+            Some(_) => {}
+            None if troubles.is_outdated(topic) => {
+                troubles.agree(topic);
+                info!(%topic, "the record of this topic and its shards agree again");
+            }
+            None => {}
+        }
+        self.kit.meters.topics_troubled("outdated", troubles.count_outdated());
+    }
+
+    /// Takes down that a shard is of a later life than the record that the catalogue has, after it was read again.
+    pub(crate) fn outdated(&self, topic: &TopicName) -> StoreError {
+        // How many messages it is about, the next review says.
+        self.review_record(topic, Some(self.catalog.troubles().messages_of_later(topic)));
+        StoreError::Outdated(topic.to_string())
+    }
+
     /// Places of the topic's shards that are not as its record says, as they are at present.
     ///
     /// # Errors
     ///
     /// The store's.
     pub async fn misplaced(&self, record: &TopicRecord) -> Result<Vec<(u32, Misplaced)>, StoreError> {
-        let found = self.kit.tools.store.inspect(&record.name, 0..record.routing.reach()).await?;
-        let wrong = misplaced(&record.routing, &found);
+        let found = self.kit.store.inspect(&record.name, 0..record.routing.reach()).await?;
+        let is_lost = |index| self.catalog.troubles().is_lost(&record.name, index);
+        let wrong = misplaced(&record.routing, &found, is_lost);
         if wrong.is_empty() {
             return Ok(wrong);
         }

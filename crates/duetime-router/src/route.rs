@@ -12,7 +12,6 @@ use duetime_core::reshard::{AtOld, Floor};
 use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
-use duetime_resize::{fence_all, finish};
 use futures::StreamExt as _;
 
 use crate::error::RouteError;
@@ -262,7 +261,7 @@ impl Router {
         frozen_in: &BTreeSet<u32>,
     ) -> Result<(), RouteError> {
         for index in frozen_in {
-            let moved = finish(&self.kit.tools, topic, &record.routing, *index, None).await;
+            let moved = self.kit.mover.finish(topic, &record.routing, *index).await;
             let moved = match moved {
                 Ok(moved) => moved,
                 Err(error) => {
@@ -291,7 +290,11 @@ impl Router {
                 let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
                 if same && !routing.may_lack(index) { Err(self.lost(topic, index)) } else { Ok(()) }
             }
-            StoreError::Stale(_) => self.catalog.refresh().await,
+            StoreError::Stale(present) => {
+                self.catalog.refresh().await?;
+                let same = self.catalog.get(topic).is_some_and(|known| known.routing == *routing);
+                if same && present.life() > routing.life() { Err(self.outdated(topic)) } else { Ok(()) }
+            }
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
                 let mut fenced = self.fencing.lock().await;
@@ -304,9 +307,9 @@ impl Router {
                 if self.catalog.get(topic).is_none_or(|present| present.routing != *routing) {
                     return Ok(());
                 }
-                let store = &*self.kit.tools.store;
+                let store = &*self.kit.store;
                 let told = if index < routing.shards.max(routing.previous) {
-                    fence_all(store, topic, routing).await
+                    self.kit.mover.fence_all(topic, routing).await
                 } else {
                     store.fence(topic, index, routing, &Floor::default()).await.map(drop)
                 };
@@ -403,9 +406,9 @@ mod tests {
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
         catalog.learn(topic, &routing);
         let meters = Arc::new(duetime_metrics::Meters::new());
-        let tools = duetime_resize::Tools::new(store);
-        let lanes = Lanes::new(Kit { tools: tools.clone(), clock: clock.clone(), meters: meters.clone() });
-        (catalog.clone(), Router::new(tools, catalog, clock, meters), lanes)
+        let mover = Arc::new(duetime_resize::Tools::new(store.clone()));
+        let kit = Kit { store: store.clone(), mover: mover.clone(), clock: clock.clone(), meters: meters.clone() };
+        (catalog.clone(), Router::new(store, mover, catalog, clock, meters), Lanes::new(kit))
     }
 
     fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {

@@ -25,7 +25,7 @@ impl RoutedStore {
     /// The store of `router`, for an engine.
     #[must_use]
     pub fn new(router: Arc<Router>) -> Arc<Self> {
-        Arc::new(Self { inner: router.kit.tools.store.clone(), router })
+        Arc::new(Self { inner: router.kit.store.clone(), router })
     }
 }
 

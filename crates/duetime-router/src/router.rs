@@ -3,16 +3,17 @@
 //! Upstream: the front door. Downstream: `route`, lanes, and through them the store. A shard that
 //! fails fails for its own items only.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::routing::shard_of;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, LeaseClass, MessageId, Receipt, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    Clock, LeaseClass, MessageId, Mover, Receipt, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName,
+    TopicRecord,
 };
 use duetime_metrics::Meters;
-use duetime_resize::Tools;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -21,6 +22,7 @@ use crate::error::RouteError;
 use crate::lane::{Kit, Lanes};
 use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
 use crate::route::{Answers, Unheard};
+use crate::topic_limits::TopicLimits;
 
 /// What became of one enqueue, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +47,15 @@ pub struct Changed {
 }
 
 /// How a consumer settles what it claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleAsk {
     /// Done.
     Ack,
-    /// Again after this long, or after the topic's backoff; a dead letter if attempts are used up.
-    Nack(Option<Duration>),
+    /// Again after this long, or after the topic's backoff; a dead letter, for this reason, if attempts are
+    /// used up.
+    Nack(Option<Duration>, Option<Arc<str>>),
+    /// A dead letter at once, for this reason.
+    Bury(Option<Arc<str>>),
     /// Hidden for this long from now, or for the topic's own visibility timeout.
     Extend(Option<Duration>),
 }
@@ -62,14 +67,20 @@ pub enum SettleAnswer {
     Ok,
     /// Extended: the receipt that counts from now on.
     Extended(Receipt),
-    /// The receipt proves nothing any more.
+    /// The receipt proves nothing any more: the message is due again, in other hands, or a dead letter.
     Expired,
+    /// The message is not there any more: it was cancelled, or settled for good, by this receipt or another.
+    Gone,
 }
+
+/// The shard that settled a claim, what it answered, and how many replicas have it.
+type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
 
 /// See the module.
 pub struct Router {
     pub(crate) kit: Kit,
     pub(crate) catalog: Arc<Catalog>,
+    limits: TopicLimits,
     enqueues: Lanes<EnqueueOp>,
     edits: Lanes<EditOp>,
     gets: Lanes<GetOp>,
@@ -84,16 +95,24 @@ pub struct Router {
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").field("store", &self.kit.tools.store).finish_non_exhaustive()
+        f.debug_struct("Router").field("store", &self.kit.store).finish_non_exhaustive()
     }
 }
 
 impl Router {
-    /// A router over the store of `tools`. Wrap it in a [`crate::MeteredStore`] to see its times.
+    /// A router over `store`. Put [`crate::Metering`] around it to see its times. `mover` finishes what is met on
+    /// its way between shards.
     #[must_use]
-    pub fn new(tools: Tools, catalog: Arc<Catalog>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Arc<Self> {
-        let kit = Kit { tools, clock, meters };
+    pub fn new(
+        store: Arc<dyn Store>,
+        mover: Arc<dyn Mover>,
+        catalog: Arc<Catalog>,
+        clock: Arc<dyn Clock>,
+        meters: Arc<Meters>,
+    ) -> Arc<Self> {
+        let kit = Kit { store, mover, clock, meters };
         Arc::new(Self {
+            limits: TopicLimits::default(),
             enqueues: Lanes::new(kit.clone()),
             edits: Lanes::new(kit.clone()),
             gets: Lanes::new(kit.clone()),
@@ -117,8 +136,34 @@ impl Router {
         self.catalog.find(name).await?.ok_or_else(|| self.unknown(name))
     }
 
-    /// Schedules messages, any number of them. Items of one id act one after the other, in order.
+    /// Schedules messages, any number of them. Items of one id act one after the other, in order. What the
+    /// topic has no space for is refused by itself.
     pub async fn enqueue(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
+        let admission = match self.topic(topic).await {
+            Ok(record) => {
+                let nodes = *self.catalog.nodes().borrow();
+                self.limits.admit(&self.kit, nodes, &record, &items).await.map_err(RouteError::from)
+            }
+            Err(error) => Err(error),
+        };
+        let admission = match admission {
+            Ok(admission) => admission,
+            Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),
+        };
+        if admission.refused.iter().all(Option::is_none) {
+            return self.place(topic, items).await;
+        }
+        let fitting = items.into_iter().zip(&admission.refused).filter(|(_, refused)| refused.is_none());
+        let fitting: Vec<Enqueue> = fitting.map(|(item, _)| item).collect();
+        let mut placed = self.place(topic, fitting).await.into_iter();
+        let answer = |refused: &Option<RouteError>| match refused {
+            Some(error) => Err(error.clone()),
+            None => placed.next().expect("one answer for each that was let in"),
+        };
+        admission.refused.iter().map(answer).collect()
+    }
+
+    async fn place(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
         let of = |_, item: &Enqueue| (item.id.clone(), None);
         let answers = self.run(&self.enqueues, topic, items, of).await.into_iter();
         answers
@@ -180,10 +225,13 @@ impl Router {
         } else {
             self.run(&self.settles, topic, items, of).await
         };
+        let settled: Vec<_> = settled.into_iter().map(agreed).collect();
+        let gone = self.gone(topic, &receipts, &settled).await;
         for ((place, receipt), answer) in places.into_iter().zip(&receipts).zip(settled) {
-            answers[place] = Some(agreed(answer).map(|(shard, (settled, replicas))| {
+            answers[place] = Some(answer.map(|(shard, (settled, replicas))| {
                 let answer = match settled {
                     Settled::Ok => SettleAnswer::Ok,
+                    Settled::Expired if gone.contains(&receipt.id) => SettleAnswer::Gone,
                     Settled::Expired => SettleAnswer::Expired,
                     Settled::Extended(score) => {
                         let epoch = record.routing.epoch;
@@ -196,6 +244,23 @@ impl Router {
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
     }
 
+    /// Which messages of receipts that proved nothing are not there any more.
+    async fn gone<'a>(
+        &self,
+        topic: &TopicName,
+        receipts: &'a [Receipt],
+        settled: &[SettledIn],
+    ) -> HashSet<&'a MessageId> {
+        let expired = |answer: &SettledIn| matches!(answer, Ok((_, (Settled::Expired, _))));
+        let all = receipts.iter().zip(settled).filter(|(_, answer)| expired(answer));
+        let ids: Vec<&MessageId> = all.map(|(receipt, _)| &receipt.id).collect();
+        if ids.is_empty() {
+            return HashSet::new();
+        }
+        let found = self.get(topic, ids.iter().map(|id| (*id).clone()).collect()).await;
+        ids.into_iter().zip(found).filter(|(_, found)| matches!(found, Ok((_, None)))).map(|(id, _)| id).collect()
+    }
+
     /// Settles for the engine what it claimed in `shard`, wherever the messages are by now.
     pub(crate) async fn settle_claimed(&self, shard: &Shard, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let topic = &shard.topic;
@@ -204,7 +269,7 @@ impl Router {
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         if !routing.is_moving() && batch.iter().all(at_home) {
             let (present, now) = (routing.shard(topic, shard.index), self.kit.clock.now());
-            let store = &self.kit.tools.store;
+            let store = &self.kit.store;
             let settled = if record.config.confirm_acks {
                 store.settle_kept(&present, now, batch).await.map(|kept| kept.answers)
             } else {
@@ -232,15 +297,24 @@ fn agreed<A>(answer: Result<(u32, Result<A, i64>), RouteError>) -> Result<(u32, 
     Ok((shard, answer.map_err(StoreError::Skew)?))
 }
 
+fn with_reason(what: String, reason: Option<&str>) -> String {
+    reason.map_or_else(|| what.clone(), |reason| format!("{what}: {reason}"))
+}
+
 fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle {
     let retry = &record.config.retry;
     let attempts = receipt.score.attempts();
     let how = match ask {
         SettleAsk::Ack => Settlement::Ack,
-        SettleAsk::Nack(_) if attempts >= retry.max_attempts => {
-            Settlement::Bury(format!("given back by its consumer on attempt {attempts} of {}", retry.max_attempts))
+        SettleAsk::Nack(_, reason) if attempts >= retry.max_attempts => {
+            let what = format!("given back by its consumer on attempt {attempts} of {}", retry.max_attempts);
+            Settlement::Bury(with_reason(what, reason.as_deref()))
         }
-        SettleAsk::Nack(delay) => {
+        SettleAsk::Bury(reason) => {
+            let what = format!("given up by its consumer on attempt {attempts} of {}", retry.max_attempts);
+            Settlement::Bury(with_reason(what, reason.as_deref()))
+        }
+        SettleAsk::Nack(delay, _) => {
             Settlement::Nack(delay.unwrap_or_else(|| retry.backoff(attempts, rand::random::<f64>())))
         }
         SettleAsk::Extend(asked) => {

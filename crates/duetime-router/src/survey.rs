@@ -1,6 +1,7 @@
 //! What can be counted: messages by state per topic and per shard, and how many fall due when.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use duetime_core::store::Survey;
 use duetime_core::{Shard, Timestamp, TopicName, TopicRecord};
@@ -10,6 +11,14 @@ use crate::router::Router;
 
 /// Shards one call to the store counts.
 const SHARDS_PER_CALL: usize = 1024;
+
+/// What is known of a topic is good enough when the catalogue has not answered for so long.
+const FRESH_WAIT: Duration = Duration::from_secs(1);
+
+/// How often the shards of a topic are counted again because others delete and create it meanwhile.
+const RECOUNTS_MAX: u32 = 4;
+/// Wait before it, from the second time on; longer each time.
+const RECOUNT_WAIT: Duration = Duration::from_millis(10);
 
 /// Counts of a topic.
 #[derive(Clone, Debug)]
@@ -48,9 +57,24 @@ impl Router {
     async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<Survey>>, RouteError> {
         let mut counts = Vec::with_capacity(shards.len());
         for some in shards.chunks(SHARDS_PER_CALL) {
-            counts.extend(self.kit.tools.store.survey_known(some, self.kit.clock.now()).await?);
+            counts.extend(self.kit.store.survey_known(some, self.kit.clock.now()).await?);
         }
         Ok(counts)
+    }
+
+    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
+    /// not answer and shards may.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::UnknownTopic`], or the store's.
+    pub async fn present_topic(&self, topic: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
+        if self.catalog.get(topic).is_some()
+            && let Ok(Ok(())) = tokio::time::timeout(FRESH_WAIT, self.catalog.refresh()).await
+        {
+            return self.catalog.get(topic).ok_or_else(|| self.unknown(topic));
+        }
+        self.topic(topic).await
     }
 
     /// Counts one topic, without shards whose server does not answer where others do.
@@ -59,17 +83,24 @@ impl Router {
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn survey(&self, topic: &TopicName) -> Result<TopicSurvey, RouteError> {
-        let record = self.topic(topic).await?;
-        match self.survey_record(record).await {
-            Err(error) if error.is_misrouted() => {
-                self.catalog.refresh().await?;
-                let record = self.topic(topic).await?;
-                self.survey_record(record).await
+        let mut recounts = 0;
+        loop {
+            let record = self.present_topic(topic).await?;
+            match self.survey_record(record).await {
+                Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
+                    tokio::time::sleep(RECOUNT_WAIT * recounts).await;
+                    recounts += 1;
+                }
+                answer => return answer,
             }
-            answer => answer,
         }
     }
 
+    /// Counts the shards of this record of a topic.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`RouteError::is_misrouted`]: the topic is another by now.
     async fn survey_record(&self, record: Arc<TopicRecord>) -> Result<TopicSurvey, RouteError> {
         let wanted: Vec<Shard> = record.routing.all(&record.name).collect();
         let shards = self.survey_shards(&wanted).await?;
@@ -82,6 +113,8 @@ impl Router {
     ///
     /// The store's. A topic that goes away meanwhile is left out.
     pub async fn survey_all(&self) -> Result<Vec<TopicSurvey>, RouteError> {
+        // As it was known, where the catalogue does not answer and shards may.
+        let _ = tokio::time::timeout(FRESH_WAIT, self.catalog.refresh()).await;
         let topics = self.catalog.all();
         let mut records: Vec<Arc<TopicRecord>> = topics.values().cloned().collect();
         records.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -96,7 +129,6 @@ impl Router {
                 Ok(records.into_iter().map(survey).collect())
             }
             Err(error) if error.is_misrouted() => {
-                self.catalog.refresh().await?;
                 let mut surveys = Vec::new();
                 for name in records.iter().map(|record| &record.name) {
                     match self.survey(name).await {
@@ -124,7 +156,7 @@ impl Router {
         let mut silent = 0;
         let mut buckets = vec![0; edges.len().saturating_sub(1)];
         for some in shards.chunks(SHARDS_PER_CALL) {
-            let (counts, missing) = self.kit.tools.store.forecast_known(some, edges).await?;
+            let (counts, missing) = self.kit.store.forecast_known(some, edges).await?;
             silent += missing;
             buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
         }

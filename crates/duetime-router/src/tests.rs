@@ -1,148 +1,119 @@
 //! Lanes, routing and the catalog against the reference store.
 
+mod limits;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
+use duetime_core::around::{Around, Call, Surrounded};
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
-use duetime_core::reshard::{Fenced, Floor};
-use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled,
-    Survey, Wakeup,
-};
+use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
-    ClaimStore, Clock, Due, Headers, LeaseClass, MessageId, MessageStore, Nonce, OnConflict, Receipt, Reshard, Routing,
-    RoutingAuthority as _, ScheduleStore, Shard, ShardCount, StoreError, StoreHealth, StoredMessage, Timestamp,
-    TopicConfig, TopicName, TopicRecord, TopicStore,
+    ClaimStore as _, Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Routing,
+    RoutingAuthority as _, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_resize::Tools;
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::Semaphore;
 
 use crate::{Catalog, RouteError, Router, SettleAnswer, SettleAsk, TopicChange};
 
+mod written;
+
 /// Notes the size of every enqueue, holds them while told to, and fails as told.
 #[derive(Debug)]
-struct WatchedStore {
-    inner: Arc<MemStore>,
+struct Watched {
     gate: Semaphore,
     gated: AtomicBool,
     batches: Mutex<Vec<(u32, usize)>>,
     looks: AtomicU64,
     not_ready: AtomicU64,
     bad_shard: Mutex<Option<u32>>,
-    /// Reschedules that are refused as long as there are some.
-    refused_moves: AtomicU64,
+    /// Batches of changes that have come, and which of them are refused.
+    edits: Mutex<(u64, Range<u64>)>,
     /// Replicas are behind.
     behind: AtomicBool,
+    /// Where reads, creations and deletions of topics are held up, while they are.
+    reads: Mutex<Option<Arc<Semaphore>>>,
+    writes: Mutex<Option<Arc<Semaphore>>>,
 }
 
-#[async_trait]
-impl TopicStore for WatchedStore {
-    async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.looks.fetch_add(1, Ordering::SeqCst);
-        self.inner.topics().await
-    }
-    async fn confirm(&self, _record: &TopicRecord) -> Result<(), StoreError> {
-        let error = StoreError::Unavailable { doing: "wait for replicas", source: "behind".into() };
-        if self.behind.load(Ordering::SeqCst) { Err(error) } else { Ok(()) }
-    }
-    async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
-        self.inner.put_topic(record, seen).await
-    }
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.inner.delete_topic(topic).await
+/// Waits until whoever holds this up lets it go on.
+async fn pass(held: &Mutex<Option<Arc<Semaphore>>>) {
+    let held = held.lock().clone();
+    if let Some(held) = held {
+        held.acquire().await.unwrap().forget();
     }
 }
 
-#[async_trait]
-impl MessageStore for WatchedStore {
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        assert!(batch.len() <= BATCH_ITEMS_MAX);
-        self.batches.lock().push((shard.index, batch.len()));
-        if self.gated.load(Ordering::SeqCst) {
-            self.gate.acquire().await.unwrap().forget();
+/// Holds up what passes there from now on.
+fn hold(held: &Mutex<Option<Arc<Semaphore>>>) -> Arc<Semaphore> {
+    held.lock().insert(Arc::new(Semaphore::new(0))).clone()
+}
+
+fn takes_one(left: &AtomicU64) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
+}
+
+impl Watched {
+    async fn before(&self, call: Call<'_>) -> Result<(), StoreError> {
+        let away = |doing, why: &'static str| Err(StoreError::Unavailable { doing, source: why.into() });
+        match (call.op, call.shards) {
+            ("topics", _) => {
+                self.looks.fetch_add(1, Ordering::SeqCst);
+            }
+            ("put_topic" | "delete_topic", _) => pass(&self.writes).await,
+            ("confirm", _) if self.behind.load(Ordering::SeqCst) => return away("wait for replicas", "behind"),
+            ("enqueue", [shard]) => {
+                assert!(call.items <= BATCH_ITEMS_MAX);
+                self.batches.lock().push((shard.index, call.items));
+                if self.gated.load(Ordering::SeqCst) {
+                    self.gate.acquire().await.unwrap().forget();
+                }
+                if *self.bad_shard.lock() == Some(shard.index) {
+                    return away("enqueue", "down");
+                }
+                if takes_one(&self.not_ready) {
+                    return Err(StoreError::NotReady(shard.to_string()));
+                }
+            }
+            ("edit", [shard]) => {
+                let mut edits = self.edits.lock();
+                edits.0 += 1;
+                if edits.1.contains(&edits.0) {
+                    return Err(StoreError::NotReady(shard.to_string()));
+                }
+            }
+            _ => {}
         }
-        if *self.bad_shard.lock() == Some(shard.index) {
-            return Err(StoreError::Unavailable { doing: "enqueue", source: "down".into() });
-        }
-        if self.not_ready.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok() {
-            return Err(StoreError::NotReady(shard.to_string()));
-        }
-        self.inner.enqueue(shard, now, batch).await
+        Ok(())
     }
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        let moves = |edit: &Edit| matches!(edit, Edit::Reschedule(..));
-        let less = |n: u64| n.checked_sub(1);
-        if batch.iter().any(moves) && self.refused_moves.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
-        {
-            return Err(StoreError::NotReady(shard.to_string()));
-        }
-        self.inner.edit(shard, now, batch).await
-    }
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.inner.get(shard, ids).await
-    }
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.inner.dead(shard, from, limit).await
-    }
-    async fn settle_dead(
+}
+
+impl Around for Watched {
+    async fn around<T: Send>(
         &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        self.inner.settle_dead(shard, now, ids, action).await
-    }
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.inner.forecast(shards, edges).await
-    }
-}
-
-#[async_trait]
-impl ClaimStore for WatchedStore {
-    async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.inner.claim(shard, now, request).await
-    }
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.inner.settle(shard, now, batch).await
-    }
-}
-
-#[async_trait]
-impl ScheduleStore for WatchedStore {
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        self.inner.survey(shards, now).await
-    }
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        self.inner.heads(shards).await
-    }
-    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
-        self.inner.wakeups()
-    }
-}
-
-#[async_trait]
-impl StoreHealth for WatchedStore {
-    async fn ready(&self) -> Result<(), StoreError> {
-        self.inner.ready().await
-    }
-}
-
-#[async_trait]
-impl Reshard for WatchedStore {
-    async fn fence(&self, topic: &TopicName, index: u32, to: &Routing, floor: &Floor) -> Result<Fenced, StoreError> {
-        self.inner.fence(topic, index, to, floor).await
+        call: Call<'_>,
+        made: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.before(call).await?;
+        let answer = made.await;
+        if call.op == "topics" {
+            pass(&self.reads).await;
+        }
+        answer
     }
 }
 
 struct House {
-    store: Arc<WatchedStore>,
+    mem: Arc<MemStore>,
+    watched: Arc<Watched>,
+    store: Arc<Surrounded<Arc<Watched>>>,
     catalog: Arc<Catalog>,
     clock: Arc<ManualClock>,
     meters: Arc<Meters>,
@@ -152,24 +123,33 @@ struct House {
 
 impl House {
     async fn with_shards(shards: u32) -> Self {
-        let store = Arc::new(WatchedStore {
-            inner: MemStore::new(),
+        let mem = MemStore::new();
+        let watched = Arc::new(Watched {
             gate: Semaphore::new(0),
             gated: AtomicBool::new(false),
             batches: Mutex::default(),
             looks: AtomicU64::new(0),
             not_ready: AtomicU64::new(0),
             bad_shard: Mutex::new(None),
-            refused_moves: AtomicU64::new(0),
+            edits: Mutex::new((0, 0..0)),
             behind: AtomicBool::new(false),
+            reads: Mutex::default(),
+            writes: Mutex::default(),
         });
+        let store = Surrounded::new(mem.clone(), watched.clone());
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
         let meters = Arc::new(Meters::new());
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         catalog.put(&topic, &change(&format!("{{\"shards\":{shards}}}"))).await.unwrap();
-        let router = Router::new(Tools::new(store.clone()), catalog.clone(), clock.clone(), meters.clone());
-        Self { store, catalog, clock, meters, router, topic }
+        let router = Router::new(
+            store.clone(),
+            Arc::new(Tools::new(store.clone())),
+            catalog.clone(),
+            clock.clone(),
+            meters.clone(),
+        );
+        Self { mem, watched, store, catalog, clock, meters, router, topic }
     }
 
     async fn enqueue(&self, items: Vec<Enqueue>) -> Vec<Result<crate::Placed, RouteError>> {
@@ -209,8 +189,8 @@ async fn many_messages_go_to_their_homes_in_bounded_batches_and_answer_in_order(
     let answers = house.enqueue(items).await;
     let placed: Vec<u32> = answers.into_iter().map(|answer| answer.unwrap().shard).collect();
     assert_eq!(placed, homes);
-    assert_eq!(house.store.batches.lock().iter().map(|(_, n)| n).sum::<usize>(), 5000);
-    assert!(house.store.batches.lock().len() <= 8 * 5000_usize.div_ceil(BATCH_ITEMS_MAX).div_ceil(4));
+    assert_eq!(house.watched.batches.lock().iter().map(|(_, n)| n).sum::<usize>(), 5000);
+    assert!(house.watched.batches.lock().len() <= 8 * 5000_usize.div_ceil(BATCH_ITEMS_MAX).div_ceil(4));
     assert_eq!(house.counted(Event::Scheduled), 5000);
     assert_eq!(house.router.survey(&house.topic).await.unwrap().total.scheduled, 5000);
 }
@@ -226,7 +206,7 @@ async fn batches_are_cut_by_bytes_and_a_large_message_goes_alone() {
         large("d", 1),
     ];
     assert!(house.enqueue(items).await.iter().all(Result::is_ok));
-    assert_eq!(house.store.batches.lock().iter().map(|(_, n)| *n).collect::<Vec<_>>(), [2, 1, 1]);
+    assert_eq!(house.watched.batches.lock().iter().map(|(_, n)| *n).collect::<Vec<_>>(), [2, 1, 1]);
 }
 
 #[tokio::test]
@@ -250,10 +230,11 @@ async fn the_same_id_twice_in_one_request_acts_as_if_one_after_the_other() {
 #[tokio::test]
 async fn a_cancel_keeps_its_answer_when_a_reschedule_of_the_same_batch_is_refused() {
     let house = House::with_shards(1).await;
-    for (round, refused) in [1, u64::MAX].into_iter().enumerate() {
+    // The second batch is the reschedule.
+    for (round, refused) in [2..3, 2..u64::MAX].into_iter().enumerate() {
         house.enqueue(vec![message("a"), message("b"), message("c")]).await;
         let later = Due::At(house.clock.now().plus(Duration::from_secs(60)));
-        house.store.refused_moves.store(refused, Ordering::SeqCst);
+        *house.watched.edits.lock() = (0, refused);
         let batch = vec![Edit::Cancel(id("a")), Edit::Reschedule(id("b"), later), Edit::Cancel(id("c"))];
         let answers = house.router.edit(&house.topic, batch).await;
         assert_eq!(answers[0].as_ref().unwrap().edited, Edited::Cancelled, "it was done before the refusal");
@@ -263,7 +244,7 @@ async fn a_cancel_keeps_its_answer_when_a_reschedule_of_the_same_batch_is_refuse
         } else {
             assert!(answers[1].is_err(), "{:?}", answers[1]);
         }
-        house.store.refused_moves.store(0, Ordering::SeqCst);
+        *house.watched.edits.lock() = (0, 0..0);
         house.router.edit(&house.topic, vec![Edit::Cancel(id("b")), Edit::Cancel(id("c"))]).await;
     }
 }
@@ -271,43 +252,43 @@ async fn a_cancel_keeps_its_answer_when_a_reschedule_of_the_same_batch_is_refuse
 #[tokio::test]
 async fn single_requests_that_come_while_a_call_is_under_way_share_the_next_one() {
     let house = Arc::new(House::with_shards(1).await);
-    house.store.gated.store(true, Ordering::SeqCst);
+    house.watched.gated.store(true, Ordering::SeqCst);
     let spawn = |n: u32| {
         let house = house.clone();
         tokio::spawn(async move { house.enqueue(vec![message(&n.to_string())]).await })
     };
     let mut tasks = vec![spawn(0)];
-    while house.store.batches.lock().is_empty() {
+    while house.watched.batches.lock().is_empty() {
         tokio::task::yield_now().await;
     }
     tasks.extend((1..101).map(spawn));
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    house.store.gated.store(false, Ordering::SeqCst);
-    house.store.gate.add_permits(1);
+    house.watched.gated.store(false, Ordering::SeqCst);
+    house.watched.gate.add_permits(1);
     for task in tasks {
         assert!(task.await.unwrap()[0].is_ok());
     }
-    assert_eq!(*house.store.batches.lock(), [(0, 1), (0, 100)]);
+    assert_eq!(*house.watched.batches.lock(), [(0, 1), (0, 100)]);
 }
 
 #[tokio::test]
 async fn a_caller_that_goes_away_takes_nobodys_messages_along() {
     let house = Arc::new(House::with_shards(1).await);
-    house.store.gated.store(true, Ordering::SeqCst);
+    house.watched.gated.store(true, Ordering::SeqCst);
     let spawn = |name: &'static str| {
         let house = house.clone();
         tokio::spawn(async move { house.enqueue(vec![message(name)]).await })
     };
     let first = spawn("gone");
-    while house.store.batches.lock().is_empty() {
+    while house.watched.batches.lock().is_empty() {
         tokio::task::yield_now().await;
     }
     let second = spawn("stays");
     tokio::task::yield_now().await;
     first.abort();
-    house.store.gate.add_permits(2);
+    house.watched.gate.add_permits(2);
     assert!(second.await.unwrap()[0].is_ok());
     let found = house.router.get(&house.topic, vec![id("gone"), id("stays")]).await;
     assert!(found.into_iter().all(|answer| answer.unwrap().1.is_some()));
@@ -316,7 +297,7 @@ async fn a_caller_that_goes_away_takes_nobodys_messages_along() {
 #[tokio::test]
 async fn a_shard_that_fails_fails_for_its_own_items_only() {
     let house = House::with_shards(4).await;
-    *house.store.bad_shard.lock() = Some(1);
+    *house.watched.bad_shard.lock() = Some(1);
     let items: Vec<Enqueue> = (0..2000).map(|n| message(&n.to_string())).collect();
     let record = house.catalog.get(&house.topic).unwrap();
     let homes: Vec<u32> = items.iter().map(|item| record.routing.home(&house.topic, &item.id).index).collect();
@@ -328,10 +309,10 @@ async fn a_shard_that_fails_fails_for_its_own_items_only() {
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_is_not_ready_is_asked_again_and_nothing_is_answered_twice() {
     let house = House::with_shards(4).await;
-    house.store.not_ready.store(5, Ordering::SeqCst);
+    house.watched.not_ready.store(5, Ordering::SeqCst);
     let answers = house.enqueue((0..1000).map(|n| message(&n.to_string())).collect()).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(placed) if placed.outcome == EnqueueOutcome::Scheduled)));
-    house.store.not_ready.store(1000, Ordering::SeqCst);
+    house.watched.not_ready.store(1000, Ordering::SeqCst);
     let answers = house.enqueue(vec![message("x")]).await;
     assert!(matches!(&answers[0], Err(RouteError::Store(error)) if matches!(**error, StoreError::NotReady(_))));
 }
@@ -356,10 +337,11 @@ async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
 async fn names_nobody_knows_cost_few_looks_at_the_store() {
     let house = House::with_shards(1).await;
     tokio::time::advance(Duration::from_secs(1)).await;
-    let before = house.store.looks.load(Ordering::SeqCst);
+    let before = house.watched.looks.load(Ordering::SeqCst);
     let nobody = async |n: u32| house.router.topic(&TopicName::new(&format!("nope-{n}")).unwrap()).await.is_err();
     assert!(futures::future::join_all((0..1000).map(nobody)).await.into_iter().all(|unknown| unknown));
-    assert_eq!(house.store.looks.load(Ordering::SeqCst) - before, 1);
+    // The first one looks at once, all others share the next look.
+    assert_eq!(house.watched.looks.load(Ordering::SeqCst) - before, 2);
 }
 
 #[tokio::test]
@@ -417,17 +399,17 @@ async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
         }
     }
     assert_eq!(asks.len(), 40);
-    asks[7].1 = SettleAsk::Nack(None);
+    asks[7].1 = SettleAsk::Nack(None, None);
     asks[8].1 = SettleAsk::Extend(None);
     asks.push((asks[0].0.clone(), SettleAsk::Ack));
     let settled = Receipt::new(&house.topic, 0, 1, id("gone"), Receipt::SETTLED);
     asks.push((settled.clone(), SettleAsk::Ack));
-    asks.push((settled, SettleAsk::Nack(None)));
+    asks.push((settled, SettleAsk::Nack(None, None)));
     let answers: Vec<SettleAnswer> =
         house.router.settle(&house.topic, asks.clone()).await.into_iter().map(|settled| settled.unwrap().0).collect();
     assert!(answers[..40].iter().enumerate().all(|(at, answer)| at == 8 || *answer == SettleAnswer::Ok));
     assert!(matches!(&answers[8], SettleAnswer::Extended(receipt) if receipt.id == asks[8].0.id));
-    assert_eq!(answers[40..], [SettleAnswer::Expired, SettleAnswer::Ok, SettleAnswer::Expired]);
+    assert_eq!(answers[40..], [SettleAnswer::Gone, SettleAnswer::Ok, SettleAnswer::Expired]);
     assert_eq!((house.counted(Event::Delivered), house.counted(Event::Retried)), (38, 1));
 }
 
@@ -444,12 +426,12 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
         state: duetime_core::RoutingState::Moving,
         seed: None,
     };
-    house.store.inner.swap_routing(&house.topic, &seen, &new).await.unwrap();
-    house.store.behind.store(true, Ordering::SeqCst);
+    house.mem.swap_routing(&house.topic, &seen, &new).await.unwrap();
+    house.watched.behind.store(true, Ordering::SeqCst);
     house.catalog.refresh().await.unwrap();
     assert_eq!(house.catalog.get(&house.topic).unwrap().routing, seen.routing);
     assert!(Catalog::open(house.store.clone(), house.clock.clone()).await.is_err(), "nothing older is known there");
-    house.store.behind.store(false, Ordering::SeqCst);
+    house.watched.behind.store(false, Ordering::SeqCst);
     house.catalog.refresh().await.unwrap();
     assert_eq!(house.catalog.get(&house.topic).unwrap().routing, new.routing);
 }

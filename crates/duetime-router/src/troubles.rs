@@ -23,6 +23,8 @@ struct Vanished {
 struct Inside {
     vanished: BTreeMap<TopicName, Vanished>,
     lost: BTreeMap<TopicName, BTreeSet<u32>>,
+    /// Topics whose shards are of a later life than their record, and how many messages these hold.
+    outdated: BTreeMap<TopicName, u64>,
     unreadable: BTreeSet<String>,
 }
 
@@ -38,17 +40,28 @@ fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
 }
 
 impl Troubles {
-    /// Why the node is not ready: topics vanished from the catalogue.
+    /// Why the node is not ready, a stable word and a sentence: topics vanished from the catalogue, or it is older
+    /// than their shards.
     #[must_use]
-    pub fn not_ready(&self) -> Option<String> {
+    pub fn not_ready(&self) -> Option<(&'static str, String)> {
         let inside = self.0.lock();
+        if !inside.outdated.is_empty() {
+            let all = inside.outdated.iter().map(|(topic, messages)| format!("{topic} ({messages} messages)"));
+            let all = listed(all);
+            let detail = format!(
+                "the catalogue is older than the shards of topics: {all}; put the later record of each back with POST \
+                 /v1/topics/{{topic}}/adopt"
+            );
+            return Some(("topic_outdated", detail));
+        }
         let all = inside.vanished.iter().map(|(topic, vanished)| format!("{topic} ({} messages)", vanished.messages));
         (!inside.vanished.is_empty()).then(|| {
-            format!(
+            let detail = format!(
                 "topics vanished from the catalogue while their shards hold messages: {}; put each back with POST \
-                 /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}",
+                 /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}?force=true",
                 listed(all)
-            )
+            );
+            ("topic_vanished", detail)
         })
     }
 
@@ -103,10 +116,33 @@ impl Troubles {
         let mut inside = self.0.lock();
         inside.vanished.remove(topic);
         inside.lost.remove(topic);
+        inside.outdated.remove(topic);
+    }
+
+    /// The topic's shards are of a later life than its record and hold so many messages; true: that is news.
+    pub(crate) fn outdate(&self, topic: &TopicName, messages: u64) -> bool {
+        self.0.lock().outdated.insert(topic.clone(), messages).is_none()
+    }
+
+    /// The topic's record and its shards agree again.
+    pub(crate) fn agree(&self, topic: &TopicName) {
+        self.0.lock().outdated.remove(topic);
+    }
+
+    pub(crate) fn is_outdated(&self, topic: &TopicName) -> bool {
+        self.0.lock().outdated.contains_key(topic)
+    }
+
+    pub(crate) fn messages_of_later(&self, topic: &TopicName) -> u64 {
+        self.0.lock().outdated.get(topic).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn count_outdated(&self) -> usize {
+        self.0.lock().outdated.len()
     }
 
     /// These shards of the topic are lost, none: all are there; true: that is news.
-    pub(crate) fn lose(&self, topic: &TopicName, shards: BTreeSet<u32>) -> bool {
+    pub fn lose(&self, topic: &TopicName, shards: BTreeSet<u32>) -> bool {
         let mut inside = self.0.lock();
         if shards.is_empty() {
             return inside.lost.remove(topic).is_some();
@@ -117,6 +153,11 @@ impl Troubles {
     /// One more shard of the topic is lost; true: that is news.
     pub(crate) fn lose_one(&self, topic: &TopicName, shard: u32) -> bool {
         self.0.lock().lost.entry(topic.clone()).or_default().insert(shard)
+    }
+
+    /// The shard of the topic is known to be lost.
+    pub(crate) fn is_lost(&self, topic: &TopicName, shard: u32) -> bool {
+        self.0.lock().lost.get(topic).is_some_and(|lost| lost.contains(&shard))
     }
 
     /// So many shards of the topic are lost.
@@ -146,7 +187,7 @@ mod tests {
     fn what_is_wrong_is_told_once_and_until_it_ends() {
         let (troubles, topic) = (Troubles::default(), "orders".parse().unwrap());
         assert!(troubles.vanish(&topic, 5, None) && !troubles.vanish(&topic, 6, None));
-        assert!(troubles.not_ready().unwrap().contains("orders (6 messages)"));
+        assert!(troubles.not_ready().unwrap().1.contains("orders (6 messages)"));
         assert!(matches!(troubles.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
         troubles.end_of(&topic);
         assert_eq!(troubles.not_ready(), None);

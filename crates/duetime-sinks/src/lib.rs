@@ -4,7 +4,6 @@
 //! Upstream: the program binds topics through [`SinkRegistry`]. Downstream: the targets themselves.
 //! Knows nothing of stores and shards; never logs a credential.
 
-pub mod carried;
 #[cfg(all(any(test, fuzzing), feature = "http"))]
 pub mod fuzz;
 pub mod gate;
@@ -19,6 +18,8 @@ pub mod link;
 pub mod log;
 #[cfg(feature = "nats")]
 pub mod nats;
+pub mod own_headers;
+pub mod probe_wait;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 #[cfg(feature = "redis-stream")]

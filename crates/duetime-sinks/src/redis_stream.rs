@@ -13,6 +13,8 @@ use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl, TlsConfig};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::own_headers;
+use crate::probe_wait::ProbeWaitMax;
 use crate::registry::Target;
 use crate::secret::{Scrubber, TargetUrl};
 use crate::settings;
@@ -48,6 +50,11 @@ pub struct RedisStreamConfig {
     /// A PEM file of the authority that signed the server's certificate. Default: the public ones.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
+    /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
+    ///
+    /// Higher where each try is a burden for the target; what waited is that much later once it is back.
+    #[serde(default)]
+    pub probe_wait_max: ProbeWaitMax,
 }
 
 const fn five_seconds() -> Duration {
@@ -80,6 +87,7 @@ pub(crate) struct RedisStreamTarget {
     link: Arc<Link>,
     /// Streams are on several masters, each of which may be away by itself.
     many_masters: bool,
+    probe_wait_max: Duration,
     scrubber: Scrubber,
 }
 
@@ -102,7 +110,12 @@ impl RedisStreamTarget {
             ..LinkConfig::new(url)
         });
         let link = link.map_err(|error| error.to_string())?;
-        Ok(Self { link, many_masters, scrubber: Scrubber::new(given.secrets()) })
+        Ok(Self {
+            link,
+            many_masters,
+            probe_wait_max: config.probe_wait_max.0,
+            scrubber: Scrubber::new(given.secrets()),
+        })
     }
 
     /// The sentence for an error, and whether it is one of the whole server.
@@ -155,9 +168,11 @@ fn entry(key: &str, max_length: Option<u64>, message: &Delivery) -> redis::Cmd {
     if let Some(most) = max_length {
         add.arg("MAXLEN").arg("~").arg(most);
     }
-    add.arg("*").arg("topic").arg(message.topic.as_str()).arg("id").arg(message.id.as_str());
-    add.arg("delivery-id").arg(message.delivery_id()).arg("attempt").arg(message.attempt);
-    add.arg("due-at").arg(message.due_at.as_millis());
+    add.arg("*");
+    // An entry's fields are ours but for those of the message, which say so.
+    for (name, value) in own_headers::of(message) {
+        add.arg(&name[own_headers::PREFIX.len()..]).arg(value);
+    }
     for (name, value) in message.headers.iter() {
         add.arg(format!("header.{name}")).arg(value);
     }
@@ -217,6 +232,10 @@ impl Sink for RedisStreamSink {
 
     fn calls_max(&self) -> usize {
         CALLS_MAX
+    }
+
+    fn probe_wait_max(&self) -> Duration {
+        self.target.probe_wait_max
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

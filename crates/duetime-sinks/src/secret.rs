@@ -203,20 +203,36 @@ impl Scrubber {
         Self(known)
     }
 
-    fn without(&self, mut text: String) -> String {
+    /// Whatever a secret covers goes, also where two of them overlap.
+    fn without(&self, text: &str) -> String {
+        let mut covered: Vec<(usize, usize)> = Vec::new();
         for secret in &self.0 {
-            if text.contains(secret.as_str()) {
-                text = text.replace(secret.as_str(), DOTS);
+            let mut from = 0;
+            while let Some(at) = text[from..].find(secret.as_str()) {
+                let begin = from + at;
+                covered.push((begin, begin + secret.len()));
+                // The next one may begin within this one.
+                from = begin + text[begin..].chars().next().map_or(1, char::len_utf8);
             }
         }
-        text
+        covered.sort_unstable();
+        let (mut shown, mut end) = (String::with_capacity(text.len()), 0);
+        for (begin, until) in covered {
+            if begin >= end {
+                shown.push_str(&text[end..begin]);
+                shown.push_str(DOTS);
+            }
+            end = end.max(until);
+        }
+        shown.push_str(&text[end..]);
+        shown
     }
 
     /// `text` with dots for each known secret, without control characters, cut after `bytes_max`.
     #[must_use]
     pub fn clean(&self, text: &str, bytes_max: usize) -> String {
-        let mut text = plain(&self.without(text.to_owned()));
-        text = self.without(text);
+        let mut text = plain(&self.without(text));
+        text = self.without(&text);
         // Where only the beginning of an answer was read, it may end within a secret.
         if let Some(begun) = self.0.iter().filter_map(|secret| begun(&text, secret)).min() {
             text.truncate(begun);
@@ -301,6 +317,8 @@ mod tests {
     fn a_secret_may_be_kept_in_a_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "first line \nsecond").unwrap();
+        let url: TargetUrl = serde_json::from_value(serde_json::json!({ "file": file.path() })).unwrap();
+        assert_eq!(url.expose(), "first line");
         let text = format!("{{\"file\": {:?}}}", file.path());
         assert_eq!(serde_json::from_str::<Secret>(&text).unwrap().expose(), "first line");
         assert_eq!(serde_json::from_str::<Secret>("\"plain\"").unwrap().expose(), "plain");

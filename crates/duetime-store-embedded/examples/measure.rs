@@ -13,7 +13,6 @@ use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -121,7 +120,7 @@ async fn main() {
     let messages: u64 = args.next().map_or(300_000, |text| text.parse().expect("a number of messages"));
     let at = tempfile::tempdir_in(&folder).unwrap();
     syncs(at.path());
-    let store = EmbeddedStore::open(&at.path().join("store"), Arc::new(Meters::new())).unwrap();
+    let store = EmbeddedStore::open(&at.path().join("store"), Default::default()).unwrap();
     let name = TopicName::new("orders").unwrap();
     let routing = Routing::first(SHARDS, "measured".to_owned());
     let rid = routing.rid.clone();

@@ -212,7 +212,7 @@ impl Source {
     fn new(conn: &Connection, state: &ShardState, last: Score, limit: i64) -> rusqlite::Result<Self> {
         let (mut found, mut keys) = (Vec::new(), Vec::new());
         if state.damage.is_found() {
-            let sql = "SELECT key, score FROM message WHERE shard = ?1 AND score <= ?2 ORDER BY score LIMIT ?3";
+            let sql = "SELECT key, score FROM message WHERE shard = ?1 AND score <= ?2 ORDER BY score, key LIMIT ?3";
             let mut select = conn.prepare_cached(sql)?;
             let passed = i64::try_from(state.damage.count(last.raw()).1).unwrap_or(i64::MAX - limit);
             let rows = select.query_map(params![state.key, last.raw(), limit + passed], |row| {
@@ -225,8 +225,7 @@ impl Source {
                 }
             }
         } else {
-            let sql =
-                "SELECT key, id, score, body FROM message WHERE shard = ?1 AND score <= ?2 ORDER BY score LIMIT ?3";
+            let sql = "SELECT key, id, score, body FROM message WHERE shard = ?1 AND score <= ?2 ORDER BY score, key LIMIT ?3";
             let mut bytes = 0;
             let mut select = conn.prepare_cached(sql)?;
             let mut rows = select.query(params![state.key, last.raw(), limit])?;

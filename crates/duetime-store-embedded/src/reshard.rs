@@ -61,7 +61,7 @@ impl EmbeddedStore {
     ) -> Result<A, StoreError> {
         let shard = shard.clone();
         let act = move |ctx: &mut WriteContext| ctx.on_shard(&shard, &mut act);
-        self.metered(op, self.ask(op, mode, size, act)).await
+        self.ask(op, mode, size, act).await
     }
 }
 
@@ -80,8 +80,7 @@ impl RoutingAuthority for EmbeddedStore {
     ) -> Result<(), StoreError> {
         let (topic, seen, new) = (topic.clone(), seen.clone(), new.clone());
         let act = move |ctx: &mut WriteContext| topics::swap(ctx, &topic, &seen, &new);
-        self.metered("swap_routing", self.ask("change a topic's routing", CommitMode::OwnTransaction, plain(1), act))
-            .await
+        self.ask("change a topic's routing", CommitMode::OwnTransaction, plain(1), act).await
     }
 }
 
@@ -96,7 +95,7 @@ impl Reshard for EmbeddedStore {
     ) -> Result<Fenced, StoreError> {
         let (topic, routing, floor) = (topic.clone(), routing.clone(), *floor);
         let act = move |ctx: &mut WriteContext| topics::fence(ctx, &topic, index, &routing, &floor);
-        self.metered("fence", self.ask("fence a shard", CommitMode::OwnTransaction, plain(1), act)).await
+        self.ask("fence a shard", CommitMode::OwnTransaction, plain(1), act).await
     }
 
     async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
@@ -111,7 +110,7 @@ impl Reshard for EmbeddedStore {
             };
             indexes.clone().map(inspected).collect()
         };
-        self.metered("inspect", self.ask("inspect shards", CommitMode::Committed, plain(1), act)).await
+        self.ask("inspect shards", CommitMode::Committed, plain(1), act).await
     }
 
     async fn enqueue_old(

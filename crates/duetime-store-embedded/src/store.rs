@@ -7,25 +7,25 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
+use duetime_core::contract::no_streams;
 use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, Survey,
     Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
-    Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, DeliveryMode, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::checkpoint::Checkpoints;
 use crate::damage::Damages;
 use crate::directory::ShardDirectory;
 use crate::enqueue::Ready;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::job::{CommitMode, Job, Task};
 use crate::read::Readers;
 use crate::reserve::DiskReserve;
@@ -56,7 +56,8 @@ pub struct EmbeddedStore {
     damages: Arc<Damages>,
     /// Names whose record could not be read at the last look.
     unreadable: Mutex<Vec<String>>,
-    meters: Arc<Meters>,
+    /// The file everything is in, as it was named.
+    file: String,
 }
 
 impl EmbeddedStore {
@@ -76,7 +77,7 @@ impl EmbeddedStore {
     /// wrote it. [`StoreError::Damaged`]: its file cannot be read.
     pub fn open(folder: &Path, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
         let lock = folder::take(folder)?;
-        let damages = Arc::new(Damages::new(meters.clone()));
+        let damages = Arc::new(Damages::new(meters));
         let (synced, number) = SyncedNumber::open(folder);
         let mut spent = false;
         let (mut conn, mut loaded) = match open_tables(folder, number, &damages) {
@@ -139,23 +140,8 @@ impl EmbeddedStore {
             writing,
             damages,
             unreadable: Mutex::default(),
-            meters,
+            file: folder.join(fault::DATABASE).display().to_string(),
         }))
-    }
-
-    /// Counts and times one call.
-    pub async fn metered<A>(
-        &self,
-        op: &'static str,
-        call: impl Future<Output = Result<A, StoreError>>,
-    ) -> Result<A, StoreError> {
-        let started = Instant::now();
-        let answer = call.await;
-        self.meters.store_call(op, started.elapsed());
-        if let Err(error) = &answer {
-            self.meters.store_error(error.kind());
-        }
-        answer
     }
 
     /// Has the writer do it.
@@ -194,24 +180,21 @@ pub fn plain(items: usize) -> (usize, usize) {
 #[async_trait]
 impl TopicStore for EmbeddedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.metered("topics", async {
-            let (records, unreadable) = self.readers.read("read the topics", read::topics).await?;
-            *self.unreadable.lock() = unreadable;
-            Ok(records)
-        })
-        .await
+        let (records, unreadable) = self.readers.read("read the topics", read::topics).await?;
+        *self.unreadable.lock() = unreadable;
+        Ok(records)
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         let record = record.clone();
         let act = move |ctx: &mut WriteContext| topics::put(ctx, &record, seen);
-        self.metered("put_topic", self.ask("keep a topic", CommitMode::OwnTransaction, plain(1), act)).await
+        self.ask("keep a topic", CommitMode::OwnTransaction, plain(1), act).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
         let name = topic.clone();
         let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
-        self.metered("delete_topic", self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act)).await
+        self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act).await
     }
 
     fn unreadable(&self) -> Vec<String> {
@@ -228,30 +211,24 @@ impl MessageStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             ctx.on_shard(&shard, |conn, state| Ok(enqueue::enqueue(conn, state, now, &mut ready)?))
         };
-        self.metered("enqueue", self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act)).await
+        self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act).await
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
         let act =
             move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
-        self.metered("edit", self.ask("change messages", CommitMode::Synced, size, act)).await
+        self.ask("change messages", CommitMode::Synced, size, act).await
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.metered("get", async {
-            let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
-            self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
-        })
-        .await
+        let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
+        self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.metered("dead", async {
-            let key = self.directory.key(shard)?;
-            self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
-        })
-        .await
+        let key = self.directory.key(shard)?;
+        self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
     }
 
     async fn settle_dead(
@@ -265,14 +242,23 @@ impl MessageStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             ctx.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
         };
-        self.metered("settle_dead", self.ask("settle dead letters", CommitMode::Synced, size, act)).await
+        self.ask("settle dead letters", CommitMode::Synced, size, act).await
+    }
+
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        let (size, shards) = (plain(shards.len()), shards.to_vec());
+        let act = move |ctx: &mut WriteContext| {
+            let bytes = shards.iter().map(|shard| Ok(ctx.look(shard, |_, state| Ok(state.bytes))?));
+            bytes.sum::<Result<u64, Fault>>()
+        };
+        self.ask("count bytes", CommitMode::Committed, size, act).await
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.directory.look(shard)?.key)).collect();
         let edges = edges.to_vec();
         let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
-        self.metered("forecast", self.readers.read("count what falls due", act)).await
+        self.readers.read("count what falls due", act).await
     }
 }
 
@@ -285,12 +271,9 @@ impl ClaimStore for EmbeddedStore {
         let (shard, size, request) = (shard.clone(), plain(request.limit), request.clone());
         let act =
             move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| claim::claim(conn, state, now, &request));
-        self.metered("claim", async {
-            let (mut claim, taken) = self.ask("claim messages", mode, size, act).await?;
-            claim.messages = taken.into_iter().map(claim::Taken::message).collect::<Result<_, _>>()?;
-            Ok(claim)
-        })
-        .await
+        let (mut claim, taken) = self.ask("claim messages", mode, size, act).await?;
+        claim.messages = taken.into_iter().map(claim::Taken::message).collect::<Result<_, _>>()?;
+        Ok(claim)
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
@@ -300,7 +283,15 @@ impl ClaimStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
         };
-        self.metered("settle", self.ask("settle claims", mode, size, act)).await
+        self.ask("settle claims", mode, size, act).await
+    }
+
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+        Err(no_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        false
     }
 }
 
@@ -311,7 +302,7 @@ impl ScheduleStore for EmbeddedStore {
         let act = move |ctx: &mut WriteContext| {
             shards.iter().map(|shard| Ok(ctx.look(shard, |conn, state| state.survey(conn, now))?)).collect()
         };
-        self.metered("survey", self.ask("count messages", CommitMode::Committed, size, act)).await
+        self.ask("count messages", CommitMode::Committed, size, act).await
     }
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
@@ -327,6 +318,10 @@ impl ScheduleStore for EmbeddedStore {
 impl StoreHealth for EmbeddedStore {
     fn troubles(&self) -> Vec<String> {
         self.damages.troubles()
+    }
+
+    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
+        Whereabouts { file: Some(self.file.clone()), ..Whereabouts::default() }
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -6,39 +6,36 @@
 --       claimed score, n, n ids in byte order
 -- Returns  1 when all are ok, else a list in the order given: 1 ok, 0 expired
 -- Cost  O(n + log N) a claim
-local repeated, at, done, all, out = ARGV[2] == '1', 4, 0, true, {}
-for _ = 1, tonumber(ARGV[3]) do
-  local score, n, first = ARGV[at], tonumber(ARGV[at + 1]), at + 2
+local repeated, at, done, total, out = A[2] == '1', 4, 0, 0, nil
+for _ = 1, tonumber(A[3]) do
+  local score, n, first = A[at], tonumber(A[at + 1]), at + 2
   local final = first + n - 1
   local ask = 2 * n + 8
-  local held = call('ZRANGEBYSCORE', Z, score, score, 'LIMIT', '0', ask)
+  local held = call('ZRANGEBYSCORE', Z, score, score, 'LIMIT', 0, ask)
   local whole = #held == n
   for i = 1, whole and n or 0 do
-    if held[i] ~= ARGV[first + i - 1] then whole = false break end
+    if held[i] ~= A[at + 1 + i] then whole = false break end
   end
   if whole then
     call('ZREMRANGEBYSCORE', Z, score, score)
-    call('HDEL', B, unpack(ARGV, first, final))
+    call('HDEL', B, unpack(A, first, final))
     done = done + n
-    for i = 1, n do out[#out + 1] = 1 end
   else
     local is, mine = {}, {}
     if #held < ask then
       for i = 1, #held do is[held[i]] = true end
     else
-      local scores, wanted = call('ZMSCORE', Z, unpack(ARGV, first, final)), tonumber(score)
-      for i = 1, n do is[ARGV[first + i - 1]] = scores[i] and tonumber(scores[i]) == wanted end
+      local scores, wanted = call('ZMSCORE', Z, unpack(A, first, final)), tonumber(score)
+      for i = 1, n do is[A[first + i - 1]] = scores[i] and tonumber(scores[i]) == wanted end
     end
-    for i = first, final do
-      local id = ARGV[i]
+    for i = 1, n do
+      local id = A[at + 1 + i]
       if is[id] then
         is[id] = false
         mine[#mine + 1] = id
-        out[#out + 1] = 1
-      elseif repeated and not call('ZSCORE', Z, id) then
-        out[#out + 1] = 1
-      else
-        out[#out + 1], all = 0, false
+      elseif not (repeated and not call('ZSCORE', Z, id)) then
+        out = out or {}
+        out[total + i] = 0
       end
     end
     if mine[1] then
@@ -47,7 +44,8 @@ for _ = 1, tonumber(ARGV[3]) do
       done = done + #mine
     end
   end
-  at = final + 1
+  total, at = total + n, final + 1
 end
 if done > 0 then call('HSET', M, 'in_flight', int(flight - done)) end
-return all and 1 or out
+for i = 1, out and total or 0 do out[i] = out[i] or 1 end
+return out or 1

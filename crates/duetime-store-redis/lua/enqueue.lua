@@ -1,41 +1,52 @@
 -- Schedules messages. No allow-oom: a full server refuses new messages before anything is written.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 n  3 earliest absolute due time in ms  4 shortest delay in ms (9e15: there is none)
---       5 largest body in bytes  6 per item r(eject) or p(ut in its place)
---       7 per item a(bsolute) or d(elay); empty: all absolute  8 channel of the hints
---       9 hint up to its time  10 how far ahead a hint is worth while, ms
---       then n pairs (score or delay in ms, id), then n pairs (id, body or tail)
--- Errors  SKEW ms, where a delay is in the batch
+-- ARGV  2 since, see recall  3 n  4 earliest absolute due time in ms  5 shortest delay in ms (9e15: there is none)
+--       6 largest body in bytes  7 per item r(eject) or p(ut in its place)
+--       8 per item a(bsolute) or d(elay); empty: all absolute  9 channel of the hints  10 hint up to its time
+--       11 slot, 12 name: see recall; then n pairs (id, body or tail), then n pairs (score or delay in ms, id)
+-- Errors  SKEW ms, where a delay is in the batch | FORGOTTEN, NEVER: see recall
 -- Returns  the present in ms when all are new, else {present, outcomes, due times};
 --          outcome 0 scheduled, 1 replaced, 2 duplicate
--- Cost  O(n log N), one write call for the scores and one for the bodies
-local n = tonumber(ARGV[2])
-local refused = string.find(ARGV[7], 'd', 1, true) and skewed()
-if refused then return refused end
-local now = later
-local zs, z, bs, b = ARGV, 11, ARGV, 11 + 2 * n
-if ARGV[7] ~= '' then
-  local kinds, score, head = ARGV[7], {}, {}
-  zs, bs = {}, {}
+-- Cost  O(n log N), one write call for the scores and one for the bodies and the answer
+if before then return before == '' and own or cmsgpack.unpack(before) end
+local n, kinds, now, soon = A[3] + 0, A[8], own, A[4] + 0
+if refused then
+  -- What lives as this very enqueue made it says that it was carried out.
+  local ids, outcome, dues = {}, {}, {}
+  for i = 1, n do ids[i] = A[11 + 2 * i] end
+  local there = call('HMGET', B, unpack(ids))
   for i = 1, n do
-    local at, id, body = ARGV[9 + 2 * i], ARGV[10 + 2 * i], ARGV[10 + 2 * n + 2 * i]
+    local was, nonce = there[i], byte(kinds, i) == 100 and 1 or 10
+    if not was or sub(was, 10, 17) ~= sub(A[12 + 2 * i], nonce, nonce + 7) then return refused end
+    outcome[i], dues[i] = 0, (struct.unpack('>I8', was, 2))
+  end
+  return { now, outcome, dues }
+end
+local bs, b, zs, z = A, 11, A, 13 + 2 * n
+if kinds ~= '' then
+  local _, later, skewed = present()
+  if skewed and string.find(kinds, 'd', 1, true) then return skewed end
+  now = later
+  if now + A[5] < soon then soon = now + A[5] end
+  local score, due_bytes = {}, {}
+  bs, b, zs, z = { slot, name .. ' ' .. cmsgpack.pack(now) }, 1, {}, 1
+  for i = 1, n do
+    local id, body, at = A[11 + 2 * i], A[12 + 2 * i], A[11 + 2 * n + 2 * i]
     if byte(kinds, i) == 100 then
       if not score[at] then
         local due = now + at
-        score[at], head[at] = int(due * 1000), struct.pack('>BI8', 1, due)
+        score[at], due_bytes[at] = int(due * 1000), struct.pack('>BI8', 1, due)
       end
-      at, body = score[at], head[at] .. body
+      at, body = score[at], due_bytes[at] .. body
     end
-    zs[2 * i - 1], zs[2 * i], bs[2 * i - 1], bs[2 * i] = at, id, id, body
+    bs[2 * i + 1], bs[2 * i + 2], zs[2 * i - 1], zs[2 * i] = id, body, at, id
   end
-  z, b = 1, 1
 end
-local soon = math.min(tonumber(ARGV[3]), now + ARGV[4])
-local wake = soon <= now + ARGV[10]
+local wake = soon <= now + HINT_WITHIN_MS
 if wake then
-  local head = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
-  wake = tonumber(head[2]) > soon * 1000
+  local first = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
+  wake = tonumber(first[2]) > soon * 1000
 end
 -- Without dead letters, what the ZSET takes as new is new; ZADD tells how many.
 local added = -1
@@ -44,16 +55,16 @@ if call('ZCARD', D) == 1 then
 end
 local answer = now
 if added == n then
-  call('HSET', B, unpack(bs, b, b + 2 * n - 1))
+  call('HSET', B, unpack(bs, b, b + 2 * n + 1))
 else
   local ids, outcome, dues, written = {}, {}, {}, {}
-  for i = 1, n do ids[i] = zs[z + 2 * i - 1] end
+  for i = 1, n do ids[i] = bs[b + 2 * i] end
   local there = call('HMGET', B, unpack(ids))
   for i = 1, n do
-    local id, body = ids[i], bs[b + 2 * i - 1]
+    local id, body = ids[i], bs[b + 2 * i + 1]
     local was = written[id] or there[i]
     local same = was and sub(was, 10, 17) == sub(body, 10, 17)
-    if was and (same or byte(ARGV[6], i) == 114) then
+    if was and (same or byte(A[7], i) == 114) then
       outcome[i] = same and 0 or 2
       dues[i] = #was > 8 and struct.unpack('>I8', was, 2) or 0
     else
@@ -72,8 +83,9 @@ else
   end
   if flight ~= tonumber(meta[3]) then call('HSET', M, 'in_flight', int(flight)) end
   answer = { now, outcome, dues }
+  call('HSET', B, slot, name .. ' ' .. cmsgpack.pack(answer))
 end
-if tonumber(ARGV[5]) > tonumber(meta[2]) then call('HSET', M, 'body_max', ARGV[5]) end
+if A[6] - meta[2] > 0 then call('HSET', M, 'body_max', A[6]) end
 -- A user without the right to publish must not lose the enqueue: it is a hint.
-if wake then redis.pcall('PUBLISH', ARGV[8], ARGV[9] .. int(soon)) end
+if wake then redis.pcall('PUBLISH', A[9], A[10] .. int(soon)) end
 return answer

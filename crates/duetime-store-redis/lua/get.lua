@@ -5,6 +5,6 @@
 -- Returns  {scores, bodies, scores as dead letters, attempts and reasons}
 -- Cost  O(n), four calls
 return {
-  call('ZMSCORE', Z, unpack(ARGV, 2)), call('HMGET', B, unpack(ARGV, 2)),
-  call('ZMSCORE', D, unpack(ARGV, 2)), call('HMGET', I, unpack(ARGV, 2)),
+  call('ZMSCORE', Z, unpack(A, 2)), call('HMGET', B, unpack(A, 2)),
+  call('ZMSCORE', D, unpack(A, 2)), call('HMGET', I, unpack(A, 2)),
 }

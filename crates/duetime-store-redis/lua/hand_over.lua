@@ -7,9 +7,9 @@
 -- Returns  {present, next score, due left, buried, expired, handed over, visible since}: a moment in ms
 --          and how many messages, in turn; after a redrive, which keeps due times, as near as the batch tells
 -- Cost  O(limit log N), one call for each message and up to 14 for all; without any, nothing is written
-local refused = skewed()
+local now, _, refused = present()
 if refused then return refused end
-local now, request = earlier, ARGV[4]
+local request = ARGV[4]
 local top = int(now * 1000 + 999)
 local function reply(buried, expired, n, since)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
@@ -37,6 +37,10 @@ local function seen(i) return math.floor(tonumber(scores and scores[i] or call('
 local first, final = seen(1), seen(n)
 local bodies, done, dead, expired = call('HMGET', B, unpack(ids, 1, n)), 0, {}, 0
 local S, T, read, since, g, before, text = KEYS[6], ARGV[6], struct.unpack, {}, 0, nil, nil
+-- As in the headers of all sinks: visible ASCII, the rest percent-encoded.
+local function encoded(id)
+  return (string.gsub(id, '[^!#$&-~]', function(c) return string.format('%%%02X', string.byte(c)) end))
+end
 for i = 1, n do
   local id, body, try = ids[i], bodies[i], '1'
   local version, due, count, headers, payload, wrong
@@ -56,9 +60,9 @@ for i = 1, n do
     end
     since[g] = since[g] + 1
     if plain then
-      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, 'payload', payload)
+      call('XADD', S, '*', 'topic', T, 'id', encoded(id), 'attempt', try, 'due-at', text, 'payload', payload)
     else
-      call('XADD', S, '*', 'topic', T, 'id', id, 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
+      call('XADD', S, '*', 'topic', T, 'id', encoded(id), 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
     end
     done = done + 1
     ids[done] = id

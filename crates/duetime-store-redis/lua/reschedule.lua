@@ -1,20 +1,22 @@
 -- Gives messages another due time, and their attempts back, while nobody holds them.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 channel of the hints  3 hint up to its time  4 how far ahead a hint is worth while, ms
---       5 n, then n times: id, a(bsolute) or d(elay), ms
--- Errors  SKEW ms, where a delay is in the batch
+-- ARGV  2 since, 3 slot, 4 name: see recall  5 channel of the hints  6 hint up to its time
+--       7 n, then n times: id, a(bsolute) or d(elay), ms
+-- Errors  SKEW ms, where a delay is in the batch | FORGOTTEN, NEVER: see recall
 -- Returns  a list: the due time, or -1 in flight, -2 dead, -3 unknown
 -- Cost  O(n log N), four calls an item
-local now, n, at, out = later, tonumber(ARGV[5]), 6, {}
-local refused = skewed()
-for i = 1, refused and n or 0 do
-  if ARGV[3 * i + 4] == 'd' then return refused end
+if before then return cmsgpack.unpack(before) end
+if refused then return refused end
+local _, now, skewed = present()
+local n, at, out = tonumber(A[7]), 8, {}
+for i = 1, skewed and n or 0 do
+  if A[3 * i + 6] == 'd' then return skewed end
 end
-local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
+local first = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
 local soon = math.huge
 for i = 1, n do
-  local id, kind, value = unpack(ARGV, at, at + 2)
+  local id, kind, value = unpack(A, at, at + 2)
   at = at + 3
   local s = call('ZSCORE', Z, id)
   local class = s and math.floor(s % 1000 / 100)
@@ -31,7 +33,8 @@ for i = 1, n do
     out[i] = due
   end
 end
-if soon * 1000 < head and soon <= now + ARGV[4] then
-  redis.pcall('PUBLISH', ARGV[2], ARGV[3] .. int(soon))
+if soon < math.huge then call('HSET', B, slot, name .. ' ' .. cmsgpack.pack(out)) end
+if soon * 1000 < first and soon <= now + HINT_WITHIN_MS then
+  redis.pcall('PUBLISH', A[5], A[6] .. int(soon))
 end
 return out

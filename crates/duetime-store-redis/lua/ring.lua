@@ -1,5 +1,4 @@
--- Part of the scripts that hand out deadlines: the memory of the shard's last 17 to 20 requests,
--- in a ring of the name RING.
+-- Part of claim: the memory of the shard's last 17 to 20 claims, in a ring.
 --
 -- Five fields of four entries, an entry is 8 bytes of request and 8 of `deadline * 1000 +
 -- class * 100 + flag`: no field of meta is longer than 64 bytes, so meta stays a listpack.
@@ -7,7 +6,7 @@
 -- ARGV  none of its own
 -- Returns  recall(request): the remembered number, or nil; remember(request, number): fields to set
 -- Cost  one call, O(1)
-local ring = call('HMGET', M, RING .. 'n', RING .. '0', RING .. '1', RING .. '2', RING .. '3', RING .. '4')
+local ring = call('HMGET', M, 'rqn', 'rq0', 'rq1', 'rq2', 'rq3', 'rq4')
 local requests, find = tonumber(ring[1] or 0), string.find
 local function recall(request)
   for k = 2, 6 do
@@ -22,5 +21,5 @@ local function remember(request, number)
   local before = requests % 4 > 0 and ring[k + 2] or ''
   requests = requests + 1
   ring[k + 2] = before .. request .. struct.pack('>I8', number)
-  return RING .. 'n', int(requests), RING .. k, ring[k + 2]
+  return 'rqn', int(requests), 'rq' .. k, ring[k + 2]
 end

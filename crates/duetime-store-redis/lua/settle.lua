@@ -1,22 +1,24 @@
 -- Settles claims one by one: acks and all else in one batch.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 "1": repeated, the first answer was lost  3 request (8 bytes)  4 caller's present in ms
+-- ARGV  2 since, 3 slot, 4 name: see recall
 --       5 n, then n times: id, claimed score, kind, value, class:
 --       a(ck) | n(ack), d(efer): delay in ms | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
--- Errors  SKEW ms, where a delay or a visibility is in the batch
+-- Errors  SKEW ms, where a delay or a visibility is in the batch | FORGOTTEN, NEVER: see recall, where not to act
 -- Returns  a list: 0 expired, 1 ok, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item
-local repeated, request, n, at = ARGV[2] == '1', ARGV[3], tonumber(ARGV[5]), 6
-local refused = skewed()
-for i = 1, refused and n or 0 do
-  local kind = ARGV[5 * i + 3]
-  if kind == 'n' or kind == 'd' or kind == 'e' then return refused end
+-- A repetition that nothing is remembered for is answered by the state that the first sending would have left.
+if before then return cmsgpack.unpack(before) end
+if refused and byte(since) == 63 then return refused end
+local earlier, later, skewed = present()
+local n, at, repeated = tonumber(A[5]), 6, refused ~= nil
+for i = 1, skewed and n or 0 do
+  local kind = A[5 * i + 3]
+  if kind == 'n' or kind == 'd' or kind == 'e' then return skewed end
 end
-local now, out, bases, before = earlier, {}, {}, flight
-local known = recall(request)
+local now, out, bases, flew, done = earlier, {}, {}, flight, false
 for i = 1, n do
-  local id, claimed, kind, value, class = unpack(ARGV, at, at + 4)
+  local id, claimed, kind, value, class = unpack(A, at, at + 4)
   at = at + 5
   local mine = tonumber(claimed)
   local tries = mine % 100
@@ -24,6 +26,7 @@ for i = 1, n do
   local is = s and tonumber(s)
   out[i] = 1
   if is == mine then
+    done = true
     if kind ~= 'e' then flight = flight - 1 end
     if kind == 'a' then
       call('ZREM', Z, id)
@@ -44,14 +47,11 @@ for i = 1, n do
         local deadline, given = give(now + value, tonumber(value), tonumber(class))
         base = deadline * 1000 + given * 100
         bases[class .. value] = base
-        call('HSET', M, 'd' .. given, int(deadline), remember(request, base))
+        call('HSET', M, 'd' .. given, int(deadline))
       end
       call('ZADD', Z, int(base + tries), id)
       out[i] = base + tries
     end
-  -- What the first answer said, where it can be told.
-  elseif kind == 'e' and is and known and is - is % 100 == known then
-    out[i] = is
   elseif repeated and (kind == 'a' or kind == 'b') and not s then
     -- Gone: done, or a dead letter.
   elseif repeated and kind == 'n' and is and is % 1000 == tries then
@@ -62,5 +62,6 @@ for i = 1, n do
     out[i] = 0
   end
 end
-if flight ~= before then call('HSET', M, 'in_flight', int(flight)) end
+if flight ~= flew then call('HSET', M, 'in_flight', int(flight)) end
+if done then call('HSET', B, slot, name .. ' ' .. cmsgpack.pack(out)) end
 return out

@@ -1,30 +1,26 @@
 -- Redrives dead letters, due at once with all attempts given back, or removes them for good.
 --
 -- KEYS  the shard's five, see prelude
--- ARGV  2 r(edrive) or p(urge)  3 channel of the hints  4 hint up to its time
---       5 "1": repeated, the first answer was lost, then ids
--- Errors  SKEW ms, of a redrive
+-- ARGV  2 since, 3 slot, 4 name: see recall  5 r(edrive) or p(urge)  6 channel of the hints
+--       7 hint up to its time  8 and on: ids
+-- Errors  SKEW ms, of a redrive | FORGOTTEN, NEVER: see recall
 -- Returns  a list: 1 done, 0 not a dead letter
 -- Cost  O(n log N), three calls an item
-local refused = ARGV[2] == 'r' and skewed()
+if before then return cmsgpack.unpack(before) end
 if refused then return refused end
-local now, out, redriven = earlier, {}, false
-for i = 6, #ARGV do
-  local id = ARGV[i]
+local now, _, skewed = present()
+local redrive, out, done = A[5] == 'r', {}, false
+if redrive and skewed then return skewed end
+for i = 8, #A do
+  local id = A[i]
   if id ~= '' and call('ZREM', D, id) == 1 then
     call('HDEL', I, id)
-    if ARGV[2] == 'r' then
-      call('ZADD', Z, int(now * 1000), id)
-      redriven = true
-    else
-      call('HDEL', B, id)
-    end
-    out[#out + 1] = 1
-  elseif ARGV[5] == '1' and (ARGV[2] == 'r') == (call('ZSCORE', Z, id) ~= false) then
-    out[#out + 1] = 1
+    if redrive then call('ZADD', Z, int(now * 1000), id) else call('HDEL', B, id) end
+    out[#out + 1], done = 1, true
   else
     out[#out + 1] = 0
   end
 end
-if redriven then redis.pcall('PUBLISH', ARGV[3], ARGV[4] .. int(now)) end
+if done then call('HSET', B, slot, name .. ' ' .. cmsgpack.pack(out)) end
+if done and redrive then redis.pcall('PUBLISH', A[6], A[7] .. int(now)) end
 return out

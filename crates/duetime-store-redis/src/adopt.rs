@@ -1,4 +1,4 @@
-//! Puts back the record of a topic that vanished from the catalogue: its shards know its routing, and the
+//! Puts back the record of a topic that vanished from the catalogue, or that a restored catalogue has an older one of: its shards know its routing, and the
 //! first ones keep a copy of its settings.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use duetime_redis::Sending;
 use redis::Cmd;
 use tracing::{info, warn};
 
-use crate::lives::Pending;
+use crate::lives::{Pending, newest_life};
 use crate::moves::{Found, Making};
 use crate::reply::{store_error, text};
 use crate::store::RedisStore;
@@ -29,13 +29,15 @@ pub(crate) fn read_copy(copy: &str) -> Option<TopicRecord> {
     stored::read(copy.split_once(' ')?.1).ok()
 }
 
-/// Shards that should be there under `routing` and are not: missing, or another life's.
-fn lost(routing: &Routing, found: &[Found]) -> Vec<u32> {
+/// Shards that should be there under `routing` and are not: missing, or another life's. `made`: of those that ids
+/// move into, the ones that were there.
+fn lost(routing: &Routing, found: &[Found], made: &BTreeSet<u32>) -> BTreeSet<u32> {
     let is_there = |index: u32| {
         let shard = found.get(index as usize).and_then(|found| found.inspected.as_ref());
         shard.is_some_and(|shard| shard.routing.life() >= routing.life())
     };
-    (0..routing.reach()).filter(|index| !routing.may_lack(*index) && !is_there(*index)).collect()
+    let was_there = |index: u32| !routing.may_lack(index) || made.contains(&index);
+    (0..routing.reach()).filter(|index| was_there(*index) && !is_there(*index)).collect()
 }
 
 impl RedisStore {
@@ -76,12 +78,17 @@ impl RedisStore {
         let there = self.field(doing, self.keys.topics(), topic).await?;
         let noted = self.field(doing, self.keys.pending(), topic).await?.unwrap_or_default();
         let found = self.look_at_shards(topic, 0..SHARDS_MAX).await?;
+        let there = there.map(|text| Ok::<_, StoreError>((parse(&text)?, text))).transpose()?;
         let (record, restored) = match there {
-            Some(text) => (parse(&text)?, false),
-            None => (self.put_back(topic, ask, &noted, &found).await?, true),
+            Some((record, text)) if record.routing.life() < newest_life(&found) => {
+                (self.put_back(topic, ask, &text, &noted, &found).await?, true)
+            }
+            Some((record, _)) => (record, false),
+            None => (self.put_back(topic, ask, "", &noted, &found).await?, true),
         };
         let routing = &record.routing;
-        let mut missing: BTreeSet<u32> = lost(routing, &found).into_iter().collect();
+        let comes = if routing.is_moving() { routing.previous..routing.shards } else { 0..0 };
+        let mut missing = lost(routing, &found, &self.noted_of(topic, routing, comes).await?);
         let mut remade = Vec::new();
         if ask.accept_loss {
             // Places that hold another life's messages are emptied too, of shards that are to come as well.
@@ -106,6 +113,7 @@ impl RedisStore {
         &self,
         topic: &TopicName,
         ask: &Adopt,
+        seen: &str,
         noted: &str,
         found: &[Found],
     ) -> Result<TopicRecord, StoreError> {
@@ -131,7 +139,7 @@ impl RedisStore {
             created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
             routing,
         };
-        let swap = Swap { new: &stored::write(&record, None), noted, life, ..Swap::default() };
+        let swap = Swap { seen, new: &stored::write(&record, None), noted, life, ..Swap::default() };
         if !self.swap(topic, swap).await? {
             return Err(StoreError::Conflict);
         }

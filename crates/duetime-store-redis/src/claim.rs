@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::receipt::Receipt;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
 use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
@@ -22,8 +22,6 @@ use crate::store::RedisStore;
 const OLD_AFTER: Duration = Duration::from_millis(500);
 /// Shards of which a claim that was given up is remembered.
 const ABANDONED_MAX: usize = 8192;
-/// How often one call may meet a stall before the clocks are doubted after all.
-const STALLS_MAX: u8 = 3;
 
 /// The caller's present: its clock goes on while a call waits to be sent again.
 #[derive(Clone, Copy, Debug)]
@@ -47,28 +45,6 @@ impl Present {
     pub(crate) fn millis(self) -> i64 {
         let waited = self.began.elapsed();
         if waited > OLD_AFTER { self.now.plus(waited).as_millis() } else { self.now.as_millis() }
-    }
-}
-
-/// Whether a call that took `took` can have found the server's clock `apart_ms` ahead of clocks
-/// that agree.
-fn explained(apart_ms: i64, took: Duration) -> bool {
-    u64::try_from(apart_ms).is_ok_and(|apart| Duration::from_millis(apart) <= took + CLOCK_SKEW_MAX)
-}
-
-/// Makes a call, and again where the server took it up late and for that reason found the caller's
-/// clock behind its own. The call asks for the caller's present each time.
-pub(crate) async fn past_stalls<A, F>(call: impl Fn() -> F) -> Result<A, StoreError>
-where
-    F: Future<Output = Result<A, StoreError>>,
-{
-    let (began, mut stalls) = (Instant::now(), 0);
-    loop {
-        // Boxed, so that the layers of a call do not add up to one type too deep for the compiler.
-        match Box::pin(call()).await {
-            Err(StoreError::Skew(apart)) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
-            other => return other,
-        }
     }
 }
 
@@ -128,7 +104,7 @@ impl RedisStore {
             cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
             cmd.arg(u8::from(once)).arg(u8::from(sending.repeated || earlier.is_some()));
         };
-        let reply = match self.on_shard("claim messages", &self.scripts.claim, shard, present, fill).await {
+        let reply = match self.on_shard("claim messages", &self.scripts.claim, shard, present, None, fill).await {
             Err(error @ StoreError::Unavailable { .. }) => return Err(error),
             other => {
                 on_its_way.answered = true;
@@ -207,16 +183,4 @@ pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), Sto
         expired: count(&expired)?,
     };
     Ok((claim, unreadable))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stall_is_told_from_a_clock_that_is_wrong() {
-        assert!(explained(2_900, Duration::from_secs(3)), "the server stood still for three seconds");
-        assert!(!explained(60_000, Duration::from_secs(3)), "its clock is ahead");
-        assert!(!explained(-2_900, Duration::from_secs(3)), "its clock is behind");
-    }
 }

@@ -8,9 +8,10 @@ use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
 use crate::claim::Present;
-use crate::enqueue::{HINT_WITHIN, millis};
+use crate::enqueue::millis;
 use crate::keys::wake_stem;
 use crate::reply::{as_many, ints, odd};
+use crate::reply_cache::Named;
 use crate::store::RedisStore;
 
 /// The replicas that have two changes, of those that have each; `None`: none are waited for.
@@ -60,19 +61,11 @@ impl RedisStore {
         part: &[Edit],
         answers: &mut Vec<Edited>,
     ) -> Result<Option<u32>, StoreError> {
-        let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            let mut named = request.to_vec();
-            if sending.repeated {
-                named.push(b'r');
-            }
-            cmd.arg(named);
-            for edit in part {
-                cmd.arg(id_of(edit));
-            }
-        };
-        let (reply, reached) =
-            self.on_shard_confirmed("cancel messages", &self.scripts.cancel, shard, Present::new(now), fill).await?;
+        let call = self.replies.call(shard);
+        let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, &call.named(sending));
+        let (script, present) = (&self.scripts.cancel, Present::new(now));
+        let run = self.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
+        let (reply, reached) = run.await?;
         read_cancelled(part.len(), reply, answers)?;
         Ok(reached)
     }
@@ -84,17 +77,19 @@ impl RedisStore {
         part: &[Edit],
         answers: &mut Vec<Edited>,
     ) -> Result<Option<u32>, StoreError> {
-        let fill = |cmd: &mut Cmd, _: &Sending| self.name_moments(cmd, shard, part);
-        let (reply, reached) = self
-            .on_shard_confirmed("reschedule messages", &self.scripts.reschedule, shard, Present::new(now), fill)
-            .await?;
+        let call = self.replies.call(shard);
+        let fill = |cmd: &mut Cmd, sending: &Sending| self.name_moments(cmd, shard, part, &call.named(sending));
+        let (script, present) = (&self.scripts.reschedule, Present::new(now));
+        let run = self.on_shard_confirmed("reschedule messages", script, shard, present, Some(&call), fill);
+        let (reply, reached) = run.await?;
         read_rescheduled(part.len(), reply, answers)?;
         Ok(reached)
     }
 
     /// Adds the arguments of the reschedule script behind the epoch.
-    pub(crate) fn name_moments(&self, cmd: &mut Cmd, shard: &Shard, part: &[Edit]) {
-        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(millis(HINT_WITHIN)).arg(part.len());
+    pub(crate) fn name_moments(&self, cmd: &mut Cmd, shard: &Shard, part: &[Edit], named: &Named) {
+        named.add(cmd);
+        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(part.len());
         for edit in part {
             let Edit::Reschedule(id, due) = edit else { unreachable!("runs are of one kind") };
             cmd.arg(id.as_str());
@@ -103,6 +98,14 @@ impl RedisStore {
                 Due::In(delay) => cmd.arg("d").arg(millis(*delay)),
             };
         }
+    }
+}
+
+/// Adds the arguments of the cancel script behind the epoch.
+pub(crate) fn name_ids(cmd: &mut Cmd, part: &[Edit], named: &Named) {
+    named.add(cmd);
+    for edit in part {
+        cmd.arg(id_of(edit));
     }
 }
 

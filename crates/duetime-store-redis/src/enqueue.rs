@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::claim::Present;
 use crate::keys::wake_stem;
 use crate::reply::{array, int, ints, odd, tuple};
+use crate::reply_cache::Named;
 use crate::store::RedisStore;
 
 /// A new head that is visible later than this is found by the regular look in time.
@@ -75,27 +76,21 @@ impl RedisStore {
         let mut answers = Vec::with_capacity(batch.len());
         for part in batch.chunks(BATCH_ITEMS_MAX) {
             let all = Summary::of(part);
-            let fill = |cmd: &mut Cmd, _: &Sending| self.name_batch(cmd, shard, part, &all);
-            let (reply, replicas) = self
-                .on_shard_confirmed("enqueue messages", &self.scripts.enqueue, shard, Present::new(now), fill)
-                .await?;
+            let call = self.replies.call(shard);
+            let fill = |cmd: &mut Cmd, sending: &Sending| self.name_batch(cmd, shard, part, &all, &call.named(sending));
+            let (script, present) = (&self.scripts.enqueue, Present::new(now));
+            let run = self.on_shard_confirmed("enqueue messages", script, shard, present, Some(&call), fill);
+            let (reply, replicas) = run.await?;
             read(part.iter(), reply, replicas, &mut answers)?;
         }
         Ok(answers)
     }
 
     /// Adds the arguments of the script behind the epoch.
-    pub(crate) fn name_batch(&self, cmd: &mut Cmd, shard: &Shard, part: &[Enqueue], all: &Summary) {
-        cmd.arg(part.len()).arg(all.earliest_ms).arg(all.shortest_ms).arg(all.largest);
+    pub(crate) fn name_batch(&self, cmd: &mut Cmd, shard: &Shard, part: &[Enqueue], all: &Summary, named: &Named) {
+        cmd.arg(&named.since).arg(part.len()).arg(all.earliest_ms).arg(all.shortest_ms).arg(all.largest);
         cmd.arg(&all.conflicts).arg(&all.kinds).arg(self.keys.wake_channel()).arg(wake_stem(shard));
-        cmd.arg(millis(HINT_WITHIN));
-        for item in part {
-            match item.due {
-                Due::At(at) => cmd.arg(at.as_millis() * 1000),
-                Due::In(delay) => cmd.arg(millis(delay)),
-            };
-            cmd.arg(item.id.as_str());
-        }
+        named.add_slot(cmd);
         for (item, tail) in part.iter().zip(&all.tails) {
             cmd.arg(item.id.as_str());
             match item.due {
@@ -108,6 +103,13 @@ impl RedisStore {
                     cmd.arg(&**tail);
                 }
             }
+        }
+        for item in part {
+            match item.due {
+                Due::At(at) => cmd.arg(at.as_millis() * 1000),
+                Due::In(delay) => cmd.arg(millis(delay)),
+            };
+            cmd.arg(item.id.as_str());
         }
     }
 }

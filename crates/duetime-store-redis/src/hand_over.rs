@@ -7,8 +7,9 @@ use duetime_core::{Score, Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
-use crate::claim::{Present, past_stalls};
-use crate::reply::{array, count, int, score, store_error, tuple};
+use crate::carry::carry;
+use crate::claim::Present;
+use crate::reply::{array, count, int, score, tuple};
 use crate::store::{RedisStore, head};
 
 impl RedisStore {
@@ -19,9 +20,9 @@ impl RedisStore {
         ask: &HandOver,
     ) -> Result<Streamed, StoreError> {
         let (present, key) = (Present::new(now), self.keys.messages(shard));
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
+        let fill = |epoch, cmd: &mut Cmd, sending: &Sending| {
             self.keys.fill_with_stream(cmd, shard);
-            cmd.arg(head(shard.epoch, sending, present)).arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
+            cmd.arg(head(epoch, sending, present)).arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
             cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
             cmd.arg(shard.topic.as_str());
             match ask.how.max_length {
@@ -29,9 +30,9 @@ impl RedisStore {
                 None => cmd.arg(""),
             };
         };
-        let reply = past_stalls(async || {
-            let run = self.link.script(&self.scripts.hand_over, &key, fill);
-            run.await.map_err(|error| store_error("hand messages over to a stream", Some(shard), error))
+        let reply = carry("hand messages over to a stream", shard, None, async |epoch| {
+            let fill = |cmd: &mut Cmd, sending: &Sending| fill(epoch, cmd, sending);
+            self.link.script(&self.scripts.hand_over, &key, fill).await
         });
         read(reply.await?)
     }

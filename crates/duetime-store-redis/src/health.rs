@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::StoreError;
+use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_metrics::{Meters, StoreTrouble};
-use duetime_redis::{Link, LinkError, MasterFacts};
+use duetime_redis::{Apart, Link, LinkError, MasterFacts};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
@@ -29,6 +30,8 @@ type Named = (StoreTrouble, String);
 pub(crate) struct Health {
     /// With what to do about each.
     troubles: Mutex<BTreeMap<Named, String>>,
+    /// The master whose clock alone is wrong.
+    wrong_clock: Mutex<Option<String>>,
 }
 
 /// What the store is asked to keep.
@@ -146,6 +149,26 @@ impl Health {
             meters.store_trouble(kind, present.keys().filter(|(of, _)| *of == kind).count());
         }
         *known = present;
+    }
+
+    /// Tells of a master whose clock is wrong while another's is not; where all are, it is this node's.
+    pub(crate) fn one_clock(&self, apart: &Apart) {
+        let (most, worst_ms) = (CLOCK_SKEW_MAX.as_millis(), apart.worst_ms);
+        let alone = u128::from(worst_ms.unsigned_abs()) > most && u128::from(apart.least_ms.unsigned_abs()) <= most;
+        let mut known = self.wrong_clock.lock();
+        let wrong = alone.then(|| apart.worst.clone());
+        if *known == wrong {
+            return;
+        }
+        match (&wrong, known.as_ref()) {
+            (Some(server), _) => error!(
+                server,
+                worst_ms, "the clock of one redis is wrong, nothing is claimed from its shards; set it by NTP"
+            ),
+            (None, Some(server)) => info!(server, "the clock of this redis agrees with the others again"),
+            (None, None) => {}
+        }
+        *known = wrong;
     }
 
     /// Why messages are in danger, if they are.

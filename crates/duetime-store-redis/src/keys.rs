@@ -4,7 +4,8 @@
 //! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work,
 //! `{NS:topics}:lives` the numbers of their lives: all three in one slot.
 
-use duetime_core::{Namespace, Shard, TopicName, slots};
+use duetime_core::{Namespace, Shard, TopicName, Whereabouts};
+use duetime_redis::slots;
 use redis::Cmd;
 
 /// Suffixes of a shard's keys, in the order in which every script takes them.
@@ -29,6 +30,16 @@ impl Keys {
     pub(crate) fn messages(&self, shard: &Shard) -> String {
         let tag = slots::tag_of(slots::slot_of(&shard.topic, shard.index));
         format!("{}:{{{tag}}}:{}:{}", self.namespace, shard.topic, shard.index)
+    }
+
+    /// Where a shard is, for who looks with Redis's own tools.
+    pub(crate) fn whereabouts(&self, shard: &Shard) -> Whereabouts {
+        let slot = slots::slot_of(&shard.topic, shard.index);
+        Whereabouts { key: Some(self.messages(shard)), slot: Some((slot, slots::tag_of(slot))), file: None }
+    }
+
+    pub(crate) fn bodies(&self, shard: &Shard) -> String {
+        self.messages(shard) + SUFFIXES[1]
     }
 
     pub(crate) fn dead(&self, shard: &Shard) -> String {

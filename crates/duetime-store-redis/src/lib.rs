@@ -7,6 +7,7 @@
 #![recursion_limit = "256"]
 
 mod adopt;
+mod carry;
 mod claim;
 mod config;
 mod edit;
@@ -17,13 +18,16 @@ mod hand_over;
 mod health;
 mod keys;
 mod lives;
+mod made;
 mod moves;
 mod old;
 mod read;
 mod reply;
+mod reply_cache;
 mod reshard;
 mod scripts;
 mod settle;
+mod sizes;
 mod store;
 mod topics;
 

@@ -14,17 +14,19 @@ use duetime_redis::Sending;
 use futures::{StreamExt, TryStreamExt, stream};
 use redis::Cmd;
 use serde_json::{Value, json};
-use tracing::error;
+use tracing::{error, info};
 
 use crate::adopt::{COPIES, copy};
 use crate::moves::{Found, seed_word, state_word};
-use crate::reply::{odd, store_error, text};
+use crate::reply::{array, odd, store_error, text};
 use crate::store::RedisStore;
 use crate::topics::{SWAPS_MAX, Swap, damaged, parse};
 
 /// A creation that is neither finished nor taken back after this belongs to a dead node. When it is wrong
 /// about that, the slower one is refused: its life is the earlier one.
 const CREATING_FOR_MS: i64 = 10_000;
+/// A deletion that is not finished after this was begun by a node that is gone, or is finished twice: both are safe.
+const DELETING_FOR_MS: i64 = 30_000;
 /// Shards made or removed at the same time.
 const SHARDS_AT_ONCE: usize = 32;
 /// The first shards of a name that are looked at before it is taken for unused. They lie on every master that
@@ -46,7 +48,9 @@ pub(crate) struct Pending {
 impl Pending {
     pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
         let mut note: Value = serde_json::from_str(text).map_err(|error| damaged(&error))?;
-        let record = stored::read_value(note["record"].take()).map_err(|error| damaged(&error))?;
+        // A note that is no object has none.
+        let record = note.get_mut("record").map(Value::take).unwrap_or_default();
+        let record = stored::read_value(record).map_err(|error| damaged(&error))?;
         Ok(Self {
             life: note["life"].as_u64().unwrap_or_else(|| record.routing.life()),
             deleting: note["deleting"].as_bool().ok_or_else(|| odd("the note of unfinished work"))?,
@@ -76,8 +80,8 @@ fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
     (0..record.widest()).map(|index| record.routing.shard(&record.name, index))
 }
 
-/// The highest life in which one of these holds messages.
-fn newest_life(found: &[Found]) -> u64 {
+/// The highest life of these.
+pub(crate) fn newest_life(found: &[Found]) -> u64 {
     found.iter().filter_map(|found| Some(found.inspected.as_ref()?.routing.life())).max().unwrap_or(0)
 }
 
@@ -275,6 +279,27 @@ impl RedisStore {
             .await?;
         // Refused, if somebody else has finished it.
         self.swap(&pending.record.name, Swap { noted, ..Swap::default() }).await?;
+        Ok(())
+    }
+
+    /// Finishes what other nodes began to delete and did not finish.
+    pub(crate) async fn finish_old_deletions(&self) -> Result<(), StoreError> {
+        let doing = "look for deletions that were interrupted";
+        let failed = |error| store_error(doing, None, error);
+        let mut cmd = redis::cmd("HVALS");
+        cmd.arg(self.keys.pending());
+        let noted = array(self.link.command("topics", &cmd).await.map_err(failed)?)?;
+        if noted.is_empty() {
+            return Ok(());
+        }
+        let now = self.link.clock().await.map_err(failed)?;
+        for noted in noted.into_iter().filter_map(text) {
+            let pending = Pending::read(&noted)?;
+            if pending.deleting && now - pending.since_ms > DELETING_FOR_MS {
+                self.finish_deletion(&pending, &noted).await?;
+                info!(topic = %pending.record.name, "a deletion that another node began was finished");
+            }
+        }
         Ok(())
     }
 

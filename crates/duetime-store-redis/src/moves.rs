@@ -15,6 +15,7 @@ use redis::{Cmd, Pipeline, Value};
 use crate::claim::Present;
 use crate::enqueue::{HINT_WITHIN, millis};
 use crate::keys::wake_stem;
+use crate::made::CLOSED;
 use crate::reply::{array, bytes, count, id, int, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
 
@@ -151,11 +152,11 @@ impl RedisStore {
         if self.life(topic).await? != Some(record.life()) {
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
-        let fenced = match self.fence_making(&shard, record, above, making, 0).await {
+        let fenced = match self.fence_once(&shard, record, above, making, 0).await {
             // What a failover brought back of a topic that was deleted may go.
             Err(StoreError::Occupied { .. }) => {
                 let deleted = self.deleted_life(topic).await?;
-                self.fence_making(&shard, record, above, making, deleted).await
+                self.fence_once(&shard, record, above, making, deleted).await
             }
             fenced => fenced,
         };
@@ -166,6 +167,24 @@ impl RedisStore {
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
         Ok(fenced)
+    }
+
+    /// A shard that ids are to move into for the first time is noted before it takes any.
+    async fn fence_once(
+        &self,
+        shard: &Shard,
+        record: &Routing,
+        above: &Floor,
+        mut making: Making,
+        deleted: u64,
+    ) -> Result<Fenced, StoreError> {
+        if making == Making::New && record.is_moving() {
+            self.make_noted(shard, record, deleted).await?;
+            making = Making::Never;
+        }
+        let fenced = self.fence_making(shard, record, above, making, deleted).await?;
+        // One that was closed until then is new to whoever asks.
+        Ok(Fenced { before: fenced.before.filter(|before| before.rid != CLOSED), ..fenced })
     }
 
     pub(crate) async fn fence_making(
@@ -274,7 +293,7 @@ impl RedisStore {
             };
             let doing = "scan a shard";
             let (reply, backing) =
-                self.on_shard_replicated(doing, &self.scripts.scan, shard, Present::none(), fill).await?;
+                self.on_shard_replicated(doing, &self.scripts.scan, shard, Present::none(), None, fill).await?;
             if !first && backing.server != of {
                 // The cursor is another server's: this page means nothing.
                 (first, part, at) = (true, "l".to_owned(), "0".to_owned());
@@ -320,12 +339,13 @@ impl RedisStore {
             }
         };
         let (reply, _) =
-            self.on_shard_replicated("take messages", &self.scripts.take, shard, Present::none(), fill).await?;
+            self.on_shard_replicated("take messages", &self.scripts.take, shard, Present::none(), None, fill).await?;
         outbox(shard.index, reply)
     }
 
     pub(crate) async fn read_outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
-        let run = self.on_shard_replicated("read an outbox", &self.scripts.outbox, shard, Present::none(), |_, _| {});
+        let run =
+            self.on_shard_replicated("read an outbox", &self.scripts.outbox, shard, Present::none(), None, |_, _| {});
         outbox(shard.index, run.await?.0)
     }
 
@@ -352,7 +372,7 @@ impl RedisStore {
             }
         };
         let (reply, backing) =
-            self.on_shard_replicated("put a batch", &self.scripts.put, shard, Present::none(), fill).await?;
+            self.on_shard_replicated("put a batch", &self.scripts.put, shard, Present::none(), None, fill).await?;
         let kept = if backing.replicas > 0 { Kept::Safe } else { Kept::Alone };
         match reply {
             Value::Int(fresh) => Ok(Put::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
@@ -368,7 +388,7 @@ impl RedisStore {
             cmd.arg(from);
         };
         let doing = "look up a batch";
-        match self.on_shard_replicated(doing, &self.scripts.memory, shard, Present::none(), fill).await?.0 {
+        match self.on_shard_replicated(doing, &self.scripts.memory, shard, Present::none(), None, fill).await?.0 {
             Value::Nil => Ok(None),
             value => {
                 let named = text(value).and_then(|text| name(&text)).ok_or_else(|| odd("the name of a batch"))?;
@@ -392,7 +412,8 @@ impl RedisStore {
             };
         };
         let doing = if new.is_some() { "renumber a batch" } else { "drop a batch" };
-        let (reply, _) = self.on_shard_replicated(doing, &self.scripts.renumber, shard, Present::none(), fill).await?;
+        let (reply, _) =
+            self.on_shard_replicated(doing, &self.scripts.renumber, shard, Present::none(), None, fill).await?;
         Ok(int(&reply)? == 1)
     }
 }

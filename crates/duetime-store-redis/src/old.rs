@@ -9,9 +9,10 @@ use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
 use crate::claim::Present;
-use crate::edit::{cancels, id_of, read_cancelled, read_rescheduled};
+use crate::edit::{cancels, name_ids, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
 use crate::reply::{ints, odd, proves, tuple};
+use crate::reply_cache::Named;
 use crate::store::RedisStore;
 use crate::{enqueue, read, settle};
 
@@ -41,14 +42,16 @@ impl RedisStore {
         fill: F,
     ) -> Result<(Vec<i64>, Value), StoreError>
     where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+        F: Fn(&mut Cmd, &Named) + Send + Sync,
     {
-        let request = rand::random::<[u8; 8]>();
+        let call = self.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(&request[..]).arg(count);
-            fill(cmd, sending);
+            let named = call.named(sending);
+            named.add(cmd);
+            cmd.arg(count);
+            fill(cmd, &named.inner());
         };
-        let (reply, _) = self.on_shard_replicated(doing, script, shard, now, fill).await?;
+        let (reply, _) = self.on_shard_replicated(doing, script, shard, now, Some(&call), fill).await?;
         let [found, answer] = tuple(reply)?;
         let found = ints(found)?;
         if found.len() != count {
@@ -66,7 +69,7 @@ impl RedisStore {
         let mut all = Vec::with_capacity(batch.len());
         for part in batch.chunks(BATCH_ITEMS_MAX) {
             let summary = Summary::of(part);
-            let fill = |cmd: &mut Cmd, _: &Sending| self.name_batch(cmd, shard, part, &summary);
+            let fill = |cmd: &mut Cmd, named: &Named| self.name_batch(cmd, shard, part, &summary, named);
             let script = &self.scripts.old.enqueue;
             let (found, reply) =
                 self.at_old("enqueue at the old home", script, shard, Present::new(now), part.len(), fill).await?;
@@ -95,7 +98,7 @@ impl RedisStore {
                 let found = if cancels(&part[0]) {
                     self.cancel_old(shard, now, part, &mut answers).await?
                 } else {
-                    let fill = |cmd: &mut Cmd, _: &Sending| self.name_moments(cmd, shard, part);
+                    let fill = |cmd: &mut Cmd, named: &Named| self.name_moments(cmd, shard, part, named);
                     let script = &self.scripts.old.reschedule;
                     let doing = "reschedule at the old home";
                     let (found, reply) = self.at_old(doing, script, shard, Present::new(now), part.len(), fill).await?;
@@ -120,13 +123,7 @@ impl RedisStore {
         part: &[Edit],
         answers: &mut Vec<Edited>,
     ) -> Result<Vec<i64>, StoreError> {
-        let request = rand::random::<[u8; 8]>();
-        let fill = |cmd: &mut Cmd, _: &Sending| {
-            cmd.arg(&request[..]);
-            for edit in part {
-                cmd.arg(id_of(edit));
-            }
-        };
+        let fill = |cmd: &mut Cmd, named: &Named| name_ids(cmd, part, named);
         let script = &self.scripts.old.cancel;
         let (found, reply) =
             self.at_old("cancel at the old home", script, shard, Present::new(now), part.len(), fill).await?;
@@ -144,7 +141,7 @@ impl RedisStore {
     ) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, _: &Sending| {
+            let fill = |cmd: &mut Cmd, _: &Named| {
                 for id in part {
                     cmd.arg(id.as_str());
                 }
@@ -172,9 +169,10 @@ impl RedisStore {
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for part in batch.chunks(OLD_ITEMS_MAX) {
-            let (request, present) = (rand::random::<[u8; 8]>(), Present::new(now));
-            let fill = |cmd: &mut Cmd, sending: &Sending| {
-                cmd.arg(u8::from(sending.repeated)).arg(&request[..]).arg(present.millis()).arg(part.len());
+            let present = Present::new(now);
+            let fill = |cmd: &mut Cmd, named: &Named| {
+                named.add(cmd);
+                cmd.arg(part.len());
                 for item in part {
                     // A score that no claim can have proves nothing, whatever message happens to have it.
                     let score = if proves(item.score) { item.score } else { NOBODYS };
@@ -199,7 +197,7 @@ impl RedisStore {
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
         for part in ids.chunks(OLD_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, sending);
+            let fill = |cmd: &mut Cmd, named: &Named| self.name_dead(cmd, shard, part, action, named);
             let script = &self.scripts.old.settle_dead;
             let doing = "settle dead letters at the old home";
             let (found, reply) = self.at_old(doing, script, shard, Present::new(now), part.len(), fill).await?;

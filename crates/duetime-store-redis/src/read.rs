@@ -98,7 +98,7 @@ impl RedisStore {
                     cmd.arg(id.as_str());
                 }
             };
-            let reply = self.on_shard("read messages", &self.scripts.get, shard, Present::none(), fill).await?;
+            let reply = self.on_shard("read messages", &self.scripts.get, shard, Present::none(), None, fill).await?;
             found.extend(messages(part.iter(), reply)?);
         }
         Ok(found)
@@ -119,7 +119,8 @@ impl RedisStore {
             };
             cmd.arg(limit + 1);
         };
-        let reply = self.on_shard("read dead letters", &self.scripts.dead_page, shard, Present::none(), fill).await?;
+        let reply =
+            self.on_shard("read dead letters", &self.scripts.dead_page, shard, Present::none(), None, fill).await?;
         let [pairs, bodies, infos] = tuple(reply)?;
         let pairs = array(pairs)?;
         let mut page = DeadPage::default();
@@ -193,7 +194,7 @@ impl RedisStore {
 
     /// Asks all at once; the answers in groups of so many, `None` where a master is silent while
     /// others answer.
-    async fn look_each(
+    pub(crate) async fn look_each(
         &self,
         doing: &'static str,
         asked: &[Pipeline],

@@ -14,7 +14,7 @@ use crate::store::RedisStore;
 #[async_trait]
 impl RoutingAuthority for RedisStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
-        self.metered("routing", self.read_routing(topic)).await
+        self.read_routing(topic).await
     }
 
     async fn swap_routing(
@@ -23,7 +23,7 @@ impl RoutingAuthority for RedisStore {
         seen: &RoutingRecord,
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
-        self.metered("swap_routing", self.replace_routing(topic, seen, new)).await
+        self.replace_routing(topic, seen, new).await
     }
 }
 
@@ -36,11 +36,11 @@ impl Reshard for RedisStore {
         routing: &Routing,
         floor: &Floor,
     ) -> Result<Fenced, StoreError> {
-        self.metered("fence", self.fence_shard(topic, index, routing, floor)).await
+        self.fence_shard(topic, index, routing, floor).await
     }
 
     async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
-        self.metered("inspect", self.inspect_shards(topic, indexes)).await
+        self.inspect_shards(topic, indexes).await
     }
 
     async fn enqueue_old(
@@ -49,15 +49,15 @@ impl Reshard for RedisStore {
         now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
-        self.metered("enqueue_old", self.schedule_old(shard, now, batch)).await
+        self.schedule_old(shard, now, batch).await
     }
 
     async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
-        self.metered("edit_old", self.change_old(shard, now, batch)).await
+        self.change_old(shard, now, batch).await
     }
 
     async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
-        self.metered("get_old", self.read_old(shard, ids)).await
+        self.read_old(shard, ids).await
     }
 
     async fn settle_old(
@@ -66,7 +66,7 @@ impl Reshard for RedisStore {
         now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<AtOld<Settled>>, StoreError> {
-        self.metered("settle_old", self.settle_claims_old(shard, now, batch)).await
+        self.settle_claims_old(shard, now, batch).await
     }
 
     async fn settle_dead_old(
@@ -76,34 +76,34 @@ impl Reshard for RedisStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<AtOld<bool>>, StoreError> {
-        self.metered("settle_dead_old", self.settle_dead_letters_old(shard, now, ids, action)).await
+        self.settle_dead_letters_old(shard, now, ids, action).await
     }
 
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
-        self.metered("scan", self.scan_shard(shard, from, limit)).await
+        self.scan_shard(shard, from, limit).await
     }
 
     async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
-        self.metered("take", self.take_messages(shard, to, ids, nonce)).await
+        self.take_messages(shard, to, ids, nonce).await
     }
 
     async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
-        self.metered("outbox", self.read_outbox(shard)).await
+        self.read_outbox(shard).await
     }
 
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
-        self.metered("put", self.put_batch(shard, batch)).await
+        self.put_batch(shard, batch).await
     }
 
     async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
-        self.metered("memory", self.remembered(shard, from)).await
+        self.remembered(shard, from).await
     }
 
     async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
-        self.metered("renumber", self.rename_batch(shard, seen, Some(new))).await
+        self.rename_batch(shard, seen, Some(new)).await
     }
 
     async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
-        self.metered("drop_batch", self.rename_batch(shard, nonce, None)).await
+        self.rename_batch(shard, nonce, None).await
     }
 }

@@ -2,30 +2,118 @@
 
 use duetime_redis::Script;
 
+use crate::enqueue::HINT_WITHIN;
+
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
+const PRESENT: &str = include_str!("../lua/present.lua");
 const NOT_AFTER: &str = include_str!("../lua/not_after.lua");
+const RECALL: &str = include_str!("../lua/recall.lua");
 const RING: &str = include_str!("../lua/ring.lua");
-/// Names of the rings: what one kind of call remembers never pushes out what another does.
-const OF_CLAIMS: &str = "local RING = 'rq'\n";
-const OF_CANCELS: &str = "local RING = 'cx'\n";
-const OF_EXTENSIONS: &str = "local RING = 'ex'\n";
-const OF_OLD_HOMES: &str = "local RING = 'ol'\n";
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
 const DEAD: &str = include_str!("../lua/dead.lua");
 const BODY: &str = include_str!("../lua/body.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
 const OLD: &str = include_str!("../lua/old.lua");
-/// What follows [`OLD`] becomes a function, which may return where it likes.
-const ACT: &str = "local function act()\n";
-const ACTED: &str = "\nend\nreturn { found, kept > 0 and act() or 0 }\n";
-/// What the script that settles needs.
-const OF_SETTLE: [&str; 4] = [DEAD, DEADLINE, OF_EXTENSIONS, RING];
-const ENQUEUE: &str = include_str!("../lua/enqueue.lua");
-const SETTLE: &str = include_str!("../lua/settle.lua");
-const CANCEL: &str = include_str!("../lua/cancel.lua");
-const RESCHEDULE: &str = include_str!("../lua/reschedule.lua");
-const SETTLE_DEAD: &str = include_str!("../lua/settle_dead.lua");
-const GET: &str = include_str!("../lua/get.lua");
+/// The arguments, as each script on a shard names them.
+const ARGS: &str = "local A = ARGV\n";
+
+/// A script that runs at a home of ids and, behind a filter, at an old one, and does not act twice.
+struct Operation {
+    name: &'static str,
+    name_old: &'static str,
+    /// On a full server too.
+    allow_oom: bool,
+    /// What stands before it.
+    parts: &'static [&'static str],
+    code: &'static str,
+    /// Where its slot and its name are among its arguments; see `recall.lua`.
+    slot_at: usize,
+    /// FIRST, STRIDE, AT, COUNT, PAIRS and CACHED, see `old.lua`.
+    items: &'static str,
+}
+
+impl Operation {
+    fn named(&self, args: &str) -> String {
+        let (slot, name) = (self.slot_at, self.slot_at + 1);
+        format!("local since, slot, name = {args}[2], {args}[{slot}], {args}[{name}]\n")
+    }
+
+    fn hint() -> String {
+        format!("local HINT_WITHIN_MS = {}\n", HINT_WITHIN.as_millis())
+    }
+
+    fn at_home(&self) -> Script {
+        let parts = self.parts.concat();
+        let named = self.named("A");
+        Script::new(self.name, self.allow_oom, &[PRELUDE, &parts, &Self::hint(), ARGS, &named, RECALL, self.code])
+    }
+
+    fn at_old_home(&self) -> Script {
+        let parts = self.parts.concat();
+        let named = self.named("A");
+        let act = format!("local function act(A)\nlocal before, refused\n{named}{}end\n", self.code);
+        let items = format!("local FIRST, STRIDE, AT, COUNT, PAIRS, CACHED = {}\n", self.items);
+        let named = "local since, slot, name = ARGV[2], ARGV[3], ARGV[4]\n";
+        let all = [PRELUDE, &parts, &Self::hint(), &act, &items, named, RECALL, OLD];
+        Script::new(self.name_old, self.allow_oom, &all)
+    }
+}
+
+const ENQUEUE: Operation = Operation {
+    name: "enqueue",
+    name_old: "enqueue_old",
+    allow_oom: false,
+    parts: &[PRESENT],
+    code: include_str!("../lua/enqueue.lua"),
+    slot_at: 11,
+    items: "13, 2, 0, 3, true, true",
+};
+const SETTLE: Operation = Operation {
+    name: "settle",
+    name_old: "settle_old",
+    allow_oom: true,
+    parts: &[PRESENT, DEAD, DEADLINE],
+    code: include_str!("../lua/settle.lua"),
+    slot_at: 3,
+    items: "6, 5, 0, 5, false, true",
+};
+const CANCEL: Operation = Operation {
+    name: "cancel",
+    name_old: "cancel_old",
+    allow_oom: true,
+    parts: &[],
+    code: include_str!("../lua/cancel.lua"),
+    slot_at: 3,
+    items: "5, 1, 0, nil, false, true",
+};
+const RESCHEDULE: Operation = Operation {
+    name: "reschedule",
+    name_old: "reschedule_old",
+    allow_oom: true,
+    parts: &[PRESENT],
+    code: include_str!("../lua/reschedule.lua"),
+    slot_at: 3,
+    items: "8, 3, 0, 7, false, true",
+};
+const SETTLE_DEAD: Operation = Operation {
+    name: "settle_dead",
+    name_old: "settle_dead_old",
+    allow_oom: true,
+    parts: &[PRESENT],
+    code: include_str!("../lua/settle_dead.lua"),
+    slot_at: 3,
+    items: "8, 1, 0, nil, false, true",
+};
+/// It writes nothing, so its answer is not kept.
+const GET: Operation = Operation {
+    name: "get",
+    name_old: "get_old",
+    allow_oom: true,
+    parts: &[],
+    code: include_str!("../lua/get.lua"),
+    slot_at: 3,
+    items: "2, 1, 0, nil, false, false",
+};
 
 /// All scripts; made once for a store.
 #[derive(Debug)]
@@ -43,6 +131,7 @@ pub(crate) struct Scripts {
     pub(crate) create: Script,
     pub(crate) unmake: Script,
     pub(crate) settings: Script,
+    pub(crate) made: Script,
     pub(crate) topic_note: Script,
     pub(crate) topic_swap: Script,
     pub(crate) fence: Script,
@@ -67,42 +156,43 @@ pub(crate) struct OldScripts {
 }
 
 impl OldScripts {
-    /// `items`: FIRST, STRIDE, AT, COUNT, REMOVES and PAIRS, see `old.lua`.
-    fn script(name: &'static str, allow_oom: bool, items: &str, parts: &[&str], body: &str) -> Script {
-        let items = format!("local FIRST, STRIDE, AT, COUNT, REMOVES, PAIRS = {items}\n");
-        let before = if items.contains("true, false") { [OF_OLD_HOMES, RING].concat() } else { String::new() };
-        Script::new(name, allow_oom, &[PRELUDE, &before, &items, OLD, &parts.concat(), ACT, body, ACTED])
-    }
-
     fn new() -> Self {
         Self {
-            enqueue: Self::script("enqueue_old", false, "11, 2, 1, 2, false, true", &[], ENQUEUE),
-            settle: Self::script("settle_old", true, "6, 5, 0, 5, true, false", &OF_SETTLE, SETTLE),
-            cancel: Self::script("cancel_old", true, "3, 1, 0, nil, true, false", &[OF_CANCELS, RING], CANCEL),
-            reschedule: Self::script("reschedule_old", true, "6, 3, 0, 5, false, false", &[], RESCHEDULE),
-            settle_dead: Self::script("settle_dead_old", true, "6, 1, 0, nil, true, false", &[], SETTLE_DEAD),
-            get: Self::script("get_old", true, "2, 1, 0, nil, false, false", &[], GET),
+            enqueue: ENQUEUE.at_old_home(),
+            settle: SETTLE.at_old_home(),
+            cancel: CANCEL.at_old_home(),
+            reschedule: RESCHEDULE.at_old_home(),
+            settle_dead: SETTLE_DEAD.at_old_home(),
+            get: GET.at_old_home(),
         }
     }
 }
 
 impl Scripts {
     pub(crate) fn new() -> Self {
-        let claim = [include_str!("../lua/claim.lua"), include_str!("../lua/claim_write.lua")].concat();
         Self {
-            enqueue: Script::new("enqueue", false, &[PRELUDE, ENQUEUE]),
-            claim: Script::new("claim", true, &[PRELUDE, DEAD, DEADLINE, OF_CLAIMS, RING, &claim]),
-            hand_over: Script::new("hand_over", true, &[PRELUDE, DEAD, BODY, include_str!("../lua/hand_over.lua")]),
-            ack: Script::new("ack", true, &[PRELUDE, include_str!("../lua/ack.lua")]),
-            settle: Script::new("settle", true, &[PRELUDE, &OF_SETTLE.concat(), SETTLE]),
-            cancel: Script::new("cancel", true, &[PRELUDE, OF_CANCELS, RING, CANCEL]),
-            reschedule: Script::new("reschedule", true, &[PRELUDE, RESCHEDULE]),
-            settle_dead: Script::new("settle_dead", true, &[PRELUDE, SETTLE_DEAD]),
-            get: Script::new("get", true, &[PRELUDE, GET]),
+            enqueue: ENQUEUE.at_home(),
+            claim: Script::new(
+                "claim",
+                true,
+                &[PRELUDE, PRESENT, DEAD, DEADLINE, RING, include_str!("../lua/claim.lua")],
+            ),
+            hand_over: Script::new(
+                "hand_over",
+                true,
+                &[PRELUDE, PRESENT, DEAD, BODY, include_str!("../lua/hand_over.lua")],
+            ),
+            ack: Script::new("ack", true, &[PRELUDE, ARGS, include_str!("../lua/ack.lua")]),
+            settle: SETTLE.at_home(),
+            cancel: CANCEL.at_home(),
+            reschedule: RESCHEDULE.at_home(),
+            settle_dead: SETTLE_DEAD.at_home(),
+            get: Script::new("get", true, &[PRELUDE, ARGS, GET.code]),
             dead_page: Script::new("dead_page", true, &[PRELUDE, include_str!("../lua/dead_page.lua")]),
             create: Script::new("create", false, &[NOT_AFTER, MAKE, include_str!("../lua/create.lua")]),
             unmake: Script::new("unmake", true, &[NOT_AFTER, include_str!("../lua/unmake.lua")]),
             settings: Script::new("settings", true, &[NOT_AFTER, include_str!("../lua/settings.lua")]),
+            made: Script::new("made", true, &[NOT_AFTER, include_str!("../lua/made.lua")]),
             topic_note: Script::new("topic_note", true, &[NOT_AFTER, include_str!("../lua/topic_note.lua")]),
             topic_swap: Script::new("topic_swap", true, &[NOT_AFTER, include_str!("../lua/topic_swap.lua")]),
             fence: Script::new("fence", true, &[NOT_AFTER, MAKE, include_str!("../lua/fence.lua")]),

@@ -11,6 +11,7 @@ use crate::edit::fewest;
 use crate::enqueue::millis;
 use crate::keys::wake_stem;
 use crate::reply::{int, ints, odd, proves};
+use crate::reply_cache::{Call, Named};
 use crate::store::RedisStore;
 
 /// Whether settlements are answered once replicas have them.
@@ -96,8 +97,8 @@ impl RedisStore {
                 }
             }
         };
-        let (reply, reached) =
-            self.settling("ack messages", &self.scripts.ack, shard, Present::new(now), waits, fill).await?;
+        let run = self.settling(("ack messages", &self.scripts.ack), shard, Present::new(now), waits, None, fill);
+        let (reply, reached) = run.await?;
         match reply {
             Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
             list => {
@@ -122,13 +123,15 @@ impl RedisStore {
         waits: Waits,
         answers: &mut [Settled],
     ) -> Result<Option<u32>, StoreError> {
-        let (request, present) = (rand::random::<[u8; 8]>(), Present::new(now));
+        let call = self.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(u8::from(sending.repeated)).arg(&request[..]).arg(present.millis()).arg(part.len());
+            call.named(sending).add(cmd);
+            cmd.arg(part.len());
             part.iter().for_each(|at| name(cmd, &batch[*at]));
         };
+        let (script, present) = (&self.scripts.settle, Present::new(now));
         let (reply, reached) =
-            self.settling("settle claims", &self.scripts.settle, shard, present, waits, fill).await?;
+            self.settling(("settle claims", script), shard, present, waits, Some(&call), fill).await?;
         let outcomes = ints(reply)?;
         if outcomes.len() != part.len() {
             return Err(odd("another number of outcomes than of receipts"));
@@ -141,19 +144,19 @@ impl RedisStore {
 
     async fn settling<F>(
         &self,
-        doing: &'static str,
-        script: &Script,
+        (doing, script): (&'static str, &Script),
         shard: &Shard,
         present: Present,
         waits: Waits,
+        call: Option<&Call<'_>>,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         match waits {
-            Waits::No => Ok((self.on_shard(doing, script, shard, present, fill).await?, None)),
-            Waits::ForReplicas => self.on_shard_confirmed(doing, script, shard, present, fill).await,
+            Waits::No => Ok((self.on_shard(doing, script, shard, present, call, fill).await?, None)),
+            Waits::ForReplicas => self.on_shard_confirmed(doing, script, shard, present, call, fill).await,
         }
     }
 
@@ -166,10 +169,12 @@ impl RedisStore {
     ) -> Result<Kept<bool>, StoreError> {
         let (mut answers, mut replicas) = (Vec::with_capacity(ids.len()), None);
         for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, sending);
-            let (doing, present) = ("settle dead letters", Present::new(now));
-            let (done, reached) =
-                self.on_shard_confirmed(doing, &self.scripts.settle_dead, shard, present, fill).await?;
+            let call = self.replies.call(shard);
+            let fill =
+                |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, &call.named(sending));
+            let (script, present) = (&self.scripts.settle_dead, Present::new(now));
+            let run = self.on_shard_confirmed("settle dead letters", script, shard, present, Some(&call), fill);
+            let (done, reached) = run.await?;
             replicas = fewest(replicas, reached);
             for outcome in crate::reply::array(done)? {
                 answers.push(int(&outcome)? == 1);
@@ -185,10 +190,11 @@ impl RedisStore {
         shard: &Shard,
         part: &[MessageId],
         action: DeadAction,
-        sending: &Sending,
+        named: &Named,
     ) {
+        named.add(cmd);
         cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
-        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(u8::from(sending.repeated));
+        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard));
         for id in part {
             cmd.arg(id.as_str());
         }

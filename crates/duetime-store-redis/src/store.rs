@@ -13,21 +13,25 @@ use duetime_core::store::{
 };
 use duetime_core::{
     ClaimStore, Clock, MessageId, MessageStore, Place, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName,
-    TopicRecord, TopicStore,
+    TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
-use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending, Watch};
+use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
+use duetime_supervisor::{Policy, Supervisor};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::broadcast;
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::claim::{Abandoned, Present, past_stalls};
+use crate::carry::carry;
+use crate::claim::{Abandoned, Present};
 use crate::config::{Durability, RedisStoreConfig};
 use crate::health::{Health, Wanted};
 use crate::keys::{self, Keys};
 use crate::reply::store_error;
+use crate::reply_cache::{Call, ReplyCache};
 use crate::scripts::Scripts;
 use crate::settle::Waits;
 
@@ -53,18 +57,11 @@ pub struct RedisStore {
     pub(crate) unreadable: Mutex<Vec<String>>,
     pub(crate) meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
-    listener: JoinHandle<()>,
     pub(crate) abandoned: Abandoned,
+    pub(crate) replies: ReplyCache,
     health: Arc<Health>,
-    health_watch: JoinHandle<()>,
-    _masters_watch: Watch,
-}
-
-impl Drop for RedisStore {
-    fn drop(&mut self) {
-        self.listener.abort();
-        self.health_watch.abort();
-    }
+    /// Ends the store's loops with it.
+    _stop: DropGuard,
 }
 
 /// This machine's clock, for the start-up check alone; calls are given the time.
@@ -90,25 +87,41 @@ impl RedisStore {
         let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
         Health::check(&link, wanted).await.map_err(at_start)?;
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
+        let replies = ReplyCache::new(config.response_timeout);
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
-        let mut hints = link.subscribe(keys.wake_channel());
-        let sender = wakeups.clone();
-        let listener = tokio::spawn(async move {
-            while let Some(message) = hints.next().await {
-                if let Some((topic, index, ms)) = keys::read_wake(&message) {
-                    // Nobody listening is as good as nobody asleep.
-                    let _ = sender.send(Wakeup { topic, index, visible_at: Timestamp::from_millis(ms) });
-                }
-            }
-        });
+        let (channel, sender) = (keys.wake_channel(), wakeups.clone());
+        let (stop, loops) = (CancellationToken::new(), Supervisor::new(meters.clone()));
+        let run = |name, make: Box<dyn Fn() -> BoxFuture<'static, ()> + Send>| {
+            let stopped = stop.clone();
+            loops.start(name, Policy::Restart, &stop, move || {
+                stopped.clone().run_until_cancelled_owned(make()).map(drop)
+            });
+        };
+        let of = link.clone();
+        run(
+            "store hints",
+            Box::new(move || {
+                let sender = sender.clone();
+                let pass_on = move |message: Vec<u8>| {
+                    if let Some((topic, index, ms)) = keys::read_wake(&message) {
+                        // Nobody listening is as good as nobody asleep.
+                        let _ = sender.send(Wakeup { topic, index, visible_at: Timestamp::from_millis(ms) });
+                    }
+                };
+                Box::pin(of.clone().subscribe(channel.clone(), pass_on))
+            }),
+        );
         let health = Arc::<Health>::default();
-        let health_watch = tokio::spawn(health.clone().watch(link.clone(), wanted, meters.clone()));
+        let (of, at, to) = (health.clone(), link.clone(), meters.clone());
+        run("store health", Box::new(move || Box::pin(of.clone().watch(at.clone(), wanted, to.clone()))));
+        let of = link.clone();
+        run("store masters", Box::new(move || Box::pin(of.clone().watch())));
         Ok(Arc::new(Self {
-            _masters_watch: link.watch(),
+            _stop: stop.drop_guard(),
             abandoned: Abandoned::default(),
+            replies,
             health,
-            health_watch,
             link,
             keys,
             scripts: Scripts::new(),
@@ -116,7 +129,6 @@ impl RedisStore {
             unreadable: Mutex::default(),
             meters,
             wakeups,
-            listener,
         }))
     }
 
@@ -126,26 +138,27 @@ impl RedisStore {
         self.link.clone()
     }
 
-    /// Runs a script on the five keys of `shard`; [`head`] is its first argument.
+    /// Runs a script on the five keys of `shard`; [`head`] is its first argument. `call`: of one with the reply cache.
     pub(crate) async fn on_shard<F>(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
         now: Present,
+        call: Option<&Call<'_>>,
         fill: F,
     ) -> Result<Value, StoreError>
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        past_stalls(async || {
+        carry(doing, shard, call, async |epoch| {
             let run = self.link.script(script, &key, |cmd, sending| {
                 self.keys.fill(cmd, shard);
-                cmd.arg(head(shard.epoch, sending, now));
+                cmd.arg(head(epoch, sending, now));
                 fill(cmd, sending);
             });
-            run.await.map_err(|error| store_error(doing, Some(shard), error))
+            run.await
         })
         .await
     }
@@ -157,6 +170,7 @@ impl RedisStore {
         script: &Script,
         shard: &Shard,
         now: Present,
+        call: Option<&Call<'_>>,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
     where
@@ -164,18 +178,18 @@ impl RedisStore {
     {
         let replicas = self.durability.replicas();
         if replicas == 0 {
-            return Ok((self.on_shard(doing, script, shard, now, fill).await?, None));
+            return Ok((self.on_shard(doing, script, shard, now, call, fill).await?, None));
         }
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
         let key = self.keys.messages(shard);
-        let (value, reached) = past_stalls(async || {
+        let (value, reached) = carry(doing, shard, call, async |epoch| {
             let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
                 self.keys.fill(cmd, shard);
-                cmd.arg(head(shard.epoch, sending, now));
+                cmd.arg(head(epoch, sending, now));
                 fill(cmd, sending);
             });
-            run.await.map_err(|error| store_error(doing, Some(shard), error))
+            run.await
         })
         .await?;
         Ok((value, Some(reached)))
@@ -188,35 +202,22 @@ impl RedisStore {
         script: &Script,
         shard: &Shard,
         now: Present,
+        call: Option<&Call<'_>>,
         fill: F,
     ) -> Result<(Value, Backing), StoreError>
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        past_stalls(async || {
+        carry(doing, shard, call, async |epoch| {
             let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
                 self.keys.fill_all(cmd, shard);
-                cmd.arg(head(shard.epoch, sending, now));
+                cmd.arg(head(epoch, sending, now));
                 fill(cmd, sending);
             });
-            run.await.map_err(|error| store_error(doing, Some(shard), error))
+            run.await
         })
         .await
-    }
-
-    pub(crate) async fn metered<T>(
-        &self,
-        op: &'static str,
-        call: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let began = Instant::now();
-        let result = call.await;
-        self.meters.store_call(op, began.elapsed());
-        if let Err(error) = &result {
-            self.meters.store_error(error.kind());
-        }
-        result
     }
 }
 
@@ -231,28 +232,32 @@ pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
 #[async_trait]
 impl TopicStore for RedisStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.metered("topics", self.all_topics()).await
+        self.all_topics().await
     }
 
     async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
         let routing = record.routing_record();
-        self.metered("confirm", self.replace_routing(&record.name, &routing, &routing)).await
+        self.replace_routing(&record.name, &routing, &routing).await
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
-        self.metered("put_topic", self.store_topic(record, seen)).await
+        self.store_topic(record, seen).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.metered("delete_topic", self.remove_topic(topic)).await
+        self.remove_topic(topic).await
     }
 
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        self.metered("remains", self.left_of(topic)).await
+        self.left_of(topic).await
     }
 
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
-        self.metered("adopt_topic", self.adopt(topic, ask)).await
+        self.adopt(topic, ask).await
+    }
+
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        self.finish_old_deletions().await
     }
 
     fn unreadable(&self) -> Vec<String> {
@@ -263,7 +268,7 @@ impl TopicStore for RedisStore {
 #[async_trait]
 impl MessageStore for RedisStore {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        self.metered("enqueue", self.schedule(shard, now, batch)).await
+        self.schedule(shard, now, batch).await
     }
 
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
@@ -271,15 +276,15 @@ impl MessageStore for RedisStore {
     }
 
     async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
-        self.metered("edit", self.change(shard, now, batch)).await
+        self.change(shard, now, batch).await
     }
 
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.metered("get", self.read_messages(shard, ids)).await
+        self.read_messages(shard, ids).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.metered("dead", self.read_dead(shard, from, limit)).await
+        self.read_dead(shard, from, limit).await
     }
 
     async fn settle_dead(
@@ -299,26 +304,30 @@ impl MessageStore for RedisStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Kept<bool>, StoreError> {
-        self.metered("settle_dead", self.settle_dead_letters(shard, now, ids, action)).await
+        self.settle_dead_letters(shard, now, ids, action).await
+    }
+
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        self.estimate_bytes(shards).await
     }
 
     async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        self.metered("forecast", self.count_known_buckets(shards, edges)).await
+        self.count_known_buckets(shards, edges).await
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.metered("forecast", self.count_buckets(shards, edges)).await
+        self.count_buckets(shards, edges).await
     }
 }
 
 #[async_trait]
 impl ClaimStore for RedisStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.metered("claim", self.take(shard, now, request)).await
+        self.take(shard, now, request).await
     }
 
     async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
-        self.metered("hand_over", self.move_to_stream(shard, now, ask)).await
+        self.move_to_stream(shard, now, ask).await
     }
 
     fn has_streams(&self) -> bool {
@@ -326,22 +335,22 @@ impl ClaimStore for RedisStore {
     }
 
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        Ok(self.metered("settle", self.settle_claims(shard, now, batch, Waits::No)).await?.answers)
+        Ok(self.settle_claims(shard, now, batch, Waits::No).await?.answers)
     }
 
     async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        self.metered("settle", self.settle_claims(shard, now, batch, Waits::ForReplicas)).await
+        self.settle_claims(shard, now, batch, Waits::ForReplicas).await
     }
 }
 
 #[async_trait]
 impl ScheduleStore for RedisStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        self.metered("survey", self.count_shards(shards, now)).await
+        self.count_shards(shards, now).await
     }
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        self.metered("heads", self.read_heads(shards)).await
+        self.read_heads(shards).await
     }
 
     fn place_of(&self, shard: &Shard) -> Place {
@@ -349,7 +358,7 @@ impl ScheduleStore for RedisStore {
     }
 
     async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
-        self.metered("survey", self.count_known(shards, now)).await
+        self.count_known(shards, now).await
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -359,13 +368,20 @@ impl ScheduleStore for RedisStore {
 
 #[async_trait]
 impl StoreHealth for RedisStore {
+    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
+        self.keys.whereabouts(shard)
+    }
+
     async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         let doing = "compare redis's clock with this node's";
         let look = self.link.apart(|| clock.now().as_millis());
-        match tokio::time::timeout(READY_WITHIN, look).await {
-            Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),
-            Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
-        }
+        let apart = match tokio::time::timeout(READY_WITHIN, look).await {
+            Ok(answer) => answer.map_err(|error| store_error(doing, None, error))?,
+            Err(_) => return Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
+        };
+        self.meters.store_clock_skew(apart.worst_ms);
+        self.health.one_clock(&apart);
+        Ok(apart.least_ms)
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -3,17 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use duetime_core::units::parse_duration;
 use duetime_core::{Due, Timestamp};
 
-use crate::commands::{consume, dead, enqueue, message, monitoring, observe, plan, shards, topic};
+use crate::commands::{consume, dead, enqueue, message, monitoring, observe, plan, shards, sink, topic};
 use crate::serve::ServeArgs;
 
 /// Delivers messages in due time.
 #[derive(Debug, Parser)]
 #[command(name = "duetime", version, propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
+    /// Options of commands that talk to a node.
+    #[command(flatten)]
+    pub before: Before,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -35,13 +38,13 @@ pub enum Command {
     Get(message::IdsArgs),
     /// Says where messages are and what happens to them next.
     Explain(message::IdsArgs),
-    /// Gives a message another due time.
+    /// Gives a message another due time, and all its attempts back.
     Reschedule(message::RescheduleArgs),
     /// Takes messages that are due, to be settled with ack, nack or extend.
     Claim(consume::ClaimArgs),
     /// Settles claimed messages: done.
     Ack(consume::AckArgs),
-    /// Settles claimed messages: try again later.
+    /// Settles claimed messages: try again later, or never.
     Nack(consume::NackArgs),
     /// Asks for more time for claimed messages; answers new receipts.
     Extend(consume::ExtendArgs),
@@ -51,6 +54,9 @@ pub enum Command {
     /// Shows the shards of a topic.
     #[command(subcommand)]
     Shards(shards::ShardsCommand),
+    /// Shows whether the sink of a topic is down, and tries it at once.
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
     /// Lists the nodes.
     Nodes(Connection),
     /// Shows the node and its topics.
@@ -111,12 +117,81 @@ pub struct Connection {
 /// When a message is due.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct When {
-    /// From now on: 500ms, 30m, "1h 30m", or milliseconds.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "at")]
+    /// From now on: 500ms, 30m, "1h 30m".
+    #[arg(long, value_name = "DURATION", value_parser = read_delay, allow_hyphen_values = true, conflicts_with = "at")]
     pub delay: Option<Duration>,
     /// A moment: milliseconds since the Unix epoch, or RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = duetime_core::units::parse_time, allow_negative_numbers = true)]
     pub at: Option<Timestamp>,
+}
+
+/// Reads a delay. Many tools count in seconds, the API in milliseconds: a number needs its unit here.
+pub fn read_delay(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err("a delay is not negative; leave it out, or give 0, to be due at once".to_owned());
+    }
+    match text.parse::<u64>() {
+        Ok(number) if number > 0 => Err(format!("write its unit: {number}s for seconds, {number}ms for milliseconds")),
+        _ => parse_duration(text),
+    }
+}
+
+/// What may stand before the command too: `duetime --node URL status`.
+#[derive(Debug, Args)]
+pub struct Before {
+    /// The node, also behind the command.
+    #[arg(long = "node", id = "node_before", value_name = "URL")]
+    node: Option<String>,
+    /// The token to show to the node, also behind the command.
+    #[arg(long = "token", id = "token_before", value_name = "TOKEN")]
+    token: Option<String>,
+    /// Print JSON for programs instead of tables for people, also behind the command.
+    #[arg(long = "json", id = "json_before")]
+    json: bool,
+}
+
+impl Before {
+    /// The same behind the command, which then takes it or says that it does not; `None`: there is nothing.
+    fn behind(&self) -> Option<Vec<String>> {
+        let option = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("--{name}={value}"));
+        let mut behind = Vec::new();
+        behind.extend(option("node", &self.node));
+        behind.extend(option("token", &self.token));
+        behind.extend(self.json.then(|| "--json".to_owned()));
+        (!behind.is_empty()).then_some(behind)
+    }
+}
+
+/// Reads what was typed; ends the program where that cannot be understood, or asks for help.
+#[must_use]
+pub fn read() -> Cli {
+    let typed: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    match moved_behind(&typed) {
+        Some(moved) => Cli::parse_from(moved),
+        None => Cli::parse_from(typed),
+    }
+}
+
+/// What was typed, with the options before the command moved behind it.
+fn moved_behind(typed: &[std::ffi::OsString]) -> Option<Vec<std::ffi::OsString>> {
+    // Without the command's own options, which may lack: only what stands before it is looked for.
+    let command = Cli::command();
+    let is_command = |word: &std::ffi::OsString| {
+        word.to_str().is_some_and(|word| command.get_subcommands().any(|known| known.get_name() == word))
+    };
+    let at = typed.iter().skip(1).position(is_command)? + 1;
+    let before = BeforeOnly::try_parse_from(&typed[..at]).ok()?.before.behind()?;
+    let (rest, end) = (&typed[at..], typed[at..].iter().position(|word| word == "--"));
+    let (options, plain) = rest.split_at(end.unwrap_or(rest.len()));
+    let moved = [&typed[0]].into_iter().chain(options).cloned();
+    Some(moved.chain(before.into_iter().map(Into::into)).chain(plain.iter().cloned()).collect())
+}
+
+#[derive(Debug, Parser)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
+struct BeforeOnly {
+    #[command(flatten)]
+    before: Before,
 }
 
 impl When {

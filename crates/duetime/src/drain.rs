@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use duetime_core::Ownership;
 use duetime_dispatch::Engine;
+use duetime_supervisor::Supervisor;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Exit status when a second signal cuts the drain off: that of a process ended by Ctrl-C.
 const CUT_OFF: i32 = 130;
+
+/// Loops that run beside the engine end within this, or are cut off: they hold nothing.
+const LOOPS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What has to come to an end.
 #[derive(Debug)]
@@ -23,9 +27,11 @@ pub struct Running {
     /// Holds the shards.
     pub ownership: Arc<dyn Ownership>,
     /// Answers requests.
-    pub door: JoinHandle<std::io::Result<()>>,
-    /// Ends the front door and the followers of topics.
+    pub http: JoinHandle<()>,
+    /// Ends the listener and the loops that run beside the engine.
     pub shutdown: CancellationToken,
+    /// Watches all loops.
+    pub supervisor: Supervisor,
 }
 
 /// Who may tell us to end.
@@ -54,16 +60,21 @@ impl Signals {
     }
 }
 
-/// Runs until a signal, then drains within `grace`. A second signal ends the program at once.
-pub async fn until_told(running: Running, mut signals: Signals, grace: Duration) {
-    let Running { engine, ownership, mut door, shutdown } = running;
-    tokio::select! {
+/// Runs until a signal, or until a loop that the node needs is given up; then drains within `grace`. A second
+/// signal ends the program at once. Answers whether it was a signal.
+pub async fn until_told(running: Running, mut signals: Signals, grace: Duration) -> bool {
+    let Running { engine, ownership, mut http, shutdown, supervisor } = running;
+    let is_wanted = tokio::select! {
         biased;
-        signal = signals.next() => info!(signal, "stopping: what is in flight finishes or is given back"),
-        ended = &mut door => {
-            warn!(?ended, "the front door closed by itself, stopping");
+        signal = signals.next() => {
+            info!(signal, "stopping: what is in flight finishes or is given back");
+            true
         }
-    }
+        name = supervisor.given_up() => {
+            error!(name, "stopping, for this node does not work without that loop: start it again, and report it");
+            false
+        }
+    };
     tokio::spawn(async move {
         let signal = signals.next().await;
         warn!(signal, "told twice to stop, leaving at once");
@@ -71,12 +82,18 @@ pub async fn until_told(running: Running, mut signals: Signals, grace: Duration)
     });
     shutdown.cancel();
     let close = async {
-        if !door.is_finished() && tokio::time::timeout(grace, &mut door).await.is_err() {
+        if tokio::time::timeout(grace, &mut http).await.is_err() {
             warn!("requests were still open when the grace period was over");
         }
     };
     tokio::join!(close, engine.drain(grace));
     ownership.leave().await;
     drop(engine);
+    let tracker = supervisor.tracker();
+    tracker.close();
+    if tokio::time::timeout(LOOPS_WITHIN, tracker.wait()).await.is_err() {
+        warn!(loops = tracker.len(), "some loops did not end in time and are cut off");
+    }
     info!("stopped");
+    is_wanted
 }

@@ -1,11 +1,15 @@
 //! What `duetime serve` prints when it is up: where it listens, and three lines to try.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
-/// Prints it to standard output. A closed output is no reason not to serve.
-pub fn print(address: SocketAddr, store: &str, with_token: bool, with_tls: bool) {
-    let _ = std::io::stdout().write_all(text(address, store, with_token, with_tls).as_bytes());
+/// Prints it to standard output: whole on a terminal and where there is no topic yet, else its first line. A closed output is no reason
+/// not to serve.
+pub fn print(address: SocketAddr, store: &str, with_token: bool, with_tls: bool, has_topics: bool) {
+    let text = text(address, store, with_token, with_tls);
+    let first = text.split_inclusive('\n').next().unwrap_or_default();
+    let shown = if std::io::stdout().is_terminal() || !has_topics { &text } else { first };
+    let _ = std::io::stdout().write_all(shown.as_bytes());
     let _ = std::io::stdout().flush();
 }
 

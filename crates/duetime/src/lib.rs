@@ -19,7 +19,6 @@ pub use config::fuzz;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser as _;
 use duetime_resize::{NoSteps, Steps};
 
 /// Many small bodies come and go; the system's allocator is slower at that.
@@ -39,7 +38,7 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn main_watched(steps: Arc<dyn Steps>) -> ExitCode {
     // A reader that goes away (`| head`) must end us quietly; everything else is checked below.
-    let cli = cli::Cli::parse();
+    let cli = cli::read();
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

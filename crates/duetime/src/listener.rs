@@ -66,6 +66,7 @@ pub struct Reloader {
     config: Config,
     auth: Auth,
     options: HttpOptions,
+    hangup: Signal,
 }
 
 /// What a file looked like.
@@ -79,8 +80,15 @@ fn print(path: &Path) -> Print {
 
 impl Reloader {
     /// For a node that was started with this.
-    pub fn new(file: Option<&Path>, overlays: Vec<Overlay>, config: Config, auth: Auth, options: HttpOptions) -> Self {
-        Self { file: file.map(Path::to_owned), overlays, config, auth, options }
+    pub fn new(
+        file: Option<&Path>,
+        overlays: Vec<Overlay>,
+        config: Config,
+        auth: Auth,
+        options: HttpOptions,
+        hangup: Signal,
+    ) -> Self {
+        Self { file: file.map(Path::to_owned), overlays, config, auth, options, hangup }
     }
 
     fn prints(&self) -> Vec<Print> {
@@ -89,13 +97,13 @@ impl Reloader {
     }
 
     /// Runs until the end of the node.
-    pub async fn run(mut self, mut hangup: Signal, shutdown: CancellationToken) {
+    pub async fn run(&mut self, shutdown: CancellationToken) {
         let mut seen = self.prints();
         loop {
             let told = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                told = hangup.recv() => told.is_some(),
+                told = self.hangup.recv() => told.is_some(),
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
             let now = self.prints();

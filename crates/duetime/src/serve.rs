@@ -6,24 +6,25 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Auth, HttpOptions, HttpParts, NodeInfo};
+use duetime_http::{Auth, HttpOptions, HttpParts, Listening, NodeInfo};
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
-use duetime_router::{Catalog, CatalogError, MeteredStore, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, Metering, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
+use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio_util::sync::CancellationToken;
 use toml::Value;
 use tracing::{info, warn};
 
 use crate::clock::SystemClock;
-use crate::config::{self, Config, Overlay, OwnershipMode, StoreUrl};
+use crate::config::{self, Config, Overlay, OwnershipMode};
 use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
 use crate::sharing::{self, Parts};
-use crate::stores;
+use crate::stores::{self, Opened};
 use crate::{commands, greeting};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
@@ -103,14 +104,17 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     logs::start(config.node.log_format);
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;
-    let listener = listen(&config.node.listen).await?;
+    let listener = listen(&config.node.address()).await?;
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
     let options = listener::options(&config)?;
     let running = start(&config, listener, steps, &auth, &options).await?;
-    let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options);
-    tokio::spawn(reloader.run(hangup, running.shutdown.clone()));
-    drain::until_told(running, signals, config.node.shutdown_grace).await;
-    Ok(true)
+    let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options, hangup);
+    let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());
+    running.supervisor.start("reload", Policy::RestartOrEnd, &running.shutdown, move || {
+        let (reloader, stop) = (reloader.clone(), stop.clone());
+        async move { reloader.lock().await.run(stop).await }
+    });
+    Ok(drain::until_told(running, signals, config.node.shutdown_grace).await)
 }
 
 async fn listen(address: &str) -> anyhow::Result<TcpListener> {
@@ -134,14 +138,15 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
-    let opened = stores::open(&config.store, meters.clone()).await?;
-    let store: Arc<dyn Store> = MeteredStore::new(opened.store, meters.clone());
+    let Opened { store, shown, shared, has_clock, move_grace, link } =
+        stores::open_patiently(&config.store, meters.clone()).await?;
+    let store: Arc<dyn Store> = Metering::of(store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
     let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
     create_topics(config, &catalog).await?;
-    let tools = Tools { grace: stores::move_grace(&config.store), steps, ..Tools::new(store.clone()) };
-    let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
+    let tools = Tools { grace: move_grace, steps, ..Tools::new(store.clone()) };
+    let router = Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
     let address = listener.local_addr().context("asking where we listen")?;
     let me = Member {
         id: config.node_id(),
@@ -150,8 +155,15 @@ async fn start(
         since_ms: clock.now().as_millis(),
         ..Member::default()
     };
-    let has_own_clock = opened.link.is_some();
-    let parts = Parts { me, store: store.clone(), link: opened.link, clock: clock.clone(), meters: meters.clone() };
+    let supervisor = Supervisor::new(meters.clone());
+    let parts = Parts {
+        me,
+        store: store.clone(),
+        link,
+        clock: clock.clone(),
+        meters: meters.clone(),
+        supervisor: supervisor.clone(),
+    };
     let ownership = sharing::ownership(config, parts)?;
     let engine = Engine::start(EngineParts {
         store: RoutedStore::new(router.clone()),
@@ -163,11 +175,12 @@ async fn start(
         clock: clock.clone(),
         meters: meters.clone(),
         config: DispatchConfig::default(),
+        supervisor: supervisor.clone(),
     });
     let shutdown = CancellationToken::new();
     let resizer = Resizer::new(ResizeParts {
         tools,
-        authority: opened.authority,
+        authority: store.clone(),
         topics: catalog.watch(),
         owned: ownership.owned(),
         nodes: catalog.nodes(),
@@ -175,27 +188,33 @@ async fn start(
         meters: meters.clone(),
         config: config.resize.clone(),
     });
-    follow_topics(config, &catalog, [engine.stale_topics(), resizer.changed()], &shutdown);
-    tokio::spawn(resizer.clone().run(shutdown.clone()));
-    if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
-        tokio::spawn(router.clone().review(shutdown.clone()));
+    let loops = Loops { supervisor: supervisor.clone(), shutdown: shutdown.clone() };
+    let told = [engine.stale_topics(), resizer.changed()];
+    loops.start("topics read again", (catalog.clone(), told), |(catalog, told), stop| {
+        follow_topics(catalog, told, stop)
+    });
+    loops.start("resize", resizer.clone(), |resizer, stop| resizer.run(stop));
+    if shared {
+        loops.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
+        loops.start("review", router.clone(), |router, stop| router.review(stop));
     }
-    tokio::spawn(count_nodes(ownership.fleet(), catalog.clone()));
-    tokio::spawn(sharing::watch_clock(
-        store.clone(),
-        clock.clone(),
-        ownership.clone(),
-        meters.clone(),
-        has_own_clock,
-        shutdown.clone(),
-    ));
+    loops.start("nodes", (ownership.fleet(), catalog.clone()), |(fleet, catalog), stop| {
+        count_nodes(fleet, catalog, stop)
+    });
+    let clocks = (store.clone(), clock.clone(), ownership.clone(), meters.clone());
+    loops.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
+        sharing::watch_clock(store, clock, ownership, meters, has_clock, stop)
+    });
+    let has_topics = !catalog.all().is_empty();
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
-    info!(%address, node = %node.id, store = %stores::shown(&config.store), "node is serving");
+    meters.build_info(env!("CARGO_PKG_VERSION"), stores::kind(&config.store), ownership.mode());
+    info!(%address, node = %node.id, store = %shown, "node is serving");
     let parts = HttpParts {
         router,
         catalog,
         store,
         consumers: engine.consumers(),
+        sinks: engine.sinks(),
         resizing: Arc::new(resizer),
         clock,
         meters,
@@ -203,24 +222,53 @@ async fn start(
         options: options.clone(),
         node,
         fleet: ownership.fleet(),
-        namespace: config.store.namespace.clone(),
         draining: CancellationToken::new(),
     };
-    let door = tokio::spawn(duetime_http::serve(listener, parts, shutdown.clone()));
+    let listening = Listening::of(&parts);
+    let router = duetime_http::router(parts, duetime_console::routes(config.console.mode()));
+    let serving = duetime_http::serve(listener, router, listening, shutdown.clone());
+    let http = supervisor.start_once("listener", &shutdown, async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the listener broke");
+        }
+    });
     if options.tls.is_none() && !address.ip().is_loopback() {
         warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
     }
-    greeting::print(address, &stores::shown(&config.store), !auth.is_open(), options.tls.is_some());
-    Ok(Running { engine, ownership, door, shutdown })
+    if config.node.log_format == LogFormat::Text {
+        greeting::print(address, &shown, !auth.is_open(), options.tls.is_some(), has_topics);
+    }
+    Ok(Running { engine, ownership, http, shutdown, supervisor })
 }
 
-/// Tells how many nodes there are, which `"auto"` follows; ends with the ownership.
-async fn count_nodes(mut fleet: watch::Receiver<Arc<Fleet>>, catalog: Arc<Catalog>) {
+/// Starts the loops that run beside the engine and end with the listener.
+struct Loops {
+    supervisor: Supervisor,
+    shutdown: CancellationToken,
+}
+
+impl Loops {
+    fn start<P, F>(&self, name: &'static str, parts: P, run: impl Fn(P, CancellationToken) -> F + Send + 'static)
+    where
+        P: Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stop = self.shutdown.clone();
+        let make = move || run(parts.clone(), stop.clone());
+        self.supervisor.start(name, Policy::RestartOrEnd, &self.shutdown, make);
+    }
+}
+
+/// Says how many nodes take a share, which `"auto"` follows, until `shutdown`.
+async fn count_nodes(mut fleet: watch::Receiver<Arc<Fleet>>, catalog: Arc<Catalog>, shutdown: CancellationToken) {
     loop {
-        let nodes = u32::try_from(fleet.borrow_and_update().members.len()).unwrap_or(u32::MAX);
-        catalog.set_nodes(nodes.max(1));
-        if fleet.changed().await.is_err() {
-            return;
+        catalog.set_nodes(fleet.borrow_and_update().nodes());
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            Ok(()) = fleet.changed() => {}
+            // The ownership has ended: it stays as it was.
+            else => return shutdown.cancelled().await,
         }
     }
 }
@@ -243,24 +291,17 @@ async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Keeps this node's picture of the topics fresh: when one of `told` says that it is old, and where
-/// other nodes may change topics too.
-fn follow_topics(config: &Config, catalog: &Arc<Catalog>, told: [Arc<Notify>; 2], shutdown: &CancellationToken) {
-    if StoreUrl::parse(config.store.url.expose()) == Ok(StoreUrl::Redis) {
-        tokio::spawn(catalog.clone().run(shutdown.clone()));
-    }
-    let ([stale, changed], catalog, shutdown) = (told, catalog.clone(), shutdown.clone());
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return,
-                () = stale.notified() => {}
-                () = changed.notified() => {}
-            }
-            if let Err(error) = catalog.refresh().await {
-                warn!(%error, "topics could not be read again");
-            }
+/// Keeps this node's picture of the topics fresh: reads them again when one of `told` says that it is old.
+async fn follow_topics(catalog: Arc<Catalog>, [stale, changed]: [Arc<Notify>; 2], shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = stale.notified() => {}
+            () = changed.notified() => {}
         }
-    });
+        if let Err(error) = catalog.refresh().await {
+            warn!(%error, "topics could not be read again");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use duetime_core::{Clock, Member, Ownership, ScheduleStore, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, Late, RedisPresence, RedisTurns, RoundRobin, Solo, Turns};
 use duetime_redis::Link;
+use duetime_supervisor::Supervisor;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -40,6 +41,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Where changes are counted.
     pub meters: Arc<Meters>,
+    /// Watches its loops.
+    pub supervisor: Supervisor,
 }
 
 /// Makes the configured ownership.
@@ -48,7 +51,7 @@ pub struct Parts {
 ///
 /// A store that cannot be shared.
 pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Ownership>> {
-    let Parts { me, store, link, clock, meters } = parts;
+    let Parts { me, store, link, clock, meters, supervisor } = parts;
     let namespace = config.store.namespace.clone();
     let late = Late::new(store, clock);
     let turns = |link: &Arc<Link>| -> Arc<dyn Turns> { RedisTurns::new(link.clone(), namespace.clone()) };
@@ -57,12 +60,12 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
         OwnershipMode::RoundRobin => {
             let link = link.ok_or_else(|| anyhow!("round-robin counts in Redis, and the store is none"))?;
             let presence = RedisPresence::new(link.clone(), &namespace);
-            RoundRobin::start(me, turns(&link), late, presence, meters)
+            RoundRobin::start(me, turns(&link), late, presence, meters, &supervisor)
         }
         OwnershipMode::Etcd => {
             let turns = link.as_ref().map(turns);
             let etcd = config.ownership.etcd();
-            Etcd::start(etcd, namespace, me, late, turns, meters)
+            Etcd::start(etcd, namespace, me, late, turns, meters, &supervisor)
         }
     })
 }
@@ -79,7 +82,7 @@ pub async fn watch_clock(
     has_own_clock: bool,
     shutdown: CancellationToken,
 ) {
-    let mut steps = StepWatch::new(clock.now());
+    let (mut steps, alone) = (StepWatch::new(clock.now()), ownership.mode() == "solo");
     let (mut is_apart, mut is_silent, mut heard) = (false, false, Instant::now());
     loop {
         tokio::select! {
@@ -94,14 +97,19 @@ pub async fn watch_clock(
         let Ok(apart_ms) = store.apart(&*clock).await else {
             if !is_silent && heard.elapsed() > SILENT_MAX {
                 is_silent = true;
-                warn!("the store does not answer this node, its shards go to others that it answers");
+                match alone {
+                    true => warn!("the store does not answer, nothing is delivered until it does"),
+                    false => warn!("the store does not answer this node, its shards go to others that it answers"),
+                }
                 ownership.unfit(Some("does not reach the store".to_owned())).await;
             }
             continue;
         };
         heard = Instant::now();
-        // A store without a clock of its own has the machine's.
-        meters.store_clock_skew(if has_own_clock { apart_ms } else { -steps.off_ms() });
+        // A store without a clock of its own has the machine's; one with several tells of the worst by itself.
+        if !has_own_clock {
+            meters.store_clock_skew(-steps.off_ms());
+        }
         let apart = Duration::from_millis(apart_ms.unsigned_abs());
         if std::mem::take(&mut is_silent) {
             info!("the store answers this node again, it takes its share");
@@ -111,7 +119,8 @@ pub async fn watch_clock(
         }
         if !is_apart && apart > CLOCK_SKEW_MAX {
             is_apart = true;
-            error!(apart_ms, "this node's clock and the store's are apart, its shards go to others; set both by NTP");
+            let then = if alone { "nothing is delivered" } else { "its shards go to others" };
+            error!(apart_ms, "this node's clock and the store's are apart, {then}; set both by NTP");
             ownership.unfit(Some(format!("clock is {apart_ms} ms behind the store's; set both by NTP"))).await;
         } else if is_apart && apart < NEAR {
             is_apart = false;

@@ -1,14 +1,16 @@
 //! Which store a URL names, and opening it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use duetime_core::{RoutingAuthority, Store};
+use duetime_core::Store;
 use duetime_metrics::Meters;
 use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::RedisStore;
+use tracing::info;
 
 use crate::config::{StoreConfig, StoreUrl};
 
@@ -27,25 +29,44 @@ pub fn shown(config: &StoreConfig) -> String {
 pub struct Opened {
     /// Where messages are.
     pub store: Arc<dyn Store>,
-    /// Who decides on the routing of topics.
-    pub authority: Arc<dyn RoutingAuthority>,
-    /// The link to Redis where the store is one: nodes share its shards through it.
+    /// Its address, as it may be shown.
+    pub shown: String,
+    /// Other nodes may use it too: what they change is looked for.
+    pub shared: bool,
+    /// It has a clock of its own.
+    pub has_clock: bool,
+    /// How long a moved batch is kept at its source where its destination has no replica; see [`MOVE_GRACE`].
+    pub move_grace: Duration,
+    /// The link through which nodes share its shards, where it is Redis.
     pub link: Option<Arc<Link>>,
 }
 
-impl Opened {
-    fn new<S: Store + RoutingAuthority>(store: Arc<S>, link: Option<Arc<Link>>) -> Self {
-        Self { authority: store.clone(), store, link }
+/// How long a moved batch is kept at its source where its destination has no replica: longer than an
+/// append-only file that is synced every second may be behind. On a cluster, whose masters are restarted one by
+/// one; where all shards are on one server, no time helps.
+const MOVE_GRACE: Duration = Duration::from_secs(2);
+
+/// The kind of a store, for metrics.
+pub fn kind(config: &StoreConfig) -> &'static str {
+    match config.url.expose() {
+        url if url.contains("-cluster://") => "redis-cluster",
+        url if url.contains("-sentinel://") => "redis-sentinel",
+        url if url.starts_with("redis") => "redis",
+        _ => "embedded",
     }
 }
 
-/// How long a moved batch is kept at its source where its destination has no replica: longer than an
-/// append-only file that is synced every second may be behind.
-const MOVE_GRACE: Duration = Duration::from_secs(2);
+/// A store that has not opened after this is said to be waited for.
+const QUIET_MAX: Duration = Duration::from_secs(1);
 
-/// [`MOVE_GRACE`] on a cluster, whose masters are restarted one by one; none where all shards are on one server.
-pub fn move_grace(config: &StoreConfig) -> Duration {
-    if config.url.expose().contains("-cluster://") { MOVE_GRACE } else { Duration::ZERO }
+/// The same, and says so when it takes long.
+pub async fn open_patiently(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
+    let mut opened = pin!(open(config, meters));
+    if let Ok(opened) = tokio::time::timeout(QUIET_MAX, &mut opened).await {
+        return opened;
+    }
+    info!(store = %shown(config), "waiting for the store, which does not answer yet");
+    opened.await
 }
 
 /// Opens the store.
@@ -54,17 +75,20 @@ pub fn move_grace(config: &StoreConfig) -> Duration {
 ///
 /// What the store refuses, with the remedy.
 pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
-    let doing = || format!("opening the store {}", shown(config));
+    let shown = shown(config);
+    let doing = || format!("opening the store {shown}");
     match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
         StoreUrl::Redis => {
             let store = RedisStore::connect(config.redis(), meters).await.with_context(doing)?;
             let link = store.link();
-            Ok(Opened::new(store, Some(link)))
+            let move_grace = if link.is_cluster() { MOVE_GRACE } else { Duration::ZERO };
+            Ok(Opened { store, shown, shared: true, has_clock: true, move_grace, link: Some(link) })
         }
         StoreUrl::Embedded(folder) => {
             // Opening reads the index of what is there, from the disk.
             let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, meters)).await;
-            Ok(Opened::new(opened.context("opening the store in a thread of its own")?.with_context(doing)?, None))
+            let store = opened.context("opening the store in a thread of its own")?.with_context(doing)?;
+            Ok(Opened { store, shown, shared: false, has_clock: false, move_grace: Duration::ZERO, link: None })
         }
     }
 }

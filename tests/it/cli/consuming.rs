@@ -22,7 +22,8 @@ async fn what_is_due_is_claimed_and_settled_by_its_receipt() {
     let fresh = extended["results"][0]["receipt"].as_str().unwrap();
     to_with_input(&node, &["ack", "t", "-"], &format!("{fresh}\n")).done();
     let said = to(&node, &["ack", "t", &receipts[0]]);
-    assert!(said.status == 1 && said.out.contains("expired"), "{}", said.out);
+    assert!(said.status == 1 && said.out.contains("gone"), "{}", said.out);
+    to(&node, &["nack", "t", &receipts[1], "--delay", "1h", "--dead"]).refused(2, &["--dead"]);
     to(&node, &["nack", "t", &receipts[1], "--delay", "1h"]).done();
     to(&node, &["ack", "t", &receipts[2]]).done();
     to(&node, &["ack", "t", "rubbish"]).refused(1, &["rubbish"]);

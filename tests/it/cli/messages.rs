@@ -1,6 +1,8 @@
 //! Messages from the command line: scheduled, looked at, moved, cancelled.
 
-use super::{node, to, to_with_input};
+use duetime_testkit::servers::{Node, RedisServer};
+
+use super::{PROGRAM, node, to, to_with_input};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
@@ -17,7 +19,10 @@ async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
     to(&node, &["get", "orders", "nope"]).refused(1, &["nope"]);
     assert!(to(&node, &["explain", "orders", "o 1/ä"]).done().out.contains("Due at"));
     let explained = to(&node, &["explain", "orders", "o 1/ä", "--json"]).done().json();
-    assert!(explained["key"].as_str().unwrap().contains("orders"));
+    assert!(
+        explained["file"].as_str().unwrap().ends_with("duetime.db") && explained.get("key").is_none(),
+        "{explained}"
+    );
     let moved = to(&node, &["reschedule", "orders", "o 1/ä", "--at", "2030-01-31T12:00:00Z", "--json"]).done().json();
     assert_eq!(moved["due_at"], 1_896_091_200_000_i64);
     assert_eq!(to(&node, &["reschedule", "orders", "nope", "--delay", "1s"]).status, 1);
@@ -60,4 +65,19 @@ async fn a_file_of_messages_is_streamed_and_its_bad_lines_are_named() {
     let said = said.refused(1, &["line 2", "did you mean \"delay\"", "line 3"]);
     assert!(said.out.contains("1 scheduled, 0 replaced, 0 duplicate, 2 refused"), "{}", said.out);
     to(&node, &["enqueue", "nope", "--ndjson", "-"]).refused(1, &["nope"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_names_the_key_and_slot_that_redis_has() {
+    let redis = RedisServer::start().await;
+    let node = Node::start(PROGRAM, &redis.url(), "").await;
+    to(&node, &["topic", "create", "orders", "--shards", "4"]).done();
+    to(&node, &["enqueue", "orders", "--id", "a", "--delay", "1h", "--payload", "x"]).done();
+    let explained = to(&node, &["explain", "orders", "a", "--json"]).done().json();
+    let key = explained["key"].as_str().expect("the store is Redis");
+    assert!(redis.cli(&["ZSCORE", key, "a"]).trim().parse::<f64>().is_ok(), "{explained}");
+    assert!(explained.get("file").is_none(), "{explained}");
+    let shards = to(&node, &["shards", "get", "orders", "--json"]).done().json();
+    let shard = &shards["shards"][explained["shard"].as_u64().unwrap() as usize];
+    assert_eq!(shard["slot"], explained["slot"]);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duetime_client::{Answer as Item, Claim, Client, Outcome as Answered, Placed};
+use duetime_client::{Answer as Item, Claim, Client, Nack, Outcome as Answered, Placed};
 use duetime_core::{Clock, Due, Timestamp};
 use duetime_testkit::history::{Change, FinalState, Left, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::Node;
@@ -107,7 +107,8 @@ impl Run {
                 let _ = self.client.ack(topic, &done).await;
             }
             if !failed.is_empty() {
-                let _ = self.client.nack(topic, &failed, Some(Duration::from_millis(20))).await;
+                let again = Nack { delay: Some(Duration::from_millis(20)), ..Nack::default() };
+                let _ = self.client.nack(topic, &failed, &again).await;
             }
         }
     }

@@ -140,7 +140,7 @@ async fn a_store_is_opened_on_a_full_disk_and_delivers_and_cancels() {
 
 /// Works on a damaged folder: whatever is answered is right or says that something is wrong.
 async fn work_on_damaged(folder: &Path) -> Result<usize, StoreError> {
-    let store = EmbeddedStore::open(folder, std::sync::Arc::new(duetime_metrics::Meters::new()))?;
+    let store = EmbeddedStore::open(folder, Default::default())?;
     // A topic whose record is damaged is told by name, and harms that topic alone.
     store.topics().await?;
     if let [topic, ..] = store.unreadable().as_slice() {

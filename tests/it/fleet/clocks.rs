@@ -34,7 +34,7 @@ async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
     loop {
         let nodes = house.client(0).nodes().await.unwrap();
         let skewed = nodes.iter().find(|node| node.id == "n2");
-        if skewed.is_some_and(|node| node.state == "unfit" && node.shards_owned == 0) {
+        if skewed.is_some_and(|node| node.state == "unhealthy" && node.shards_owned == 0) {
             break;
         }
         duetime_testkit::in_time!(Instant::now() < end, "{nodes:?}\n{}", house.nodes[2].output());
@@ -94,7 +94,7 @@ async fn rediss_clock_jumps_by(offsets_s: &[i64], sharing: Sharing) {
     secs(1).await;
     for offset in offsets_s {
         clock.set(*offset);
-        all_are(&house, "unfit").await;
+        all_are(&house, "unhealthy").await;
         // What is due meanwhile waits: nobody takes it by the wrong clock, nor before its time.
         secs(2).await;
         clock.set(0);

@@ -335,7 +335,7 @@ impl House {
         loop {
             let told = self.clients[at].topic(TOPIC).await.unwrap();
             counts = (told.scheduled, told.in_flight, told.dead);
-            if told.silent_shards == 0 && told.scheduled + told.in_flight == 0 {
+            if told.unreachable_shards == 0 && told.scheduled + told.in_flight == 0 {
                 break;
             }
             let outputs: Vec<String> = self.nodes.iter().map(Node::output).collect();

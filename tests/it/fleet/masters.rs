@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use duetime_core::{TopicName, slots};
+use duetime_core::TopicName;
+use duetime_redis::slots;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::RedisCluster;
 
@@ -64,8 +65,11 @@ async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_d
     let forecast = house.client(1).forecast(TOPIC, Duration::from_secs(1), 5).await.unwrap();
     let listed = house.client(1).topics().await.unwrap();
     let is_dead = !house.cluster().is_master(replica);
-    assert_eq!((told.silent_shards, forecast.silent_shards, listed[0].silent_shards), (silent, silent, silent));
-    assert!(is_dead && shards.iter().all(|shard| shard.silent != spared.contains(&shard.index)), "{shards:?}");
+    assert_eq!(
+        (told.unreachable_shards, forecast.unreachable_shards, listed[0].unreachable_shards),
+        (silent, silent, silent)
+    );
+    assert!(is_dead && shards.iter().all(|shard| shard.unreachable != spared.contains(&shard.index)), "{shards:?}");
     dead_after(house.cluster(), NOTICED_MS);
     house.cluster().promoted(replica).await;
     house.recorder.fault_ends(FaultKind::StoreStopped);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_client::{Claim, Client, NewMessage};
-use duetime_core::{Due, Timestamp, TopicName, slots};
+use duetime_core::{Due, Timestamp, TopicName};
+use duetime_redis::slots;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisCluster};
 use parking_lot::Mutex;
@@ -130,7 +131,7 @@ async fn the_others_are_on_time(fault: Fault) {
         (0..SHARDS).filter(|shard| cluster.owner(slots::slot_of(&topic, *shard)) != silent).collect()
     };
     let spared_tasks = spared_of(TASKS);
-    let seed = async |topic: &str| house.client(0).shards(topic).await.unwrap().seed;
+    let seed = async |topic: &str| house.client(0).shards(topic).await.unwrap().seed.expect("an admin sees it");
     let (hook_seed, tasks_seed) = (seed(TOPIC).await, seed(TASKS).await);
     let homes = |seed: u32, shards: &[u32], id: &String| shards.contains(&super::load::shard_in(seed, id));
     let mut of_hook = (0..).map(|n| format!("h-{n}")).filter(|id| homes(hook_seed, &spared, id));

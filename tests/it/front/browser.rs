@@ -137,18 +137,3 @@ async fn a_page_whose_name_leads_to_the_node_is_not_answered() {
     let own = shown("127.0.0.1").await;
     assert!(own.contains("\"topics\""), "{own}");
 }
-
-#[tokio::test]
-async fn the_status_page_runs_under_its_policy() {
-    let node = Node::start_embedded(PROGRAM, "").await;
-    let put = client().put(format!("{}/v1/topics/shown-on-the-page", node.url()));
-    assert_eq!(put.send().await.unwrap().status(), 201);
-    let answer = client().get(node.url()).send().await.unwrap();
-    let policy = answer.headers()["content-security-policy"].to_str().unwrap().to_owned();
-    assert!(!policy.contains("unsafe") && policy.contains("script-src 'sha256-"), "{policy}");
-    let profile = tempfile::tempdir().unwrap();
-    let browser = browse(&node.url(), profile.path(), &["--dump-dom", "--virtual-time-budget=5000"]);
-    let said = tokio::time::timeout(PATIENCE, browser.wait_with_output()).await.expect("it ends").unwrap();
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(text.contains("<td>shown-on-the-page</td>"), "its own script ran: {text}");
-}

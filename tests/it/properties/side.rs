@@ -8,9 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
-    DeliveryMode, Due, Headers, MessageId, Nonce, RetryPolicy, Score, Shard, StoredMessage, Timestamp, TopicRecord,
+    DeliveryMode, Due, Headers, MessageId, Nonce, RetryPolicy, Score, Shard, Store, StoredMessage, Timestamp,
+    TopicRecord,
 };
-use duetime_testkit::conformance::reshard::Resizable;
 
 use super::moves::show_batch;
 use super::operation::{Change, IDS, NewMessage, Operation, Take, When};
@@ -91,7 +91,7 @@ pub(super) fn id(number: usize) -> MessageId {
 
 pub(super) struct Side {
     pub name: &'static str,
-    pub(super) store: Arc<dyn Resizable>,
+    pub(super) store: Arc<dyn Store>,
     /// As it is by now.
     pub(super) record: TopicRecord,
     claims: Vec<(u32, ClaimRequest)>,
@@ -100,7 +100,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub fn new(name: &'static str, store: Arc<dyn Resizable>, record: &TopicRecord) -> Self {
+    pub fn new(name: &'static str, store: Arc<dyn Store>, record: &TopicRecord) -> Self {
         Self { name, store, record: record.clone(), claims: Vec::new(), receipts: Vec::new() }
     }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, LeaseClass, MessageStore as _, RetryPolicy, TopicName, TopicStore as _, slots,
+    ClaimStore as _, DeliveryMode, LeaseClass, MessageStore as _, RetryPolicy, TopicName, TopicStore as _,
 };
 use duetime_metrics::Meters;
+use duetime_redis::slots;
 use duetime_redis::{Link, LinkConfig, RedisUrl};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisCluster;

@@ -353,7 +353,7 @@ fn deafen(servers: &Sentinel, primary: usize) {
 
 /// How many messages a server has in a shard, by its own word.
 fn count_at(servers: &Sentinel, server: usize, shard: &Shard) -> u64 {
-    let tag = duetime_core::slots::tag_of(duetime_core::slots::slot_of(&shard.topic, shard.index));
+    let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&shard.topic, shard.index));
     let key = format!("duetime:{{{tag}}}:{}:{}", shard.topic, shard.index);
     // One is never claimed and always there.
     servers.servers[server].cli(&["ZCARD", &key]).parse::<u64>().unwrap().saturating_sub(1)

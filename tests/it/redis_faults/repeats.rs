@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::reshard::{Floor, Reshard as _, RoutingAuthority as _, RoutingRecord};
 use duetime_core::store::{
     ClaimRequest, ClaimedMessage, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
     StoreError, Survey,
 };
 use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
-    TopicStore as _,
+    RetryPolicy, Routing, ScheduleStore as _, Shard, ShardCount, StoredMessage, Timestamp, TopicConfig, TopicName,
+    TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -22,12 +23,26 @@ use super::server::Server;
 struct World {
     way: LossyWay,
     store: Arc<RedisStore>,
+    /// Another node's, whose way loses nothing.
+    other: Arc<RedisStore>,
     shard: Shard,
     server: Server,
 }
 
 fn id(text: &str) -> MessageId {
     MessageId::new(text).unwrap()
+}
+
+async fn claim_by(store: &RedisStore, shard: &Shard, visibility: Duration) -> Result<Vec<ClaimedMessage>, StoreError> {
+    let ask = ClaimRequest {
+        request: rand::random(),
+        limit: 10,
+        visibility,
+        class: LeaseClass::TOPIC,
+        retry: RetryPolicy::default(),
+        delivery: DeliveryMode::AtLeastOnce,
+    };
+    store.claim(shard, now(), &ask).await.map(|claim| claim.messages)
 }
 
 impl World {
@@ -42,7 +57,9 @@ impl World {
         let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
         let record = store.put_topic(&record, None).await.unwrap();
-        let world = Self { way, store, shard: record.routing.shard(&topic, 0), server };
+        let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+        let other = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+        let world = Self { way, store, other, shard: record.routing.shard(&topic, 0), server };
         // The subscription's answers are not the ones to lose.
         tokio::time::sleep(Duration::from_millis(200)).await;
         world
@@ -54,6 +71,21 @@ impl World {
         let answer = call.await;
         assert!(self.way.has_lost(), "an answer was lost");
         answer
+    }
+
+    /// The same; `between` is done before the call is sent again.
+    async fn losing_and<T, B>(&self, call: impl Future<Output = T>, between: impl Future<Output = B>) -> (T, B) {
+        self.way.lose_next();
+        let between = async {
+            while !self.way.has_lost() {
+                tokio::task::yield_now().await;
+            }
+            self.way.cut(true);
+            let done = between.await;
+            self.way.cut(false);
+            done
+        };
+        tokio::join!(call, between)
     }
 
     fn message(&self, text: &str) -> Enqueue {
@@ -73,27 +105,25 @@ impl World {
     }
 
     async fn claim(&self) -> Vec<ClaimedMessage> {
-        let ask = ClaimRequest {
-            request: rand::random(),
-            limit: 10,
-            visibility: Duration::from_secs(30),
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy::default(),
-            delivery: DeliveryMode::AtLeastOnce,
-        };
-        self.store.claim(&self.shard, now(), &ask).await.unwrap().messages
+        self.claim_for(Duration::from_secs(30)).await.unwrap()
     }
 
     async fn claim_for(&self, visibility: Duration) -> Result<Vec<ClaimedMessage>, StoreError> {
-        let ask = ClaimRequest {
-            request: rand::random(),
-            limit: 10,
-            visibility,
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy::default(),
-            delivery: DeliveryMode::AtLeastOnce,
-        };
-        self.store.claim(&self.shard, now(), &ask).await.map(|claim| claim.messages)
+        claim_by(&self.store, &self.shard, visibility).await
+    }
+
+    /// The other node edits a message.
+    async fn edit_there(&self, edit: Edit) -> Edited {
+        self.other.edit(&self.shard, now(), &[edit]).await.unwrap()[0]
+    }
+
+    /// The other node enqueues a message.
+    async fn put_there(&self, item: Enqueue) -> EnqueueOutcome {
+        self.other.enqueue(&self.shard, now(), &[item]).await.unwrap()[0].outcome
+    }
+
+    async fn get(&self, text: &str) -> Option<StoredMessage> {
+        self.store.get(&self.shard, &[id(text)]).await.unwrap().remove(0)
     }
 
     async fn settle(&self, claimed: &ClaimedMessage, how: Settlement) -> Settled {
@@ -108,7 +138,7 @@ impl World {
 
     /// How many messages are claimed, by the server's own word.
     async fn survey_there(&self) -> u64 {
-        let tag = duetime_core::slots::tag_of(duetime_core::slots::slot_of(&self.shard.topic, self.shard.index));
+        let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&self.shard.topic, self.shard.index));
         let words = format!("HGET duetime:{{{tag}}}:{}:{}:meta in_flight", self.shard.topic, self.shard.index);
         let told = self.server.ask(&words).await.unwrap();
         redis::from_redis_value(told).unwrap()
@@ -250,4 +280,205 @@ async fn a_redrive_and_a_purge_whose_answers_are_lost_are_answered_as_done() {
     assert_eq!(world.losing(act("b", DeadAction::Purge)).await.unwrap(), [true]);
     let counts = world.survey().await;
     assert_eq!((counts.scheduled, counts.dead), (1, 0));
+}
+
+#[tokio::test]
+async fn a_message_that_was_cancelled_before_its_enqueue_was_answered_is_not_made_again() {
+    let world = World::new().await;
+    world.put(&["first"]).await;
+    for relative in [false, true] {
+        let mut item = world.message("order");
+        if relative {
+            item.due = Due::In(Duration::from_secs(60));
+        }
+        let batch = [item];
+        let enqueue = world.store.enqueue(&world.shard, now(), &batch);
+        let (answers, cancelled) = world.losing_and(enqueue, world.edit_there(Edit::Cancel(id("order")))).await;
+        assert_eq!(cancelled, Edited::Cancelled);
+        let answer = answers.unwrap()[0];
+        assert_eq!(answer.outcome, EnqueueOutcome::Scheduled, "as the first sending was");
+        let due = if relative { now().plus(Duration::from_secs(60)) } else { now() };
+        assert!(answer.due_at <= due && answer.due_at.plus(Duration::from_secs(5)) > due, "{answer:?}");
+        assert!(world.get("order").await.is_none(), "the cancel holds");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_was_taken_and_done_before_its_enqueue_was_answered_is_not_made_again() {
+    let world = World::new().await;
+    world.put(&["first"]).await;
+    world.cancel(&["first"]).await;
+    let batch = [world.message("order")];
+    let taken = async {
+        let claimed = claim_by(&world.other, &world.shard, Duration::from_secs(30)).await.unwrap();
+        let acks: Vec<Settle> =
+            claimed.iter().map(|m| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }).collect();
+        world.other.settle(&world.shard, now(), &acks).await.unwrap()
+    };
+    let (answers, settled) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), taken).await;
+    assert_eq!((answers.unwrap()[0].outcome, settled), (EnqueueOutcome::Scheduled, vec![Settled::Ok]));
+    assert_eq!(world.survey().await, Survey::default(), "it is not delivered twice");
+}
+
+#[tokio::test]
+async fn an_enqueue_that_was_refused_says_so_again_when_what_stood_in_its_way_has_gone() {
+    let world = World::new().await;
+    world.put(&["order"]).await;
+    let batch = [world.message("order"), world.message("new")];
+    let enqueue = world.store.enqueue(&world.shard, now(), &batch);
+    let (answers, _) = world.losing_and(enqueue, world.edit_there(Edit::Cancel(id("order")))).await;
+    let outcomes: Vec<EnqueueOutcome> = answers.unwrap().iter().map(|answer| answer.outcome).collect();
+    assert_eq!(outcomes, [EnqueueOutcome::Duplicate, EnqueueOutcome::Scheduled]);
+    assert!(world.get("order").await.is_none() && world.get("new").await.is_some());
+}
+
+#[tokio::test]
+async fn a_replacement_whose_answer_is_lost_does_not_undo_a_later_one() {
+    let world = World::new().await;
+    world.put(&["order"]).await;
+    let replacing = |body: &str| Enqueue {
+        on_conflict: OnConflict::Replace,
+        payload: body.as_bytes().to_vec().into(),
+        ..world.message("order")
+    };
+    let batch = [replacing("one")];
+    let enqueue = world.store.enqueue(&world.shard, now(), &batch);
+    let (answers, later) = world.losing_and(enqueue, world.put_there(replacing("two"))).await;
+    assert_eq!((answers.unwrap()[0].outcome, later), (EnqueueOutcome::Replaced, EnqueueOutcome::Replaced));
+    assert_eq!(&world.get("order").await.unwrap().payload[..], b"two");
+}
+
+#[tokio::test]
+async fn an_enqueue_that_nobody_can_tell_of_any_more_is_not_made_again() {
+    let world = World::new().await;
+    world.put(&["first"]).await;
+    let batch = [world.message("order")];
+    let others = async {
+        assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
+        // Another node's calls have taken the slots of the reply cache since.
+        let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&world.shard.topic, world.shard.index));
+        let bodies = format!("duetime:{{{tag}}}:{}:{}:body", world.shard.topic, world.shard.index);
+        let mut server = world.server.connection().await.unwrap();
+        let fields: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(&bodies).query_async(&mut server).await.unwrap();
+        let slots: Vec<Vec<u8>> = fields.into_iter().filter(|field| field.first() == Some(&0)).collect();
+        assert!(!slots.is_empty());
+        let mut taking = redis::cmd("HSET");
+        taking.arg(&bodies);
+        for slot in slots {
+            taking.arg(slot).arg(format!("ffffffffffffffff 1 {}", now().as_millis()));
+        }
+        let () = taking.query_async(&mut server).await.unwrap();
+    };
+    let (answers, ()) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), others).await;
+    assert!(matches!(answers, Err(StoreError::Unavailable { .. })), "{answers:?}");
+    assert!(world.get("order").await.is_none(), "the cancel holds");
+}
+
+#[tokio::test]
+async fn an_enqueue_that_was_not_carried_out_is_made_though_others_were_busy_since() {
+    let world = World::new().await;
+    world.put(&["first"]).await;
+    // What it asks never reaches the server.
+    world.way.cut(true);
+    let batch = [world.message("order")];
+    let others = async {
+        for n in 0..10 {
+            world.put_there(world.message(&format!("k{n}"))).await;
+            world.edit_there(Edit::Cancel(id(&format!("k{n}")))).await;
+        }
+        world.way.cut(false);
+    };
+    let (answers, ()) = tokio::join!(world.store.enqueue(&world.shard, now(), &batch), others);
+    assert_eq!(answers.unwrap()[0].outcome, EnqueueOutcome::Scheduled);
+    assert!(world.get("order").await.is_some());
+}
+
+#[tokio::test]
+async fn a_reschedule_whose_answer_is_lost_answers_what_it_did_and_undoes_nothing() {
+    let world = World::new().await;
+    let at = |seconds| Timestamp::from_millis(now().as_millis() / 1000 * 1000).plus(Duration::from_secs(seconds));
+    let (hour, day) = (at(3_600), at(86_400));
+    let all = ["a", "b", "c", "gone"];
+    world.put(&all).await;
+    let moves = |ids: &[&str], due| -> Vec<Edit> { ids.iter().map(|text| Edit::Reschedule(id(text), due)).collect() };
+    world.store.edit(&world.shard, now(), &moves(&["nobody"], Due::At(hour))).await.unwrap();
+    let batch = moves(&["a", "b", "c", "nobody"], Due::At(hour));
+    let between = async {
+        assert_eq!(world.edit_there(Edit::Cancel(id("a"))).await, Edited::Cancelled);
+        let later = Edit::Reschedule(id("b"), Due::At(day));
+        assert_eq!(world.edit_there(later).await, Edited::Rescheduled(day));
+    };
+    let (answers, ()) = world.losing_and(world.store.edit(&world.shard, now(), &batch), between).await;
+    let moved = Edited::Rescheduled(hour);
+    assert_eq!(answers.unwrap(), [moved, moved, moved, Edited::Unknown]);
+    assert_eq!(world.get("b").await.unwrap().due_at, day, "the later change stands");
+    // A delay is not counted twice.
+    let batch = moves(&["c"], Due::In(Duration::from_secs(60)));
+    let edit = world.store.edit(&world.shard, now(), &batch);
+    let slow = tokio::time::sleep(Duration::from_millis(700));
+    let (answers, ()) = world.losing_and(edit, slow).await;
+    let Edited::Rescheduled(due) = answers.unwrap()[0] else { panic!() };
+    assert_eq!(world.get("c").await.unwrap().due_at, due);
+    assert!(due.as_millis() < now().as_millis() + 59_600, "from the first sending on");
+}
+
+#[tokio::test]
+async fn each_dead_letter_has_its_true_answer_though_the_first_one_is_lost() {
+    let world = World::new().await;
+    world.put(&["a", "b", "c"]).await;
+    for held in world.claim().await {
+        world.settle(&held, Settlement::Bury("bad".into())).await;
+    }
+    let act = async |texts: &[&str], action| {
+        let ids: Vec<MessageId> = texts.iter().map(|text| id(text)).collect();
+        world.store.settle_dead(&world.shard, now(), &ids, action).await
+    };
+    world.put(&["live"]).await;
+    act(&["nobody"], DeadAction::Purge).await.unwrap();
+    // Cancelled, after it was redriven; and what lives and was never dead was not redriven.
+    let between = world.edit_there(Edit::Cancel(id("a")));
+    let (answers, cancelled) = world.losing_and(act(&["a", "live", "nobody"], DeadAction::Redrive), between).await;
+    assert_eq!((answers.unwrap(), cancelled), (vec![true, false, false], Edited::Cancelled));
+    // Enqueued anew, after it was purged.
+    let between = world.put_there(world.message("b"));
+    let (answers, _) = world.losing_and(act(&["b", "nobody"], DeadAction::Purge), between).await;
+    assert_eq!(answers.unwrap(), [true, false]);
+    assert!(world.get("a").await.is_none() && world.get("b").await.is_some());
+}
+
+#[tokio::test]
+async fn a_cancel_whose_answer_is_lost_does_not_cancel_what_came_since() {
+    let world = World::new().await;
+    world.put(&["a"]).await;
+    world.cancel(&["nobody"]).await;
+    let (answers, _) = world.losing_and(world.cancel(&["a"]), world.put_there(world.message("a"))).await;
+    assert_eq!(answers, [Edited::Cancelled]);
+    assert!(world.get("a").await.is_some(), "another message of that id");
+}
+
+#[tokio::test]
+async fn what_was_done_before_its_shard_took_another_record_is_answered_as_done() {
+    let world = World::new().await;
+    world.put(&["first"]).await;
+    let (topic, record) = (&world.shard.topic, world.other.topics().await.unwrap().remove(0));
+    let seen = record.routing_record();
+    let batch = [world.message("order")];
+    let between = async {
+        assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
+        let routing = Routing { epoch: seen.routing.epoch + 1, rid: "second".into(), ..seen.routing.clone() };
+        let new = RoutingRecord { routing: routing.clone(), desired: None };
+        world.other.swap_routing(topic, &seen, &new).await.unwrap();
+        world.other.fence(topic, 0, &routing, &Floor::default()).await.unwrap();
+    };
+    let (answers, ()) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), between).await;
+    assert_eq!(answers.unwrap()[0].outcome, EnqueueOutcome::Scheduled);
+    // What was not carried out is sent where it belongs now.
+    world.way.cut(true);
+    let uncut = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        world.way.cut(false);
+    };
+    let batch = [world.message("other")];
+    let (answers, ()) = tokio::join!(world.store.enqueue(&world.shard, now(), &batch), uncut);
+    assert!(matches!(answers, Err(StoreError::Stale(_))), "{answers:?}");
 }

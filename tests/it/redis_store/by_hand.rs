@@ -9,9 +9,10 @@ use duetime_core::store::{
 use duetime_core::{
     ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
-    TopicStore as _, slots,
+    TopicStore as _,
 };
 use duetime_metrics::Meters;
+use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
 
@@ -146,6 +147,21 @@ async fn a_lost_shard_is_never_started_empty() {
 
 #[tokio::test]
 async fn a_deletion_that_was_interrupted_is_finished_by_the_next() {
+    let world = interrupted_deletion().await;
+    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    is_finished(&world).await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_interrupted_is_finished_by_whichever_node_looks() {
+    let world = interrupted_deletion().await;
+    world.store.finish_deletions().await.unwrap();
+    is_finished(&world).await;
+    assert_eq!(world.text("EXISTS {duetime:topics}:pending").await, "0");
+    world.store.finish_deletions().await.unwrap();
+}
+
+async fn interrupted_deletion() -> World {
     let world = World::new().await;
     world.put(&["a"]).await;
     // As far as a node came that died: the record is out of sight, the shards are there.
@@ -155,7 +171,11 @@ async fn a_deletion_that_was_interrupted_is_finished_by_the_next() {
     world.server.ask("HDEL duetime:topics orders").await.unwrap();
     world.server.ask(&format!("HSET {{duetime:topics}}:lives orders {life}")).await.unwrap();
     world.server.ask(&format!("HSET {{duetime:topics}}:pending orders {pending}")).await.unwrap();
-    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    world
+}
+
+async fn is_finished(world: &World) {
+    let life = world.record.routing.life().to_string();
     // What stays is the number of the life, for whoever would make it again.
     for suffix in ["", ":body", ":dead", ":deadinfo", ":outbox", ":moved"] {
         assert_eq!(world.text(&format!("EXISTS {}{suffix}", world.key)).await, "0", "{suffix}");

@@ -1,8 +1,16 @@
 //! Lives of a topic: what is carried out late, what vanished, and how it is put back.
 
-use duetime_core::reshard::{Floor, Reshard as _};
+use std::sync::Arc;
+
+use duetime_core::reshard::{Floor, Reshard as _, RoutingAuthority as _, RoutingRecord};
+use duetime_core::routing::RoutingState;
 use duetime_core::store::{Adopt, StoreError};
-use duetime_core::{MessageStore as _, ShardCount, TopicConfig, TopicRecord, TopicStore as _};
+use duetime_core::{MessageStore as _, Routing, ShardCount, TopicConfig, TopicRecord, TopicStore as _};
+use duetime_metrics::Meters;
+use duetime_redis::slots;
+use duetime_resize::Tools;
+use duetime_router::{Catalog, Misplaced, RouteError, Router};
+use duetime_testkit::WallClock;
 
 use super::by_hand::{World, id, now};
 
@@ -200,4 +208,114 @@ async fn what_a_newer_version_wrote_into_a_record_is_kept_when_it_is_changed() {
     (newer["config"]["max_payload"], newer["version"]) = (77.into(), 2.into());
     assert_eq!(there, newer);
     set_record(&world, None).await;
+}
+
+/// The topic goes from two shards to four, and every shard has the record.
+async fn growing(world: &World) -> Routing {
+    let seen = world.record.routing_record();
+    let (epoch, rid) = (seen.routing.epoch + 1, "grows".to_owned());
+    let routing = Routing { epoch, rid, shards: 4, state: RoutingState::Moving, ..seen.routing.clone() };
+    let new = RoutingRecord { routing: routing.clone(), desired: None };
+    world.store.swap_routing(&world.record.name, &seen, &new).await.unwrap();
+    for index in 0..4 {
+        world.store.fence(&world.record.name, index, &routing, &Floor::default()).await.unwrap();
+    }
+    routing
+}
+
+#[tokio::test]
+async fn a_shard_that_is_gone_after_a_resize_made_it_is_lost_and_not_made_anew() {
+    let world = World::new().await;
+    let name = &world.record.name;
+    let routing = growing(&world).await;
+    // Told again, by whoever: all as it was.
+    let again = world.store.fence(name, 3, &routing, &Floor::default()).await.unwrap();
+    assert_eq!(again.before.map(|before| before.epoch), Some(routing.epoch));
+    let fresh = routing.shard(name, 3);
+    let key = |suffix: &str| {
+        let tag = slots::tag_of(slots::slot_of(name, 3));
+        format!("duetime:{{{tag}}}:{name}:3{suffix}")
+    };
+    let all: Vec<String> = SUFFIXES[..7].iter().map(|suffix| key(suffix)).collect();
+    world.server.ask(&format!("DEL {}", all.join(" "))).await.unwrap();
+    let refused = world.store.fence(name, 3, &routing, &Floor::default()).await;
+    assert!(matches!(refused, Err(StoreError::Lost(_))), "{refused:?}");
+    let ask = Adopt { now: now(), ..Adopt::default() };
+    assert_eq!(world.store.adopt_topic(name, &ask).await.unwrap().lost, [3]);
+    let adopted = world.store.adopt_topic(name, &Adopt { accept_loss: true, ..ask }).await.unwrap();
+    assert_eq!((adopted.lost, adopted.remade), (vec![], vec![3]));
+    world.store.fence(name, 3, &routing, &Floor::default()).await.unwrap();
+    assert_eq!(world.store.get(&fresh, &[id("a")]).await.unwrap(), [None], "it serves again");
+}
+
+#[tokio::test]
+async fn a_resize_that_was_interrupted_while_it_made_a_shard_goes_on() {
+    let world = World::new().await;
+    let name = &world.record.name;
+    let routing = growing(&world).await;
+    // As it is when the node ended between making the shard and noting that it is made.
+    let first = format!("duetime:{{{}}}:{name}:0:moved", slots::tag_of(slots::slot_of(name, 0)));
+    world.server.ask(&format!("HDEL {first} made:3")).await.unwrap();
+    let meta = format!("duetime:{{{}}}:{name}:3:meta", slots::tag_of(slots::slot_of(name, 3)));
+    let closed = routing.epoch - routing.change();
+    world.server.ask(&format!("HSET {meta} epoch {closed} rid closed")).await.unwrap();
+    let early = world.store.get(&routing.shard(name, 3), &[id("a")]).await;
+    assert!(matches!(early, Err(StoreError::NotReady(_))), "it takes nothing before it is noted: {early:?}");
+    world.store.fence(name, 3, &routing, &Floor::default()).await.unwrap();
+    assert_eq!(world.store.get(&routing.shard(name, 3), &[id("a")]).await.unwrap(), [None]);
+    let noted = world.server.ask(&format!("HGET {first} made:3")).await.unwrap();
+    assert_eq!(redis::from_redis_value::<u64>(noted).unwrap(), routing.epoch);
+}
+
+#[tokio::test]
+async fn a_topic_of_which_an_older_catalogue_was_restored_is_adopted_with_what_its_shards_have() {
+    let mut world = World::new().await;
+    let older = world.server.ask("HGET duetime:topics orders").await.unwrap();
+    let older: String = redis::from_redis_value(older).unwrap();
+    let before = born_again(&mut world).await;
+    world.put(&["a", "b"]).await;
+    set_record(&world, Some(&older)).await;
+    let name = &before.name;
+    let refused = world.store.get(&before.routing.shard(name, 1), &[id("a")]).await;
+    assert!(matches!(refused, Err(StoreError::Stale(_))), "{refused:?}");
+    let adopted = world.store.adopt_topic(name, &Adopt { now: now(), ..Adopt::default() }).await.unwrap();
+    assert!(adopted.restored && adopted.lost.is_empty());
+    assert_eq!(adopted.record.routing, world.record.routing);
+    assert_eq!(world.store.topics().await.unwrap(), [adopted.record]);
+    assert_eq!(world.claim().await.0.len(), 2);
+}
+
+#[tokio::test]
+async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic_is_adopted() {
+    let mut world = World::new().await;
+    let older = world.server.ask("HGET duetime:topics orders").await.unwrap();
+    let older: String = redis::from_redis_value(older).unwrap();
+    born_again(&mut world).await;
+    world.put(&["a", "b"]).await;
+    set_record(&world, Some(&older)).await;
+    let (clock, meters) = (Arc::new(WallClock), Arc::new(Meters::new()));
+    let catalog = Catalog::open(world.store.clone(), clock.clone()).await.unwrap();
+    let router = Router::new(
+        world.store.clone(),
+        Arc::new(Tools::new(world.store.clone())),
+        catalog.clone(),
+        clock,
+        meters.clone(),
+    );
+    let name = &world.record.name;
+    let refused = router.get(name, vec![id("a")]).await.remove(0);
+    let Err(RouteError::Store(error)) = refused else { panic!("{refused:?}") };
+    assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
+    router.review_shards().await;
+    let (code, detail) = catalog.troubles().not_ready().unwrap();
+    assert!(code == "topic_outdated" && detail.contains("orders (2 messages)"), "{detail}");
+    assert!(meters.render().contains("duetime_topics_troubled{kind=\"outdated\"} 1"));
+    let places = router.misplaced(&catalog.get(name).unwrap()).await.unwrap();
+    assert_eq!(places, [(0, Misplaced::Later(0)), (1, Misplaced::Later(2))]);
+
+    assert!(catalog.adopt(name, None, false).await.unwrap().restored);
+    router.review_shards().await;
+    assert!(catalog.troubles().not_ready().is_none());
+    assert!(meters.render().contains("duetime_topics_troubled{kind=\"outdated\"} 0"));
+    assert!(router.get(name, vec![id("nobody")]).await.remove(0).is_ok());
 }

@@ -8,13 +8,12 @@ use duetime_core::routing::RoutingState;
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
     Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, Shard,
-    ShardCount, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use duetime_testkit::WallClock;
-use duetime_testkit::conformance::reshard::Resizable;
 
 pub struct House {
-    pub store: Arc<dyn Resizable>,
+    pub store: Arc<dyn Store>,
     pub topic: TopicName,
     pub routing: Routing,
 }
@@ -39,7 +38,7 @@ pub fn message(text: &str, payload: usize) -> Enqueue {
 }
 
 impl House {
-    pub async fn begin(store: Arc<dyn Resizable>) -> Self {
+    pub async fn begin(store: Arc<dyn Store>) -> Self {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use duetime_core::RoutingAuthority;
 use duetime_core::reshard::{AtOld, Put};
 use duetime_core::store::Edited;
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 
 use super::house::House;
 
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    EmbeddedStore::open(folder, Arc::new(Meters::new())).unwrap()
+    EmbeddedStore::open(folder, Default::default()).unwrap()
 }
 
 #[tokio::test]

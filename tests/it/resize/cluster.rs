@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use duetime_core::{TopicName, slots};
+use duetime_core::TopicName;
+use duetime_redis::slots;
 use duetime_testkit::history::FaultKind::StoreStopped;
 use duetime_testkit::servers::RedisCluster;
 use duetime_tests::crash::Draw;

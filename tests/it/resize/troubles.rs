@@ -60,7 +60,7 @@ async fn a_topic_deleted_in_the_middle_of_a_change_is_gone_with_every_shard() {
     let settings = format!("{SETTINGS}messages_per_second = 100\n");
     let house = House::start(&redis.url(), SHARED, 2, "8", &settings, 300, 0).await;
     house.load.insist(31).await;
-    let deleting = house.load.api.told(Method::DELETE, "", json!({}));
+    let deleting = house.load.api.told(Method::DELETE, "?force=true", json!({}));
     let wishing = refused(&house.load, json!(5));
     let (deleted, (status, told)) = tokio::join!(deleting, wishing);
     let (gone, text) = deleted.unwrap_or((StatusCode::NO_CONTENT, Value::Null));

@@ -77,7 +77,7 @@ fn read(got: &BorrowedMessage<'_>) -> Received {
     };
     Received {
         topic: text("duetime-topic"),
-        id: text("duetime-id"),
+        id: percent_encoding::percent_decode_str(&text("duetime-id")).decode_utf8().unwrap().into_owned(),
         delivery_id: text("duetime-delivery-id"),
         attempt: text("duetime-attempt"),
         due_at: text("duetime-due-at"),

@@ -107,7 +107,7 @@ impl Client {
         let may_give_back = message.attempt < GIVEN_BACK_MAX;
         let (ask, outcome) = match self.dice().below(20) {
             _ if poisoned => (Ask::Engine(Settlement::Bury("refused for good".to_owned())), Outcome::Rejected),
-            0..=2 if may_give_back => (Ask::Consumer(SettleAsk::Nack(Some(NACKED_FOR))), Outcome::Retry),
+            0..=2 if may_give_back => (Ask::Consumer(SettleAsk::Nack(Some(NACKED_FOR), None)), Outcome::Retry),
             3 if may_give_back => (Ask::Engine(Settlement::Nack(NACKED_FOR)), Outcome::Retry),
             4..=9 => (Ask::Engine(Settlement::Ack), Outcome::Accepted),
             _ => (Ask::Consumer(SettleAsk::Ack), Outcome::Accepted),
@@ -140,8 +140,10 @@ impl Client {
             let settled = match &ask {
                 Ask::Consumer(ask) => {
                     let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
-                    let answer = door.router.settle(&self.topic, vec![(receipt, *ask)]).await.pop();
-                    answer.and_then(Result::ok).map(|(answer, _)| answer != SettleAnswer::Expired)
+                    let answer = door.router.settle(&self.topic, vec![(receipt, ask.clone())]).await.pop();
+                    answer
+                        .and_then(Result::ok)
+                        .map(|(answer, _)| !matches!(answer, SettleAnswer::Expired | SettleAnswer::Gone))
                 }
                 Ask::Engine(how) => {
                     let settle = Settle { id: message.id.clone(), score, how: how.clone() };

@@ -4,14 +4,15 @@
 //! request, and how batches are cut.
 
 use async_trait::async_trait;
+use duetime_core::contract::no_streams;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled,
     Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
-    Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, Clock as _, Due, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -214,6 +215,15 @@ impl MessageStore for SimStore {
         self.kept(shard, script).await
     }
 
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        let mut sum = 0;
+        for (master, _, of) in self.by_master(shards) {
+            let look = move |server: &Server, _: &Sent| at_once(server.mem.bytes(&of));
+            sum += self.link.call(master, false, Kept::No, look).await?;
+        }
+        Ok(sum)
+    }
+
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let mut all = vec![0; edges.len().saturating_sub(1)];
         for (master, _, of) in self.by_master(shards) {
@@ -240,6 +250,14 @@ impl ClaimStore for SimStore {
             server.once(&seat(shard), "settle", request, sent, act)
         };
         self.quick(shard, true, script).await
+    }
+
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+        Err(no_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        false
     }
 }
 
@@ -273,6 +291,10 @@ impl ScheduleStore for SimStore {
 
 #[async_trait]
 impl StoreHealth for SimStore {
+    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
+        Whereabouts::default()
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         self.topics().await.map(drop)
     }

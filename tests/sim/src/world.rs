@@ -129,16 +129,16 @@ impl World {
         let clock = SimClock::new(self.clock.clone());
         let link = Link::new(number, clock.clone(), &self.servers, &self.weather, &self.dice, self.trouble.may_end);
         let store = Arc::new(SimStore { link, alone: self.trouble.alone });
+        let dice = self.dice.clone();
+        let draw = Draw::new(move || dice.next());
         let catalog = loop {
-            if let Ok(catalog) = Catalog::open(store.clone(), clock.clone()).await {
+            if let Ok(catalog) = Catalog::open_drawing(store.clone(), clock.clone(), draw.clone()).await {
                 break catalog;
             }
         };
-        let dice = self.dice.clone();
-        let draw = Draw::new(move || dice.next());
-        catalog.draw_with(draw.clone());
         let mut tools = Tools { draw, ..Tools::new(store.clone()) };
-        let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
+        let router =
+            Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
         tools.grace = Duration::from_millis(self.dice.below(GRACE_MS_MAX));
         tools.steps = Arc::new(Dozes { dice: self.dice.clone(), permille: self.dozes_permille });
         let owned = watch::Sender::new(self.some_shards());

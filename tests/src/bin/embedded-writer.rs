@@ -14,7 +14,6 @@ use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, Shard, Timestamp, TopicName,
 };
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_tests::crash::{Draw, FAR, SHARDS, TOPIC, VISIBILITY};
 
@@ -124,7 +123,7 @@ async fn main() {
     let [_, folder, seed, now] = &args[..] else { panic!("embedded-writer FOLDER SEED NOW_MS") };
     let seed: u64 = seed.parse().expect("a number");
     let now = Timestamp::from_millis(now.parse().expect("milliseconds"));
-    let store = EmbeddedStore::open(Path::new(folder), Arc::new(Meters::new())).expect("the folder can be opened");
+    let store = EmbeddedStore::open(Path::new(folder), Default::default()).expect("the folder can be opened");
     let producers = (0..PRODUCERS).map(|n| tokio::spawn(produce(store.clone(), Draw::new(seed, n), n, now)));
     let producers: Vec<_> = producers.collect();
     let consumers = (0..CONSUMERS).map(|n| tokio::spawn(consume(store.clone(), Draw::new(seed, 100 + n), now)));

@@ -80,7 +80,7 @@ async fn drained(world: &World) -> Result<FinalState, String> {
         loop {
             let told = world.shared.call(Method::GET, topic, "", &json!({})).await.map(|told| told.body);
             let count = |name: &str| told.as_ref().and_then(|told| told[name].as_u64());
-            let silent = count("silent_shards").unwrap_or(0);
+            let silent = count("unreachable_shards").unwrap_or(0);
             if let (Some(0), Some(0), Some(dead), 0) = (count("scheduled"), count("in_flight"), count("dead"), silent) {
                 state.counts = state.counts.map(|counts| (0, 0, counts.2 + dead));
                 break;

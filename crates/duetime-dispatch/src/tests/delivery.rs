@@ -196,6 +196,21 @@ async fn at_most_once_delivers_once_whatever_the_sink_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn at_most_once_loses_nothing_that_was_not_sent() {
+    let house = House::new(TopicConfig { delivery: DeliveryMode::AtMostOnce, ..with_sink() }).await;
+    let refuse = |_: &_| Verdict::NotSent { reason: "concurrency".to_owned(), after: ms(40) };
+    house.sink.behave(each(refuse));
+    house.put_all(&ids("o", 100), ms(0)).await;
+    house.pass(secs(2)).await;
+    assert_eq!(house.counts().counted(Event::Dead), 0);
+    house.sink.behave(each(|_| Verdict::Accepted));
+    house.pass(secs(2)).await;
+    let counts = house.counts();
+    assert_eq!((counts.counted(Event::Delivered), counts.counted(Event::Dead)), (100, 0));
+    assert_eq!(house.held(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_million_due_at_once_keeps_the_node_within_its_permits() {
     let dispatch = DispatchConfig { messages_max: 64, topic_messages_max: 48, ..DispatchConfig::default() };
     let house = House::with(with_sink(), TestSink::new(4, 16), dispatch).await;

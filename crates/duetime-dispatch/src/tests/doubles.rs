@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Survey, Wakeup};
 use duetime_core::{
-    ClaimStore, Delivery, Fleet, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder, SinkRef,
-    StoreError, Timestamp, TopicName, Verdict,
+    ClaimStore, Delivery, Fleet, HandOver, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder,
+    SinkRef, StoreError, Streamed, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -160,6 +161,10 @@ pub struct WiredStore {
     pub delay: Mutex<Duration>,
     /// The answer of every claim takes so long to come back.
     pub claim_answer_delay: Mutex<Duration>,
+    /// The next so many of these calls panic.
+    pub panics: Mutex<HashMap<&'static str, usize>>,
+    /// Calls on one shard take so long.
+    pub slow_shard: Mutex<Option<(u32, Duration)>>,
     /// Gives no hints.
     pub deaf: AtomicBool,
     /// Shards are on so many servers in turn.
@@ -178,6 +183,8 @@ impl WiredStore {
             lose_settle_answers: AtomicUsize::new(0),
             delay: Mutex::default(),
             claim_answer_delay: Mutex::default(),
+            panics: Mutex::default(),
+            slow_shard: Mutex::default(),
             deaf: AtomicBool::new(false),
             servers: AtomicUsize::new(1),
             silent: Mutex::default(),
@@ -213,6 +220,10 @@ impl WiredStore {
 
     async fn wire(&self, doing: &'static str) -> Result<(), StoreError> {
         *self.calls.lock().entry(doing).or_default() += 1;
+        if let Some(left) = self.panics.lock().get_mut(doing).filter(|left| **left > 0) {
+            *left -= 1;
+            panic!("a fault in {doing}");
+        }
         let delay = *self.delay.lock();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
@@ -235,7 +246,8 @@ impl ClaimStore for WiredStore {
         self.wire("claim").await?;
         self.reach("claim", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let claim = self.mem.claim(shard, now, request).await?;
-        let delay = *self.claim_answer_delay.lock();
+        let slow = self.slow_shard.lock().filter(|(index, _)| *index == shard.index).map(|(_, by)| by);
+        let delay = slow.unwrap_or(*self.claim_answer_delay.lock());
         tokio::time::sleep(delay).await;
         if takes_one(&self.lose_claim_answers) { Err(lost("claim")) } else { Ok(claim) }
     }
@@ -244,6 +256,14 @@ impl ClaimStore for WiredStore {
         self.reach("settle", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let settled = self.mem.settle(shard, now, batch).await?;
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
+    }
+
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+        Err(no_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        false
     }
 }
 

@@ -11,6 +11,7 @@ use duetime_core::{
 };
 use duetime_metrics::{Meters, TopicMeters};
 use duetime_ownership::Solo;
+use duetime_supervisor::Supervisor;
 use duetime_testkit::TokioClock;
 use tokio::sync::watch;
 
@@ -28,6 +29,7 @@ pub struct House {
     pub meters: Arc<Meters>,
     pub topics: watch::Sender<Arc<Topics>>,
     pub engine: Engine,
+    pub supervisor: Supervisor,
 }
 
 /// A topic that hands over to the test's sink.
@@ -76,6 +78,7 @@ impl House {
         let binder = Arc::new(TestBinder::default());
         binder.0.lock().insert("test".to_owned(), sink.clone());
         let (topics, watched) = watch::channel(Arc::new(Topics::new()));
+        let supervisor = Supervisor::new(meters.clone());
         let engine = Engine::start(EngineParts {
             store: store.clone(),
             schedule: store.clone(),
@@ -86,8 +89,9 @@ impl House {
             clock: clock.clone(),
             meters: meters.clone(),
             config,
+            supervisor: supervisor.clone(),
         });
-        Self { store, sink, binder, clock, meters, topics, engine }
+        Self { store, sink, binder, clock, meters, topics, engine, supervisor }
     }
 
     /// Creates or changes the topic and tells the engine.
@@ -99,6 +103,37 @@ impl House {
         };
         self.store.mem.put_topic(&record, there.map(|there| there.version)).await.unwrap();
         self.tell().await;
+    }
+
+    /// Creates another topic and tells the engine.
+    pub async fn add_topic(&self, topic: &TopicName, config: TopicConfig) -> TopicRecord {
+        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".to_owned(), self.clock.now());
+        let record = self.store.mem.put_topic(&record, None).await.unwrap();
+        self.tell().await;
+        record
+    }
+
+    /// Schedules messages of another topic, due at once.
+    pub async fn put_in(&self, record: &TopicRecord, ids: &[String], headers: &Headers, payload: &Bytes) {
+        for id in ids {
+            let id = MessageId::new(id).unwrap();
+            let shard = record.routing.home(&record.name, &id);
+            let item = Enqueue {
+                id,
+                due: Due::At(self.clock.now()),
+                headers: headers.clone(),
+                payload: payload.clone(),
+                on_conflict: OnConflict::Reject,
+                nonce: Nonce(rand::random()),
+            };
+            self.store.mem.enqueue(&shard, self.clock.now(), &[item]).await.unwrap();
+        }
+    }
+
+    /// Messages and bytes that the node counts as in flight.
+    pub fn held(&self) -> (i64, i64) {
+        let config = DispatchConfig::default();
+        self.meters.in_flight_budget(config.messages_max, config.bytes_max).held()
     }
 
     /// Tells the engine what topics there are.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{MessageId, SinkRef, TopicConfig, TopicStore as _, Topics};
+use duetime_core::{Clock, MessageId, ScheduleStore, SinkRef, TopicConfig, TopicStore as _, Topics};
 use duetime_metrics::Meters;
 
 use super::doubles::{HandedOwnership, TestSink, WiredStore, slow};
@@ -116,6 +116,24 @@ async fn a_shard_that_is_given_up_is_claimed_from_no_more_and_told_once_all_of_i
     ownership.hand(&name(), &[0, 1]);
     house.pass(secs(5)).await;
     assert_eq!(house.sink.times().len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_given_up_while_it_is_taken_is_told_when_nothing_was_asked_after_all() {
+    let house = House::new(with_sink()).await;
+    let emptied = Arc::new(tokio::sync::Notify::new());
+    let (clock, store): (Arc<dyn Clock>, Arc<dyn ScheduleStore>) = (house.clock.clone(), house.store.clone());
+    let lane = crate::lane::Lane::new(name(), Arc::default(), clock, emptied.clone(), store);
+    lane.own(1, [0]);
+    let [idle] = &lane.idle()[..] else { panic!("one shard is idle") };
+    lane.looked(idle, Some(house.clock.now()));
+    let taken = lane.take(crate::places::Bounds::claims(1)).unwrap();
+    lane.own(1, []);
+    emptied.notified().await;
+    assert_eq!(lane.take_emptied(), [0; 0], "it is being claimed from");
+    lane.put_back(taken);
+    tokio::time::timeout(ms(1), emptied.notified()).await.expect("the next owner waits for it");
+    assert_eq!(lane.take_emptied(), [0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,7 +61,7 @@ async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
     assert_eq!(ack, line("POST /v1/topics/{topic}/ack", 3, 0, "done"));
     let (purge, _) = ask("DELETE", "/v1/topics/orders/dead", json, r#"{"all":true}"#).await;
     assert_eq!(purge, line("DELETE /v1/topics/{topic}/dead", 0, 0, "done"));
-    let (delete, _) = ask("DELETE", "/v1/topics/orders", json, "").await;
+    let (delete, _) = ask("DELETE", "/v1/topics/orders?force=true", json, "").await;
     assert_eq!(delete, line("DELETE /v1/topics/{topic}", 0, 0, "done"));
 
     let before = lines().len();

@@ -31,7 +31,7 @@ async fn call(house: &House, token: &str, method: &str, path: &str, body: &str) 
 #[tokio::test]
 async fn every_route_under_v1_asks_for_a_token() {
     let house = house().await;
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let mut routes = 0;
     for (template, item) in api["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {

@@ -33,12 +33,13 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
     ("forecast", &["view", "produce", "consume"]),
+    ("get_sink", &["view"]),
+    ("probe_sink", &[]),
     // Open to everybody.
     ("healthz", &["view", "produce", "consume"]),
     ("readyz", &["view", "produce", "consume"]),
     ("metrics", &["view", "produce", "consume"]),
     ("openapi", &["view", "produce", "consume"]),
-    ("page", &["view", "produce", "consume"]),
 ];
 
 fn secret(scope: &str) -> String {
@@ -72,7 +73,7 @@ async fn ask(house: &House, scope: &str, method: &str, path: &str, body: &str) -
 
 #[tokio::test]
 async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() {
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let mut seen = 0;
     for (template, item) in api["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -152,6 +153,39 @@ async fn nodes_and_metrics_show_a_token_its_own_topics_only() {
     house.parts.auth.reload(&config(true)).unwrap();
     assert_eq!(house.get("/metrics").await.problem(), (401, "token_missing".to_owned()));
     assert_eq!(ask(&house, "shop", "GET", "/metrics", "").await.0, 200);
+}
+
+#[tokio::test]
+async fn the_seed_of_a_topic_is_shown_to_who_may_change_it_and_names_to_who_may_see_all() {
+    let config: AuthConfig = serde_json::from_str(&format!(
+        r#"{{"tokens":[
+            {{"name":"shop","secret":"{}","scopes":["produce","consume","view"]}},
+            {{"name":"own","secret":"{}","scopes":["admin"],"topics":["orders"]}},
+            {{"name":"root","secret":"{}","scopes":["admin"]}}]}}"#,
+        secret("shop"),
+        secret("own"),
+        secret("root")
+    ))
+    .unwrap();
+    let house = House::with(Auth::load(&config).unwrap()).await;
+    assert_eq!(ask(&house, "root", "PUT", "/v1/topics/orders", "{}").await.0, 201);
+    let shards = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    for (name, sees) in [("shop", false), ("own", true), ("root", true)] {
+        let seen = shards(&ask(&house, name, "GET", "/v1/topics/orders/shards", "").await.1);
+        assert_eq!(seen.get("seed").is_some(), sees, "{name}: {seen}");
+    }
+    let troubled = house.parts.catalog.clone();
+    troubled.troubles().lose(&"secret-project".parse().unwrap(), [3].into());
+    for (name, sees) in [("own", false), ("root", true)] {
+        let (status, text) = ask(&house, name, "GET", "/readyz", "").await;
+        assert!(status == 200 && text.contains("degraded"), "{text}");
+        assert_eq!(text.contains("secret-project"), sees, "{name}: {text}");
+    }
+    assert!(!house.get("/readyz").await.text.contains("secret-project"));
+    let missing = house.get("/v1/topics").await;
+    assert_eq!(missing.problem().0, 401);
+    let text = house.get("/metrics").await.text;
+    assert!(text.contains("duetime_auth_refused_total{reason=\"token_missing\"} 1"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,7 @@ async fn arrays_have_a_bound_of_items_that_is_in_the_document() {
         assert_eq!(answer.problem(), (413, "too_many_items".to_owned()), "{path}");
         assert!(answer.json()["detail"].as_str().unwrap().contains("more than 65536"), "{}", answer.text);
     }
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let schemas = &api["components"]["schemas"];
     for (schema, field) in
         [("Ids", "ids"), ("DeadLetters", "ids"), ("Receipts", "receipts"), ("Nack", "receipts"), ("Extend", "receipts")]
@@ -93,6 +93,20 @@ async fn items_count_before_they_are_made() {
     let refused = house.post("/v1/topics/orders/cancel", &format!(r#"{{"ids":{}}}"#, array("0", 10_000))).await;
     assert_eq!(refused.problem(), (503, "busy".to_owned()));
     assert_eq!(house.post(MESSAGES, &array("{}", 100)).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_answer_to_an_array_has_a_bound_of_bytes() {
+    let house = House::with_orders().await;
+    let name = "x".repeat(400);
+    let answer = house.post(MESSAGES, &array(&format!(r#"{{"{name}":1}}"#), 60_000)).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.text.len() < 20 << 20, "{} bytes", answer.text.len());
+    let results = answer.json()["results"].as_array().unwrap().clone();
+    let error = |at: usize| &results[at]["error"];
+    assert_eq!((results.len(), &error(59_999)["code"]), (60_000, &"unknown_field".into()));
+    assert!(error(0)["detail"].as_str().unwrap().contains("unknown field"), "{}", error(0));
+    assert!(error(59_999)["detail"].as_str().unwrap().contains("send fewer"), "{}", error(59_999));
 }
 
 #[tokio::test]

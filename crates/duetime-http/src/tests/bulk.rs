@@ -100,7 +100,7 @@ async fn a_stream_without_end_is_answered_while_it_is_sent() {
     to.send(Bytes::from_static(b"{\"id\":\"0\"}\n{\"id\":")).await.unwrap();
     let request = Request::post(PATH).header(header::CONTENT_TYPE, NDJSON).header(header::ACCEPT, NDJSON);
     let request = request.body(Body::from_stream(chunks)).unwrap();
-    let response = crate::router(house.parts.clone()).oneshot(request).await.unwrap();
+    let response = crate::router(house.parts.clone(), axum::Router::new()).oneshot(request).await.unwrap();
     let mut answers = response.into_body().into_data_stream();
     for n in 0..50 {
         let answer = within(Duration::from_secs(5), answers.next()).await.unwrap().unwrap();

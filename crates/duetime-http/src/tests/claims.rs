@@ -33,11 +33,13 @@ async fn a_claim_is_acked_once() {
     let receipt = &message["receipt"];
     let results = settle(&house, "ack", json!({"receipts": [receipt, receipt, "x"]})).await;
     assert_eq!((&results[0]["outcome"], &results[0]["id"]), (&json!("ok"), &json!("a")));
-    assert_eq!(results[1]["outcome"], "expired");
+    assert_eq!(results[1]["outcome"], "gone");
     assert_eq!(results[2]["error"]["code"], "invalid_receipt");
     let text = house.get("/metrics").await.text;
     assert!(text.contains("duetime_messages_total{event=\"delivered\",topic=\"orders\"} 1"));
-    assert!(text.contains("duetime_http_requests_total{route=\"/v1/topics/{topic}/ack\",status=\"200\"} 1"));
+    assert!(
+        text.contains("duetime_http_requests_total{method=\"POST\",route=\"/v1/topics/{topic}/ack\",status=\"200\"} 1")
+    );
     assert!(text.contains("duetime_store_call_seconds_count{op=\"settle\"} 1"));
 }
 
@@ -62,6 +64,42 @@ async fn a_nack_tries_again_and_the_last_one_buries() {
     assert!(explained["next"].as_str().unwrap().starts_with("Dead since"), "{explained}");
     let moved = house.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":1}"#).await;
     assert_eq!((moved.status.as_u16(), &moved.json()["outcome"]), (409, &json!("dead")));
+}
+
+#[tokio::test]
+async fn a_consumer_gives_up_a_message_at_once_and_says_why() {
+    let house = House::with_orders().await;
+    house.enqueue(r#"{"id":"a"}"#).await;
+    let receipt = claim(&house, "").await[0]["receipt"].clone();
+    let both = json!({"receipts": [receipt], "dead": true, "delay": "1s"}).to_string();
+    assert_eq!(house.post("/v1/topics/orders/nack", &both).await.problem(), (400, "invalid_value".to_owned()));
+    let long = json!({"receipts": [receipt], "reason": "x".repeat(401)}).to_string();
+    assert_eq!(house.post("/v1/topics/orders/nack", &long).await.problem(), (400, "invalid_value".to_owned()));
+    let how = json!({"receipts": [receipt], "dead": true, "reason": "no such customer"});
+    assert_eq!(settle(&house, "nack", how).await[0]["outcome"], "ok");
+    let dead = house.get("/v1/topics/orders/dead").await.json();
+    let reason = dead["messages"][0]["death"]["reason"].as_str().unwrap();
+    assert_eq!(reason, "given up by its consumer on attempt 1 of 10: no such customer");
+    assert_eq!(settle(&house, "ack", json!({"receipts": [receipt]})).await[0]["outcome"], "expired");
+}
+
+#[tokio::test]
+async fn what_was_cancelled_in_flight_is_gone_and_what_is_due_again_has_expired() {
+    let house = House::with_orders().await;
+    house.enqueue(r#"{"id":"paid"}"#).await;
+    house.enqueue(r#"{"id":"slow"}"#).await;
+    let claimed = claim(&house, r#"{"max":2}"#).await;
+    let receipt = |id: &str| claimed.iter().find(|message| message["id"] == id).unwrap()["receipt"].clone();
+    assert_eq!(house.call("DELETE", "/v1/topics/orders/messages/paid", "", "").await.status, 409);
+    house.advance("31s");
+    assert_eq!(claim(&house, r#"{"max":2}"#).await.len(), 1);
+    let how = json!({"receipts": [receipt("paid"), receipt("slow")]});
+    for verb in ["ack", "nack", "extend"] {
+        let results = settle(&house, verb, how.clone()).await;
+        assert_eq!([&results[0]["outcome"], &results[1]["outcome"]], ["gone", "expired"], "{verb}");
+    }
+    let text = house.get("/metrics").await.text;
+    assert!(text.contains("duetime_cancels_total{topic=\"orders\",verdict=\"in_flight\"} 1"), "{text}");
 }
 
 #[tokio::test]

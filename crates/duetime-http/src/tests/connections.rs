@@ -26,7 +26,8 @@ async fn serving(connections: ConnectionBounds) -> Serving {
     let end = CancellationToken::new();
     let options = HttpOptions { connections, ..HttpOptions::default() };
     let parts = crate::HttpParts { options, ..house.parts.clone() };
-    tokio::spawn(crate::serve(listener, parts, end.clone()));
+    let listening = crate::Listening::of(&parts);
+    tokio::spawn(crate::serve(listener, crate::router(parts, axum::Router::new()), listening, end.clone()));
     Serving { house, address, _end: end.drop_guard() }
 }
 

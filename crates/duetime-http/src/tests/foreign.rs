@@ -8,7 +8,7 @@ use super::House;
 
 /// Every operation of the document: method, path with names filled in.
 pub fn operations() -> Vec<(String, String)> {
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let mut found = Vec::new();
     for (template, item) in api["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {

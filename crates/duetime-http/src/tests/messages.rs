@@ -185,9 +185,9 @@ async fn explain_says_where_a_message_is_and_what_happens_next() {
     let house = House::with_orders().await;
     house.enqueue(r#"{"id":"o-1","delay":"30m"}"#).await;
     let explained = house.get("/v1/topics/orders/messages/o-1/explain").await.json();
-    let (shard, slot) = (explained["shard"].as_u64().unwrap(), explained["slot"].as_u64().unwrap());
-    let tag = duetime_core::slots::tag_of(u16::try_from(slot).unwrap());
-    assert_eq!(explained["key"], format!("duetime:{{{tag}}}:orders:{shard}"));
+    assert!(explained["shard"].as_u64().unwrap() < 4);
+    // The reference store has no keys, slots or files to tell of.
+    assert_eq!([explained.get("slot"), explained.get("key"), explained.get("file")], [None; 3]);
     assert!(explained["next"].as_str().unwrap().contains("in 30m"), "{explained}");
     house.advance("30m");
     house.post("/v1/topics/orders/claim", "").await;

@@ -11,6 +11,7 @@ mod connections;
 mod foreign;
 mod messages;
 mod operations;
+mod sinks;
 mod topics;
 
 use std::collections::BTreeSet;
@@ -22,12 +23,12 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, LeaseClass, Member, Namespace, OwnedShards, RoutingAuthority,
-    Store, StoreError, Timestamp, TopicName,
+    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, HeldBudget, LeaseClass, Member, OwnedShards, Store, StoreError,
+    Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
-use duetime_router::{Catalog, MeteredStore, Router};
+use duetime_router::{Catalog, Metering, Router};
 use duetime_testkit::{ManualClock, MemStore};
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -66,7 +67,7 @@ impl Consumers for EagerConsumers {
             };
             let claim = self.store.claim(&shard, self.clock.now(), &request).await?;
             left -= claim.messages.len();
-            handed.push(HandedOver { shard, messages: claim.messages });
+            handed.push(HandedOver { shard, messages: claim.messages, held: HeldBudget::default() });
             if left == 0 {
                 break;
             }
@@ -120,14 +121,14 @@ impl House {
     }
 
     /// Over a store that may fail.
-    pub async fn over<S: Store + RoutingAuthority>(store: Arc<S>, auth: Auth) -> Self {
+    pub async fn over<S: Store>(store: Arc<S>, auth: Auth) -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
         let meters = Arc::new(Meters::new());
-        let authority: Arc<dyn RoutingAuthority> = store.clone();
-        let store: Arc<dyn Store> = MeteredStore::new(store, meters.clone());
+        let store: Arc<dyn Store> = Metering::of(store, meters.clone());
         let tools = Tools::new(store.clone());
         let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
-        let router = Router::new(tools.clone(), catalog.clone(), clock.clone(), meters.clone());
+        let router =
+            Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
         let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };
         let member = Member { id: "n1".to_owned(), version: "0.1.0".to_owned(), since_ms: NOW_MS, ..Member::default() };
         let fleet = Fleet {
@@ -138,7 +139,7 @@ impl House {
         let owned = watch::channel(Arc::new(OwnedShards(owned))).1;
         let resizer = Resizer::new(ResizeParts {
             tools,
-            authority,
+            authority: store.clone(),
             topics: catalog.watch(),
             owned: owned.clone(),
             nodes: catalog.nodes(),
@@ -152,21 +153,21 @@ impl House {
             catalog,
             store,
             consumers: Arc::new(consumers),
+            sinks: Arc::new(sinks::FixedSinks::default()),
             clock: clock.clone(),
             meters,
             auth,
             options: HttpOptions::default(),
             node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
             fleet: watch::channel(Arc::new(fleet)).1,
-            namespace: Namespace::default(),
             draining: CancellationToken::new(),
         };
-        Self { api: crate::router(parts.clone()), parts, clock }
+        Self { api: crate::router(parts.clone(), axum::Router::new()), parts, clock }
     }
 
     /// The same with other parts.
     pub fn again(&self, parts: HttpParts) -> Self {
-        Self { api: crate::router(parts.clone()), parts, clock: self.clock.clone() }
+        Self { api: crate::router(parts.clone(), axum::Router::new()), parts, clock: self.clock.clone() }
     }
 
     pub fn clone_api(&self) -> axum::Router {
@@ -242,7 +243,7 @@ impl House {
 
 /// Panics unless the OpenAPI document has this answer.
 fn documented(method: &Method, path: &str, status: StatusCode, headers: &HeaderMap) {
-    let api: Value = serde_json::from_str(crate::doc::text()).unwrap();
+    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let matches = |template: &str| {
         let (a, b): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
         a.len() == b.len() && a.iter().zip(&b).all(|(t, p)| t == p || (t.starts_with('{') && !p.is_empty()))
@@ -258,7 +259,13 @@ fn documented(method: &Method, path: &str, status: StatusCode, headers: &HeaderM
     let answer = &operation["responses"][status.as_str()];
     assert!(answer.is_object(), "{method} {template} does not document {status}");
     let content_type = headers[header::CONTENT_TYPE].to_str().unwrap().split(';').next().unwrap();
-    assert!(answer["content"][content_type].is_object(), "{method} {template} {status} has no {content_type}");
+    // Answers line by line are in words there: as a second type they would make the first a union.
+    let in_words =
+        operation["description"].as_str().is_some_and(|words| words.contains(&format!("`Accept: {content_type}`")));
+    assert!(
+        in_words || answer["content"][content_type].is_object(),
+        "{method} {template} {status} has no {content_type}"
+    );
 }
 
 pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> T {

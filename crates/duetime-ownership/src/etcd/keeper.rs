@@ -247,9 +247,9 @@ impl Keeper {
             }
             crate::publish(&self.owned, &self.meters, plan.owned);
         }
-        let serving = view.members.values().filter(|member| member.state == MemberState::Serving).count();
-        self.meters.owners("etcd", i64::try_from(serving).unwrap_or(i64::MAX));
-        self.show(view.fleet());
+        let fleet = view.fleet();
+        self.meters.owners("etcd", i64::from(fleet.nodes()));
+        self.show(fleet);
         Ok(())
     }
 

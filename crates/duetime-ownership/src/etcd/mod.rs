@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::{Fleet, Member, Namespace, OwnedShards, Ownership, TopicName};
 use duetime_metrics::Meters;
+use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
@@ -108,6 +109,7 @@ impl Etcd {
         late: Late,
         turns: Option<Arc<dyn Turns>>,
         meters: Arc<Meters>,
+        supervisor: &Supervisor,
     ) -> Arc<Self> {
         let (settled, settled_words) = mpsc::channel(SETTLED_MAX);
         let etcd = Self {
@@ -124,7 +126,7 @@ impl Etcd {
             namespace,
             name: crate::unique(&me.id).into(),
             me,
-            silent: late.silent(etcd.demand.subscribe()),
+            silent: late.silent(etcd.demand.subscribe(), supervisor),
             adopted: BTreeSet::new(),
             late,
             turns,
@@ -136,7 +138,8 @@ impl Etcd {
             fleet: etcd.fleet.clone(),
             lease: None,
         };
-        *etcd.keeping.lock() = Some(tokio::spawn(keeper.run(etcd.stop.clone())));
+        // It holds the lease, which ends with it: another keeper would be another member.
+        *etcd.keeping.lock() = Some(supervisor.start_once("leases", &etcd.stop, keeper.run(etcd.stop.clone())));
         Arc::new(etcd)
     }
 }

@@ -6,7 +6,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::config::{HttpConfig, HttpSettings};
 use super::sign::Signer;
-use crate::carried;
+use crate::own_headers;
 
 /// Headers that belong to the connection or to the request as a whole (RFC 9110, 7.6.1): those of a
 /// message that bear such a name are left out.
@@ -26,7 +26,7 @@ const RESERVED: &[&str] = &[
     "upgrade",
 ];
 /// Prefixes of headers that only Duetime sets.
-const OURS: &[&str] = &["webhook-", "duetime-"];
+const OURS: &[&str] = &["webhook-", own_headers::PREFIX];
 
 /// What does not differ between the requests of one topic.
 #[derive(Debug)]
@@ -121,10 +121,9 @@ impl Template {
         }
         headers.insert("webhook-id", plain(&id));
         headers.insert("webhook-timestamp", HeaderValue::from(timestamp_s));
-        headers.insert("duetime-topic", plain(message.topic.as_str()));
-        headers.insert("duetime-id", plain(&carried::id(&message.id)));
-        headers.insert("duetime-attempt", HeaderValue::from(u16::from(message.attempt)));
-        headers.insert("duetime-due-at", HeaderValue::from(message.due_at.as_millis()));
+        for (name, value) in own_headers::of(message) {
+            headers.insert(name, plain(&value));
+        }
         headers
     }
 }

@@ -16,7 +16,7 @@ use super::guard::{Guard, GuardedResolver, Refused};
 use super::request::Template;
 use super::sign::Signer;
 use super::verdict;
-use crate::gate::Gate;
+use crate::gate::{Gate, Member};
 use crate::registry::Target;
 use crate::secret::Scrubber;
 use crate::settings;
@@ -39,7 +39,7 @@ pub(crate) struct HttpTarget {
     client: Client,
     template: Template,
     signer: Signer,
-    gate: Gate,
+    gate: Arc<Gate>,
     scrubber: Scrubber,
     clock: Arc<dyn Clock>,
 }
@@ -68,8 +68,8 @@ impl HttpTarget {
         })
     }
 
-    async fn hand_over(&self, template: &Template, message: &Delivery) -> Verdict {
-        let _turn = match self.gate.enter().await {
+    async fn hand_over(&self, topic: &Member, template: &Template, message: &Delivery) -> Verdict {
+        let _turn = match topic.enter().await {
             Ok(turn) => turn,
             Err(full) => {
                 let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
@@ -226,7 +226,7 @@ impl Target for HttpTarget {
     fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: HttpSettings = settings::read(KIND, HttpSettings::KNOWN, given)?;
         let template = self.template.for_topic(&settings)?;
-        Ok(Arc::new(HttpSink { template, target: self }))
+        Ok(Arc::new(HttpSink { template, turns: self.gate.join(), target: self }))
     }
 
     async fn check(&self) -> Result<(), String> {
@@ -242,6 +242,8 @@ impl Target for HttpTarget {
 struct HttpSink {
     target: Arc<HttpTarget>,
     template: Template,
+    /// Its share of what all topics of the target may send.
+    turns: Member,
 }
 
 #[async_trait]
@@ -258,8 +260,12 @@ impl Sink for HttpSink {
         self.target.config.calls_max()
     }
 
+    fn probe_wait_max(&self) -> Duration {
+        self.target.config.probe_wait_max.0
+    }
+
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        let requests = batch.iter().map(|message| self.target.hand_over(&self.template, message));
+        let requests = batch.iter().map(|message| self.target.hand_over(&self.turns, &self.template, message));
         futures::future::join_all(requests).await
     }
 

@@ -15,8 +15,8 @@ enum Meaning {
     Rejected(&'static str),
     /// It may go well next time.
     Retry,
-    /// It is away or overloaded: for this message's tenant, or for all.
-    DestinationDown,
+    /// It is away or overloaded, for this message's tenant or for all; what to do about it.
+    DestinationDown(&'static str),
     /// The target does not let us in.
     Unavailable(&'static str),
 }
@@ -24,12 +24,13 @@ enum Meaning {
 const fn meaning(status: u16) -> Meaning {
     match status {
         200..=299 => Meaning::Accepted,
-        300..=399 => Meaning::Rejected("; redirects are not followed, put the final address into `url`"),
+        // A maintenance page, a login page, an address that has moved: the same for all, as a rule.
+        300..=399 => Meaning::DestinationDown("; redirects are not followed, put the final address into `url`"),
         401 => Meaning::Unavailable("; check the credentials in `headers` of the sink"),
         407 => Meaning::Unavailable("; a proxy stands in the way"),
         // A target mends these by a deployment or by letting us in: they heal without the message.
         402 | 403 | 404 | 405 | 408 | 409 | 421 | 423 | 424 | 425 => Meaning::Retry,
-        429 | 500..=599 => Meaning::DestinationDown,
+        429 | 500..=599 => Meaning::DestinationDown(""),
         400..=499 => Meaning::Rejected(""),
         _ => Meaning::Retry,
     }
@@ -46,7 +47,7 @@ pub fn of_answer(status: u16, detail: &str, retry_after: Option<Duration>) -> Ve
         Meaning::Accepted => Verdict::Accepted,
         Meaning::Rejected(hint) => Verdict::Rejected { reason: said(hint) },
         Meaning::Retry => Verdict::Retry { reason: said(""), after: retry_after },
-        Meaning::DestinationDown => Verdict::DestinationDown { reason: said(""), after: retry_after },
+        Meaning::DestinationDown(hint) => Verdict::DestinationDown { reason: said(hint), after: retry_after },
         Meaning::Unavailable(hint) => Verdict::Unavailable { reason: said(hint), after: retry_after },
     }
 }
@@ -80,16 +81,18 @@ mod tests {
         };
         for (expected, statuses) in [
             ("accepted", &[200, 201, 202, 204, 299][..]),
-            ("rejected", &[301, 302, 304, 307, 308, 400, 406, 410, 411, 413, 414, 415, 422, 431, 451]),
+            ("rejected", &[400, 406, 410, 411, 413, 414, 415, 422, 431, 451]),
             ("retry", &[403, 404, 405, 408, 409, 425, 600, 101]),
-            ("destination", &[429, 500, 501, 502, 503, 504, 505, 507, 599]),
+            ("destination", &[301, 302, 304, 307, 308, 429, 500, 501, 502, 503, 504, 505, 507, 599]),
             ("unavailable", &[401, 407]),
         ] {
             for status in statuses {
                 assert_eq!(kind(*status), expected, "{status}");
             }
         }
-        let Verdict::Rejected { reason } = of_answer(302, "Found", None) else { panic!("a redirect is rejected") };
+        let Verdict::DestinationDown { reason, .. } = of_answer(302, "Found", None) else {
+            panic!("others may be taken")
+        };
         assert_eq!(
             reason,
             "the target answered 302: Found; redirects are not followed, put the final address into `url`"

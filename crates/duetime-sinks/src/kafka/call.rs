@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::producer::Producer;
 use super::target::{Checked, KafkaTarget, Way};
 use super::verdict::{self, Met};
+use crate::own_headers;
 use crate::template::Template;
 
 /// So often a message is sent in a call: by a producer that its brokers no longer know, by the
@@ -170,16 +171,9 @@ pub(super) fn plain(c: char) -> char {
 }
 
 fn headers(message: &Delivery) -> OwnedHeaders {
-    let (attempt, due_at) = (message.attempt.to_string(), message.due_at.as_millis().to_string());
-    let delivery_id = message.delivery_id();
-    let own = [
-        ("duetime-topic", message.topic.as_str()),
-        ("duetime-id", message.id.as_str()),
-        ("duetime-delivery-id", delivery_id.as_str()),
-        ("duetime-attempt", attempt.as_str()),
-        ("duetime-due-at", due_at.as_str()),
-    ];
-    let given = message.headers.iter().filter(|(name, _)| !name.to_ascii_lowercase().starts_with("duetime-"));
+    let own = own_headers::of(message);
+    let own = own.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let given = message.headers.iter().filter(|(name, _)| !name.to_ascii_lowercase().starts_with(own_headers::PREFIX));
     let mut headers = OwnedHeaders::new_with_capacity(own.len() + message.headers.iter().count());
     for (key, value) in own.into_iter().chain(given) {
         headers = headers.insert(Header { key, value: Some(value) });

@@ -8,6 +8,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use serde::Deserialize;
 
+use crate::probe_wait::ProbeWaitMax;
 use crate::secret::{Scrubber, Secret};
 use crate::settings::listed;
 
@@ -122,6 +123,11 @@ pub struct KafkaConfig {
     /// kept as secret as passwords. What the sink's promise rests on cannot be set.
     #[serde(default)]
     pub properties: BTreeMap<String, Secret>,
+    /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
+    ///
+    /// Higher where each try is a burden for the target; what waited is that much later once it is back.
+    #[serde(default)]
+    pub probe_wait_max: ProbeWaitMax,
 }
 
 const fn ten_seconds() -> Duration {

@@ -199,6 +199,10 @@ impl Sink for KafkaSink {
         CALLS_MAX
     }
 
+    fn probe_wait_max(&self) -> Duration {
+        self.target.config.probe_wait_max.0
+    }
+
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
         call::deliver(&self.target, &self.settings, batch).await
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::probe_wait::ProbeWaitMax;
 use crate::secret::{Secret, TargetUrl};
 
 /// The type as in the configuration.
@@ -40,6 +41,11 @@ pub struct NatsConfig {
     /// A PEM file of an authority that is trusted besides the system's. Default none.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
+    /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
+    ///
+    /// Higher where each try is a burden for the target; what waited is that much later once it is back.
+    #[serde(default)]
+    pub probe_wait_max: ProbeWaitMax,
 }
 
 const fn ten_seconds() -> Duration {

@@ -1,6 +1,7 @@
 //! One JetStream: its connection, and verdicts from its acknowledgements.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::header::{HeaderName, HeaderValue};
@@ -15,8 +16,8 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::config::{KIND, NatsConfig, NatsSettings};
-use crate::carried;
 use crate::link::Link;
+use crate::own_headers;
 use crate::registry::Target;
 use crate::secret::Scrubber;
 use crate::settings;
@@ -35,7 +36,7 @@ const STREAMS: &str = "$JS.API.STREAM.NAMES";
 /// Longest text of what the server or the network said.
 const SAID_BYTES: usize = 300;
 /// Headers with these prefixes are instructions to the server, or ours.
-const RESERVED: &[&str] = &["nats-", "duetime-"];
+const RESERVED: &[&str] = &["nats-", own_headers::PREFIX];
 
 /// A named sink of this type.
 #[derive(Debug)]
@@ -272,10 +273,9 @@ fn headers(message: &Delivery) -> HeaderMap {
             headers.append(name, value);
         }
     }
-    headers.insert("Duetime-Topic", message.topic.as_str());
-    headers.insert("Duetime-Id", carried::id(&message.id));
-    headers.insert("Duetime-Attempt", message.attempt.to_string());
-    headers.insert("Duetime-Due-At", message.due_at.as_millis().to_string());
+    for (name, value) in own_headers::of(message) {
+        headers.insert(name, value);
+    }
     headers
 }
 
@@ -334,6 +334,10 @@ impl Sink for NatsSink {
 
     fn calls_max(&self) -> usize {
         CALLS_MAX
+    }
+
+    fn probe_wait_max(&self) -> Duration {
+        self.target.config.probe_wait_max.0
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

@@ -9,12 +9,11 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::time::{Instant, timeout_at};
 
 use super::config::RabbitMqSettings;
+use crate::own_headers;
 use crate::template::Template;
 
 /// Headers that the broker itself acts upon, or writes.
 const RESERVED: &[&str] = &["cc", "bcc", "x-death", "x-first-death-queue", "x-first-death-reason"];
-/// What our own headers begin with.
-const OURS: &str = "duetime-";
 /// A priority and a mode of AMQP: kept by the broker over its restart.
 const PERSISTENT: u8 = 2;
 
@@ -82,7 +81,7 @@ impl Route {
         let mut content_type = self.content_type.clone();
         for (name, value) in message.headers.iter() {
             let lower = name.to_ascii_lowercase();
-            if RESERVED.contains(&lower.as_str()) || lower.starts_with(OURS) {
+            if RESERVED.contains(&lower.as_str()) || lower.starts_with(own_headers::PREFIX) {
                 continue;
             }
             if lower == "content-type" {
@@ -91,10 +90,9 @@ impl Route {
                 headers.insert(name, text(value));
             }
         }
-        headers.insert("duetime-topic".into(), text(message.topic.as_str()));
-        headers.insert("duetime-id".into(), text(message.id.as_str()));
-        headers.insert("duetime-attempt".into(), AMQPValue::LongInt(i32::from(message.attempt)));
-        headers.insert("duetime-due-at".into(), AMQPValue::LongLongInt(message.due_at.as_millis()));
+        for (name, value) in own_headers::of(message) {
+            headers.insert(name.into(), text(&value));
+        }
         let properties = BasicProperties::default()
             .with_message_id(message.delivery_id().into())
             .with_timestamp(u64::try_from(now.as_millis() / 1000).unwrap_or(0))

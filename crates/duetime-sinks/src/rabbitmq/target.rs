@@ -251,6 +251,10 @@ impl Sink for RabbitMqSink {
         self.target.config.channels
     }
 
+    fn probe_wait_max(&self) -> Duration {
+        self.target.config.probe_wait_max.0
+    }
+
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
         self.target.deliver(&self.route, batch).await
     }

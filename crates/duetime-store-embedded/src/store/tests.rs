@@ -14,7 +14,7 @@ mod writer;
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    EmbeddedStore::open(folder, Arc::new(Meters::new())).unwrap()
+    EmbeddedStore::open(folder, Default::default()).unwrap()
 }
 
 fn shard() -> Shard {
@@ -94,7 +94,7 @@ async fn what_was_acknowledged_is_there_when_the_folder_is_opened_again() {
 async fn a_second_process_on_the_folder_is_told_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let _first = open(folder.path());
-    let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    let refused = EmbeddedStore::open(folder.path(), Default::default()).unwrap_err().to_string();
     assert!(refused.contains("used by another duetime") && refused.contains("--store embedded:PATH"), "{refused}");
     assert!(refused.contains(&std::process::id().to_string()), "{refused}");
 }
@@ -106,7 +106,7 @@ async fn a_folder_of_a_newer_version_is_refused_and_left_alone() {
     let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
     conn.pragma_update(None, "user_version", folder::FORMAT + 1).unwrap();
     drop(conn);
-    let refused = EmbeddedStore::open(folder.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    let refused = EmbeddedStore::open(folder.path(), Default::default()).unwrap_err().to_string();
     assert!(refused.contains("newer"), "{refused}");
 }
 
@@ -126,6 +126,25 @@ async fn a_flipped_byte_in_a_body_makes_a_dead_letter_and_is_never_delivered() {
     let claim = store.claim(&shard(), NOW, &asking(1, 10)).await.unwrap();
     assert_eq!(claim.messages.iter().map(|m| m.id.as_str()).collect::<Vec<_>>(), ["good"]);
     assert_eq!(claim.buried, 1);
+}
+
+#[tokio::test]
+async fn messages_of_one_due_time_come_in_the_order_of_their_enqueue() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let given: Vec<String> = (0..40).map(|n| format!("{:02}", n * 7 % 40)).collect();
+    for batch in given.chunks(5) {
+        let batch: Vec<Enqueue> = batch.iter().map(|id| message(id, Due::At(NOW))).collect();
+        store.enqueue(&shard(), NOW, &batch).await.unwrap();
+    }
+    drop(store);
+    let store = open(folder.path());
+    let mut claimed = Vec::new();
+    for request in 0..4 {
+        let claim = store.claim(&shard(), NOW, &asking(request, 10)).await.unwrap();
+        claimed.extend(claim.messages.into_iter().map(|message| message.id.to_string()));
+    }
+    assert_eq!(claimed, given);
 }
 
 #[tokio::test]

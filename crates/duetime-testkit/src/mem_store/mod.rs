@@ -16,7 +16,7 @@ mod store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use duetime_core::store::Wakeup;
+use duetime_core::store::{Kept, Wakeup};
 use duetime_core::{Clock, MessageId, Shard, StoreError, Timestamp, TopicName, TopicRecord};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -32,6 +32,7 @@ pub struct MemStore {
     inside: Mutex<Inside>,
     own_clock: Mutex<Option<Arc<dyn Clock>>>,
     wakeups: broadcast::Sender<Wakeup>,
+    replicas: Mutex<Option<u32>>,
 }
 
 #[derive(Debug, Default)]
@@ -51,12 +52,21 @@ impl MemStore {
     #[must_use]
     pub fn new() -> Arc<Self> {
         let (wakeups, _) = broadcast::channel(WAKEUPS_KEPT);
-        Arc::new(Self { inside: Mutex::default(), own_clock: Mutex::default(), wakeups })
+        Arc::new(Self { inside: Mutex::default(), own_clock: Mutex::default(), wakeups, replicas: Mutex::default() })
     }
 
     /// Gives the store a clock of its own, which may be apart from the callers'; `None`: theirs.
     pub fn set_clock(&self, clock: Option<Arc<dyn Clock>>) {
         *self.own_clock.lock() = clock;
+    }
+
+    /// What is said of how many replicas have a change; `None`: the store waits for none.
+    pub fn set_replicas(&self, replicas: Option<u32>) {
+        *self.replicas.lock() = replicas;
+    }
+
+    fn kept<A>(&self, answers: Vec<A>) -> Kept<A> {
+        Kept { answers, replicas: *self.replicas.lock() }
     }
 
     /// Loses the body of a message, as an evicting server would.

@@ -1,12 +1,13 @@
 //! The contract, each call handed to the one shard it is about.
 
 use async_trait::async_trait;
+use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Survey, Wakeup,
+    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
-    Timestamp, TopicName, TopicRecord, TopicStore,
+    ClaimStore, HandOver, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
+    Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -71,6 +72,10 @@ impl MessageStore for MemStore {
         })
     }
 
+    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
+        Ok(self.kept(self.edit(shard, now, batch).await?))
+    }
+
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.read(id)).collect()))
     }
@@ -91,6 +96,21 @@ impl MessageStore for MemStore {
             self.agree_on(now, action == DeadAction::Redrive)?;
             Ok(ids.iter().map(|id| state.settle_dead(earlier, id, action)).collect())
         })
+    }
+
+    async fn settle_dead_kept(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<bool>, StoreError> {
+        Ok(self.kept(self.settle_dead(shard, now, ids, action).await?))
+    }
+
+    async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
+        let inside = self.inside.lock();
+        Ok(shards.iter().map(|shard| inside.look(shard, |state| state.bytes())).sum())
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
@@ -119,6 +139,18 @@ impl ClaimStore for MemStore {
             self.agree_on(now, batch.iter().any(Settle::is_relative))?;
             Ok(state.settle(both, batch))
         })
+    }
+
+    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
+        Ok(self.kept(self.settle(shard, now, batch).await?))
+    }
+
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+        Err(no_streams())
+    }
+
+    fn has_streams(&self) -> bool {
+        false
     }
 }
 
@@ -151,6 +183,10 @@ impl ScheduleStore for MemStore {
 
 #[async_trait]
 impl StoreHealth for MemStore {
+    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
+        Whereabouts::default()
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use duetime_core::slots::SLOTS;
 use tempfile::TempDir;
 
 use super::certificates::write_certificates;
 use super::process::{free_port, until};
 use super::redis::{RedisOptions, RedisServer};
 
+/// Slots of a Redis Cluster.
+const SLOTS: u16 = 16_384;
 /// Longest wait for the cluster to agree.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Fewest that `redis-cli --cluster create` takes.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::Claim;
+use duetime_client::{Claim, Nack};
 use duetime_core::units::parse_duration;
 use serde_json::json;
 
 use super::message::outcomes;
 use super::{client, output};
-use crate::cli::Connection;
+use crate::cli::{Connection, read_delay};
 
 /// Receipts in one request.
 const RECEIPTS_AT_ONCE: usize = 1000;
@@ -57,8 +57,14 @@ pub struct NackArgs {
     #[command(flatten)]
     these: Receipts,
     /// When to try again. [default: by the topic's retry policy]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = read_delay, allow_hyphen_values = true)]
     delay: Option<Duration>,
+    /// Why; kept with the dead letter if this makes it one.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Make them dead letters at once, whatever attempts are left.
+    #[arg(long, conflicts_with = "delay")]
+    dead: bool,
 }
 
 /// `duetime extend`
@@ -102,11 +108,12 @@ pub async fn ack(AckArgs { these }: AckArgs) -> anyhow::Result<bool> {
 }
 
 /// Nacks.
-pub async fn nack(NackArgs { these, delay }: NackArgs) -> anyhow::Result<bool> {
+pub async fn nack(NackArgs { these, delay, reason, dead }: NackArgs) -> anyhow::Result<bool> {
     let (receipts, client) = (output::arguments(these.receipts)?, client(&these.connection)?);
+    let how = Nack { delay, reason, dead };
     let mut answers = Vec::new();
     for some in receipts.chunks(RECEIPTS_AT_ONCE) {
-        answers.extend(client.nack(&these.topic, some, delay).await?);
+        answers.extend(client.nack(&these.topic, some, &how).await?);
     }
     outcomes(&receipts, &answers, "ok", these.connection.json)
 }

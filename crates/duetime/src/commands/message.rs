@@ -76,7 +76,8 @@ fn meaning(outcome: &str) -> &'static str {
     match outcome {
         "in_flight" => " (being delivered now; it will not be tried again if it was cancelled)",
         "unknown" => " (never enqueued, cancelled, or delivered already)",
-        "expired" => " (its claim is over; it is or was due again)",
+        "expired" => " (its claim is over: it is due again, in other hands or a dead letter)",
+        "gone" => " (not there any more: cancelled meanwhile, or settled already)",
         "dead" => " (a dead letter; redrive it with `duetime dead redrive`)",
         _ => "",
     }
@@ -90,10 +91,17 @@ async fn each<T: Serialize>(
     show: impl Fn(&T) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let mut all = true;
+    let mut shown = 0;
     for id in ids {
         match ask(id).await {
             Ok(found) if as_json => output::json(&found)?,
-            Ok(found) => show(&found)?,
+            Ok(found) => {
+                if shown > 0 {
+                    output::line("")?;
+                }
+                shown += 1;
+                show(&found)?;
+            }
             Err(ClientError::Refused(problem)) if problem.code == "unknown_message" => {
                 complain(&problem.to_string());
                 all = false;
@@ -133,15 +141,18 @@ pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
     let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
     let ask = async |id: &str| client.explain(&args.topic, id).await;
     each(&ids, args.connection.json, ask, |found| {
-        output::pairs(vec![
+        let slot = found.slot.map(|slot| format!(", slot {slot}")).unwrap_or_default();
+        let mut lines = vec![
             ("id", found.id.clone()),
             ("next", found.next.clone()),
             ("state", found.state.clone()),
             ("due", output::moment(found.due_at)),
             ("attempts", format!("{} of {}", found.attempts, found.max_attempts)),
-            ("shard", format!("{}, slot {}", found.shard, found.slot)),
-            ("key", found.key.clone()),
-        ])
+            ("shard", format!("{}{slot}", found.shard)),
+        ];
+        lines.extend(found.key.clone().map(|key| ("key", key)));
+        lines.extend(found.file.clone().map(|file| ("file", file)));
+        output::pairs(lines)
     })
     .await
 }

@@ -10,6 +10,7 @@ pub mod observe;
 mod output;
 pub mod plan;
 pub mod shards;
+pub mod sink;
 pub mod token;
 pub mod top;
 pub mod topic;
@@ -47,6 +48,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Extend(args) => consume::extend(args).await,
         Command::Dead(command) => dead::run(command).await,
         Command::Shards(command) => shards::run(command).await,
+        Command::Sink(command) => sink::run(command).await,
         Command::Nodes(connection) => observe::nodes(&connection).await,
         Command::Status(connection) => observe::status(&connection).await,
         Command::Top(args) => top::run(args).await,

@@ -26,7 +26,7 @@ fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
         vec![
             node.id.clone(),
             node.address.clone(),
-            node.unfit.as_ref().map_or_else(|| node.state.clone(), |why| format!("{}: {why}", node.state)),
+            node.unhealthy.as_ref().map_or_else(|| node.state.clone(), |why| format!("{}: {why}", node.state)),
             node.mode.clone(),
             node.shards_owned.to_string(),
             output::moment(node.since),

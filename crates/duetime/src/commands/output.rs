@@ -1,6 +1,7 @@
 //! Tables for people, JSON for programs, times as people read them.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use comfy_table::presets::NOTHING;
@@ -66,12 +67,17 @@ fn trimmed(table: &Table) -> String {
 /// `30m from now`, `5s ago`.
 pub fn away(millis: i64) -> String {
     let (at, now) = (Timestamp::from_millis(millis), SystemClock.now());
-    let round = |span: std::time::Duration| match span.as_secs() {
-        0 => units::show_duration(span),
-        1..=3599 => units::show_duration(std::time::Duration::from_secs(span.as_secs())),
-        secs => units::show_duration(std::time::Duration::from_secs(secs / 60 * 60)),
-    };
-    if at > now { format!("in {}", round(at.since(now))) } else { format!("{} ago", round(now.since(at))) }
+    if at > now { format!("in {}", rounded(at.since(now))) } else { format!("{} ago", rounded(now.since(at))) }
+}
+
+/// To whole seconds, and from an hour on to whole minutes, up or down.
+fn rounded(span: Duration) -> String {
+    let to = |unit: u64| Duration::from_millis((span.as_millis() as u64 + unit / 2) / unit * unit);
+    match span.as_millis() {
+        0..1000 => units::show_duration(span),
+        1000..3_599_500 => units::show_duration(to(1000)),
+        _ => units::show_duration(to(60_000)),
+    }
 }
 
 /// A moment and how far away it is.
@@ -105,4 +111,16 @@ pub fn arguments(given: Vec<String>) -> anyhow::Result<Vec<String>> {
     }
     ensure!(!all.is_empty(), "standard input named nothing; write one a line");
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_almost_half_an_hour_away_is_half_an_hour_away() {
+        let shown = |millis| rounded(Duration::from_millis(millis));
+        assert_eq!([shown(1_799_990), shown(999), shown(1_400), shown(59_700)], ["30m", "999ms", "1s", "1m"]);
+        assert_eq!([shown(3_599_800), shown(3_629_000), shown(7_231_000)], ["1h", "1h", "2h 1m"]);
+    }
 }

@@ -121,19 +121,23 @@ async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
         output::json(&shards)?;
         return Ok(true);
     }
+    // In turns a node knows of its own shards only.
+    let no_owner = if shards.mode == "round-robin" { "another or none" } else { "nobody" };
     let rows = shards.shards.iter().map(|shard| {
         vec![
             shard.index.to_string(),
-            shard.slot.to_string(),
-            shard.owner.clone().unwrap_or_else(|| "nobody".to_owned()),
+            shard.slot.map_or_else(|| "-".to_owned(), |slot| slot.to_string()),
+            shard.owner.clone().unwrap_or_else(|| no_owner.to_owned()),
             shard.scheduled.to_string(),
             shard.due.to_string(),
             shard.in_flight.to_string(),
             shard.dead.to_string(),
-            if shard.silent {
+            if shard.unreachable {
                 "does not answer".to_owned()
             } else if shard.lost {
                 "LOST".to_owned()
+            } else if shard.later_life {
+                "of a later life: adopt the topic".to_owned()
             } else if shard.occupied_by > 0 {
                 format!("holds {} messages of another life", shard.occupied_by)
             } else {

@@ -16,6 +16,7 @@ use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
 use super::observe::TopArgs;
+use super::topic::sink_of;
 use super::{client, output};
 use crate::clock::SystemClock;
 
@@ -51,6 +52,8 @@ struct Line {
     out_rate: f64,
     p99_s: Option<f64>,
     oldest: String,
+    sink: String,
+    is_down: bool,
 }
 
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
@@ -112,6 +115,8 @@ fn lines(before: Option<&Look>, look: &Look) -> Vec<Line> {
             out_rate: rate(new.delivered, old.map(|old| old.delivered)),
             p99_s: old.and_then(|old| p99(&old.lateness, &new.lateness)),
             oldest: topic.oldest_due_at.map_or_else(String::new, output::away),
+            sink: topic.sink.as_ref().map_or_else(String::new, |sink| sink_of(topic, &sink.name)),
+            is_down: topic.sink_trouble.is_some(),
         }
     };
     look.topics.iter().map(line).collect()
@@ -132,7 +137,7 @@ fn shown_p99(p99: Option<f64>) -> String {
 }
 
 fn draw(frame: &mut Frame<'_>, title: &str, lines: &[Line]) {
-    let head = ["topic", "scheduled", "due", "in flight", "dead", "in/s", "out/s", "late p99", "oldest due"];
+    let head = ["topic", "scheduled", "due", "in flight", "dead", "in/s", "out/s", "late p99", "oldest due", "sink"];
     let rows = lines.iter().map(|line| {
         let [scheduled, due, in_flight, dead] = line.counts;
         let row = Row::new([
@@ -145,11 +150,16 @@ fn draw(frame: &mut Frame<'_>, title: &str, lines: &[Line]) {
             format!("{:.0}", line.out_rate),
             shown_p99(line.p99_s),
             line.oldest.clone(),
+            line.sink.clone(),
         ]);
-        if dead > 0 { row.style(Style::new().fg(Color::Yellow)) } else { row }
+        match (line.is_down, dead > 0) {
+            (true, _) => row.style(Style::new().fg(Color::Red)),
+            (false, true) => row.style(Style::new().fg(Color::Yellow)),
+            (false, false) => row,
+        }
     });
     let mut widths = vec![Constraint::Min(12)];
-    widths.extend([10, 10, 10, 8, 8, 8, 10, 16].map(Constraint::Length));
+    widths.extend([10, 10, 10, 8, 8, 8, 10, 16, 20].map(Constraint::Length));
     let table = Table::new(rows, widths)
         .header(Row::new(head).style(Style::new().add_modifier(Modifier::BOLD)))
         .block(Block::bordered().title(title.to_owned()).title_bottom(" q quits "));
@@ -231,7 +241,8 @@ duetime_lateness_seconds_bucket{topic=\"orders\",le=\"+Inf\"} 10
         );
         let topic: Topic = serde_json::from_value(serde_json::json!({
             "name": "orders", "shards": 4, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
-            "max_payload": 10, "scheduled": 7, "due": 2, "in_flight": 1, "dead": 3
+            "max_payload": 10, "scheduled": 7, "due": 2, "in_flight": 1, "dead": 3,
+            "sink": {"name": "shop"}, "sink_trouble": {"state": "down", "since": 5, "reason": "refused"}
         }))
         .unwrap();
         let look = |at, counters| Look { at: Timestamp::from_millis(at), topics: vec![topic.clone()], counters };
@@ -240,9 +251,15 @@ duetime_lateness_seconds_bucket{topic=\"orders\",le=\"+Inf\"} 10
         assert_eq!((line.in_rate, line.out_rate, line.p99_s), (100.0, 50.0, Some(0.001)));
         assert_eq!(line.counts, [7, 2, 1, 3]);
         assert_eq!(lines(None, &after)[0].p99_s, None);
-        let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(120, 6)).unwrap();
+        let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(140, 6)).unwrap();
         terminal.draw(|frame| draw(frame, " duetime top ", std::slice::from_ref(line))).unwrap();
         let screen = format!("{}", terminal.backend());
-        assert!(screen.contains("orders") && screen.contains("≤ 1 ms") && screen.contains("q quits"), "{screen}");
+        assert!(
+            screen.contains("orders")
+                && screen.contains("≤ 1 ms")
+                && screen.contains("shop (down)")
+                && screen.contains("q quits"),
+            "{screen}"
+        );
     }
 }

@@ -1,13 +1,16 @@
 //! `duetime topic create|set|get|list|delete`
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use duetime_client::Topic;
-use duetime_core::units;
+use duetime_core::{ShardCount, units};
 use serde_json::{Map, Value, json};
 
-use super::{client, output};
+use super::{client, output, sink};
 use crate::cli::Connection;
+
+/// Where the messages of a topic without a sink go.
+const CLAIMED: &str = "consumers claim";
 
 /// Topics.
 #[derive(Debug, Subcommand)]
@@ -104,6 +107,12 @@ pub struct SettingsArgs {
     /// Largest payload, such as 256KiB.
     #[arg(long, value_name = "SIZE")]
     max_payload: Option<String>,
+    /// Most messages, dead letters too; none for no limit.
+    #[arg(long, value_name = "N|none")]
+    max_messages: Option<String>,
+    /// Most bytes of their bodies, such as 10GiB; none for no limit.
+    #[arg(long, value_name = "SIZE|none")]
+    max_bytes: Option<String>,
     /// Whether acks too wait for replicas, as store.durability asks for.
     #[arg(long, value_name = "true|false")]
     confirm_acks: Option<bool>,
@@ -125,6 +134,9 @@ impl SettingsArgs {
         set("visibility_timeout", self.visibility_timeout.clone().map(Value::from));
         set("delivery", self.delivery.clone().map(Value::from));
         set("max_payload", self.max_payload.clone().map(Value::from));
+        let number_or_none = |text: &String| if text == "none" { Value::Null } else { number_or_word(text) };
+        set("max_messages", self.max_messages.as_ref().map(number_or_none));
+        set("max_bytes", self.max_bytes.as_ref().map(number_or_none));
         set("confirm_acks", self.confirm_acks.map(Value::from));
         let mut retry = Map::new();
         let texts = [("initial", &self.retry_initial), ("max", &self.retry_max)];
@@ -218,29 +230,19 @@ async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
 }
 
 async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::Result<bool> {
-    let client = client(&connection)?;
-    match client.topic(&topic).await {
-        Ok(there) => {
-            let messages = there.scheduled + there.in_flight + there.dead;
-            ensure!(
-                messages == 0 || force,
-                "topic {topic:?} holds {messages} messages; to delete them with it, add --force"
-            );
-            let silent = there.silent_shards;
-            ensure!(
-                silent == 0 || force,
-                "{silent} shards of topic {topic:?} do not answer; to delete it as it is, add --force"
-            );
+    let outcome = client(&connection)?.delete_topic(&topic, force).await.map_err(|error| match error.problem() {
+        Some(problem) if problem.code == "topic_not_empty" => {
+            let what = problem.detail.split(';').next().unwrap_or_default();
+            anyhow!("{what}; to delete it as it is, add --force")
         }
-        // Its record is gone, and what its shards hold goes with this.
-        Err(error) if force && error.problem().is_some_and(|problem| problem.code == "topic_vanished") => {}
-        Err(error) => return Err(error.into()),
-    }
-    let outcome = client.delete_topic(&topic).await?;
+        _ => error.into(),
+    })?;
+    let is_gone = outcome.outcome == "deleted";
     if connection.json {
         output::json(&outcome)?;
     } else {
-        output::line(&format!("topic {topic} is deleted"))?;
+        let rest = if is_gone { "" } else { "; its messages are still being removed" };
+        output::line(&format!("topic {topic} is deleted{rest}"))?;
     }
     Ok(true)
 }
@@ -256,7 +258,7 @@ async fn list(connection: &Connection) -> anyhow::Result<bool> {
 }
 
 fn not_counted(topic: &Topic) -> String {
-    format!("{}: {} shards do not answer and are not counted", topic.name, topic.silent_shards)
+    format!("{}: {} shards do not answer and are not counted", topic.name, topic.unreachable_shards)
 }
 
 /// The topics with their counts.
@@ -265,7 +267,7 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
         vec![
             topic.name.clone(),
             topic.shard_count.to_string(),
-            topic.sink.as_ref().map_or_else(|| "(claimed)".to_owned(), |sink| sink.name.clone()),
+            topic.sink.as_ref().map_or_else(|| CLAIMED.to_owned(), |sink| sink_of(topic, &sink.name)),
             topic.scheduled.to_string(),
             topic.due.to_string(),
             topic.in_flight.to_string(),
@@ -275,10 +277,30 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     });
     let head = ["topic", "shards", "sink", "scheduled", "due", "in flight", "dead", "oldest due"];
     output::table(&head, rows.collect(), "no topics yet; create one with `duetime topic create NAME`")?;
-    for topic in topics.iter().filter(|topic| topic.silent_shards > 0) {
+    for topic in topics.iter().filter(|topic| topic.unreachable_shards > 0) {
         output::line(&not_counted(topic))?;
     }
+    for (topic, trouble) in topics.iter().filter_map(|topic| Some((topic, topic.sink_trouble.as_ref()?))) {
+        let sink = topic.sink.as_ref().map_or("", |sink| &sink.name);
+        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(trouble)))?;
+    }
     Ok(())
+}
+
+/// The name of a topic's sink, and whether it is down.
+pub fn sink_of(topic: &Topic, name: &str) -> String {
+    match &topic.sink_trouble {
+        Some(trouble) => format!("{name} ({})", trouble.state),
+        None => name.to_owned(),
+    }
+}
+
+/// How many, and where that follows the number of nodes, how it is written.
+fn shards(topic: &Topic) -> String {
+    match topic.shards {
+        ShardCount::Auto => format!("{} (auto)", topic.shard_count),
+        ShardCount::Fixed(_) => topic.shard_count.to_string(),
+    }
 }
 
 fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
@@ -287,7 +309,7 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
     }
     let retry = &topic.retry;
     let sink = topic.sink.as_ref().map_or_else(
-        || "none: consumers claim".to_owned(),
+        || CLAIMED.to_owned(),
         |sink| {
             let settings = sink.settings.iter().map(|(key, value)| format!(" {key}={value}"));
             format!("{}{}", sink.name, settings.collect::<String>())
@@ -299,8 +321,9 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
     let delivery = serde_json::to_value(topic.delivery)?.as_str().unwrap_or_default().to_owned();
     output::pairs(vec![
         ("topic", topic.name.clone()),
-        ("shards", topic.shard_count.to_string()),
+        ("shards", shards(topic)),
         ("sink", sink),
+        ("sink state", topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
         ("visibility timeout", units::show_duration(topic.visibility_timeout)),
         (
             "retry",
@@ -315,12 +338,14 @@ fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
         ),
         ("rate limit", rate),
         ("delivery", delivery),
-        ("max payload", format!("{} bytes", topic.max_payload)),
+        ("max payload", units::show_size(topic.max_payload)),
+        ("max messages", topic.max_messages.map_or_else(|| "none".to_owned(), |most| most.to_string())),
+        ("max bytes", topic.max_bytes.map_or_else(|| "none".to_owned(), |most| format!("{most} bytes"))),
         ("confirm acks", topic.confirm_acks.to_string()),
         ("created", output::moment(topic.created_at)),
         ("scheduled", topic.scheduled.to_string()),
-        ("due", topic.due.to_string()),
         ("in flight", topic.in_flight.to_string()),
         ("dead", topic.dead.to_string()),
+        ("due", format!("{} of those scheduled or in flight", topic.due)),
     ])
 }

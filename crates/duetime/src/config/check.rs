@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_REDIS;
+use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::{SinkBinder as _, TopicName};
 use duetime_sinks::{SinkConfig, SinkRegistry};
 use duetime_store_redis::Durability;
@@ -140,7 +140,7 @@ impl Rules<'_> {
             self.add(&["auth", "tokens", &at.to_string()], fault);
         }
         let is_open = self.config.auth.tokens.is_empty() && self.is_sound(&["auth"]);
-        match node.listen.parse::<SocketAddr>() {
+        match node.address().parse::<SocketAddr>() {
             Ok(address) if is_open && !address.ip().is_loopback() => {
                 let fault = format!(
                     "{address} can be reached from other machines, and no token is asked for; add [[auth.tokens]] to \
@@ -155,7 +155,10 @@ impl Rules<'_> {
             }
             Ok(_) => {}
             Err(_) => {
-                let fault = format!("{:?} is not an address; write it like \"127.0.0.1:3830\"", node.listen);
+                let fault = format!(
+                    "{:?} is not an address; write it like \"127.0.0.1:3830\" or \"localhost:3830\"",
+                    node.listen
+                );
                 self.add(&["node", "listen"], fault);
             }
         }
@@ -180,7 +183,7 @@ impl Rules<'_> {
                 continue;
             };
             if SinkConfig::is_in_place(named) && matches!(self.store_url(), Some(StoreUrl::Embedded(_))) {
-                self.add(&path, format!("it {IN_PLACE_NEEDS_REDIS}"));
+                self.add(&path, format!("it {IN_PLACE_NEEDS_STREAMS}"));
             }
             let is_good = !faults.iter().any(|(faulty, _)| *faulty == sink.name);
             if let (true, Ok(topic)) = (is_good, TopicName::new(name))

@@ -12,7 +12,7 @@ use toml::{Spanned, Table, Value};
 use super::read::{self, Fault};
 use super::{Config, check};
 
-const SECTIONS: [&str; 7] = ["node", "store", "ownership", "resize", "auth", "sinks", "topics"];
+const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
 
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,6 +231,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, 
         store: reading.section("store"),
         ownership: reading.section("ownership"),
         resize: reading.section("resize"),
+        console: reading.section("console"),
         auth: reading.section("auth"),
         sinks: reading.named("sinks", sink),
         topics: reading.named("topics", read::section),

@@ -12,6 +12,7 @@ mod store_url;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use duetime_core::{Namespace, TopicConfig};
@@ -244,10 +245,56 @@ pub struct Config {
     pub resize: ResizeConfig,
     /// `[auth]`
     pub auth: AuthConfig,
+    /// `[console]`
+    pub console: ConsoleConfig,
     /// `[sinks.NAME]`
     pub sinks: BTreeMap<String, SinkConfig>,
     /// `[topics.NAME]`
     pub topics: BTreeMap<String, TopicConfig>,
+}
+
+/// `[console]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConsoleConfig {
+    /// What the web page of the node lets people do: `"full"`, `"read-only"` or `"off"`. What a token may do is another matter.
+    pub mode: ConsoleMode,
+}
+
+/// See [`ConsoleConfig::mode`].
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConsoleMode {
+    /// Everything.
+    #[default]
+    Full,
+    /// Look, and change nothing.
+    ReadOnly,
+    /// There is no page.
+    Off,
+}
+
+impl ConsoleConfig {
+    /// As the console takes it.
+    #[must_use]
+    pub fn mode(&self) -> duetime_console::Mode {
+        match self.mode {
+            ConsoleMode::Full => duetime_console::Mode::Full,
+            ConsoleMode::ReadOnly => duetime_console::Mode::ReadOnly,
+            ConsoleMode::Off => duetime_console::Mode::Off,
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Where it listens, as an address.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match self.listen.strip_prefix("localhost:") {
+            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+            None => self.listen.clone(),
+        }
+    }
 }
 
 impl Config {

@@ -12,7 +12,7 @@ use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 
 use super::file::{Complaint, parse};
-use super::{NodeConfig, OwnershipConfig, StoreConfig};
+use super::{ConsoleConfig, NodeConfig, OwnershipConfig, StoreConfig};
 
 fn complaints(text: &str) -> Vec<String> {
     let found = parse(text, PathBuf::from("duetime.toml"), &[]).err().unwrap_or_default();
@@ -142,6 +142,7 @@ fn the_example_has_every_key_of_every_section_and_of_every_type_of_sink() {
         ("[ownership]", fields::<EtcdTls>()),
         ("[resize]", fields::<ResizeConfig>()),
         ("[auth]", fields::<AuthConfig>()),
+        ("[console]", fields::<ConsoleConfig>()),
         ("[auth]", fields::<TokenConfig>()),
         ("[topics.", fields::<TopicConfig>()),
         ("[topics.", fields::<RetryPolicy>()),

@@ -12,18 +12,13 @@ mod world;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::{RoutingAuthority, Store};
-
-/// A store that is the authority of its topics' routing too.
-pub trait Resizable: Store + RoutingAuthority {}
-
-impl<S: Store + RoutingAuthority> Resizable for S {}
+use duetime_core::Store;
 
 /// Makes the stores under test.
 #[async_trait]
 pub trait ReshardFactory: Send + Sync {
     /// A store, ready to serve. The suite makes topics of its own, so one store may serve many tests.
-    async fn store(&self) -> Arc<dyn Resizable>;
+    async fn store(&self) -> Arc<dyn Store>;
 
     /// Whether the store's own clock is its caller's.
     fn can_move_time(&self) -> bool {
@@ -126,7 +121,7 @@ mod tests {
 
     #[async_trait]
     impl ReshardFactory for Model {
-        async fn store(&self) -> Arc<dyn Resizable> {
+        async fn store(&self) -> Arc<dyn Store> {
             MemStore::new()
         }
 

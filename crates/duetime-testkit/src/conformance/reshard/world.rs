@@ -7,10 +7,11 @@ use duetime_core::reshard::{Batch, Floor, Put, RoutingRecord};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, Shard, StoredMessage, Timestamp, TopicRecord,
+    Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, Shard, Store, StoredMessage, Timestamp,
+    TopicRecord,
 };
 
-use super::{ReshardFactory, Resizable};
+use super::ReshardFactory;
 use crate::conformance::store::world::{MOVED_TIME_START, fresh_record, id, message};
 use crate::{ManualClock, WallClock};
 
@@ -32,7 +33,7 @@ pub(super) const SOURCES: [(&str, &str); 5] = [
 /// See the module.
 #[derive(Debug)]
 pub(super) struct World {
-    pub store: Arc<dyn Resizable>,
+    pub store: Arc<dyn Store>,
     pub record: TopicRecord,
     moved: Option<Arc<ManualClock>>,
 }

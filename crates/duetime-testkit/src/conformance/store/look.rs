@@ -50,6 +50,27 @@ pub async fn shards_are_surveyed_in_the_order_asked(factory: &dyn StoreFactory) 
     assert_eq!(world.store.heads(&[]).await.unwrap(), []);
 }
 
+pub async fn the_bytes_of_bodies_follow_what_is_there(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let bytes = async || world.store.bytes(&world.shards()).await.unwrap();
+    assert_eq!(bytes().await, 0);
+    let sized = |n: usize| {
+        let mut one = message(&format!("message {n:02}"), world.ago(1000));
+        one.payload = vec![7; 1000].into();
+        one
+    };
+    let batch: Vec<_> = (0..20).map(sized).collect();
+    world.enqueue(&batch).await;
+    let of_one = bytes().await / 20;
+    assert!((1000..1100).contains(&of_one), "{of_one}");
+    let claimed = world.claim(4).await.messages;
+    assert_eq!(bytes().await, 20 * of_one, "what is claimed is there");
+    world.settle(&claimed[0], Settlement::Ack).await;
+    world.settle(&claimed[1], Settlement::Bury("no".to_owned())).await;
+    world.cancel(batch[10].id.as_str()).await;
+    assert_eq!(bytes().await, 18 * of_one, "a dead letter is there, an acked and a cancelled one is not");
+}
+
 pub async fn the_head_is_the_first_visible_time(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let head = async || world.store.heads(&[world.shard()]).await.unwrap()[0];

@@ -139,6 +139,7 @@ macro_rules! store_conformance {
             look::an_empty_shard_is_surveyed_as_empty,
             look::a_survey_counts_each_message_once,
             look::shards_are_surveyed_in_the_order_asked,
+            look::the_bytes_of_bodies_follow_what_is_there,
             look::the_head_is_the_first_visible_time,
             look::a_forecast_counts_what_falls_into_each_bucket_over_all_shards,
             look::a_sooner_head_is_hinted,

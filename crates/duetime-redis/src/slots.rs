@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use crate::names::TopicName;
+use duetime_core::TopicName;
 
 /// Slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
@@ -27,7 +27,7 @@ pub fn crc16(bytes: &[u8]) -> u16 {
 /// The slot of shard `index` of `topic`.
 #[must_use]
 pub fn slot_of(topic: &TopicName, index: u32) -> u16 {
-    let offset = crate::routing::topic_seed(topic) % u32::from(SLOTS);
+    let offset = duetime_core::routing::topic_seed(topic) % u32::from(SLOTS);
     let reversed = (index % u32::from(SLOTS)).reverse_bits() >> (32 - 14);
     u16::try_from((offset + reversed) % u32::from(SLOTS)).expect("below 16384")
 }

@@ -1,0 +1,63 @@
+//! What a node answers of a topic's sink. Fields that a newer node adds are ignored.
+
+use serde::{Deserialize, Serialize};
+
+/// Why messages of a topic are not handed over to its sink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkTrouble {
+    /// `down`, or `refused`: the node cannot use it as it is configured.
+    pub state: String,
+    /// What was said last; absent where the token may not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Since when it is down, milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<i64>,
+    /// When it is tried next; absent while it is being tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<i64>,
+}
+
+/// A node that scans shards of a topic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scanner {
+    /// Its name.
+    pub id: String,
+    /// Where it listens.
+    pub address: String,
+    /// How many shards of the topic it scans; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u32>,
+}
+
+/// A topic's sink as the answering node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkView {
+    /// As the topic names it.
+    pub sink: String,
+    /// Its type.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Absent: nothing is wrong as far as this node knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<SinkTrouble>,
+    /// Messages of the topic whose time has come.
+    pub due: u64,
+    /// The node that answers.
+    pub node: String,
+    /// Shards of the topic that it scans.
+    pub shards_scanned: u32,
+    /// The others that scan shards of the topic, each with a view of its own.
+    #[serde(default)]
+    pub other_nodes: Vec<Scanner>,
+}
+
+/// What a try at once brought.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// `up`, `was_up`, `down`, `nothing_due` or `under_way`.
+    pub outcome: String,
+    /// How it is seen since.
+    #[serde(flatten)]
+    pub view: SinkView,
+}

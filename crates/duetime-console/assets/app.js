@@ -1,0 +1,130 @@
+// The frame of the page: where one is, what is wrong, and the search for a message.
+
+import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
+import { hasToken, live, readOnly, setToken } from "./api.js";
+import { Failed, Toasts, useLive } from "./parts.js";
+import { Now } from "./screens/now.js";
+import { Topic } from "./screens/topic.js";
+import { Forecast } from "./screens/forecast.js";
+import { Shards } from "./screens/shards.js";
+import { Nodes } from "./screens/nodes.js";
+import { Message } from "./screens/message.js";
+import { Dead } from "./screens/dead.js";
+import { Sinks } from "./screens/sinks.js";
+import { Try } from "./screens/try.js";
+
+const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ...(readOnly ? [] : [["try", "Try it"]])];
+const OF_TOPIC = [["topic", "Overview", Topic], ["forecast", "Forecast", Forecast], ["shards", "Shards", Shards], ["dead", "Dead letters", Dead]];
+
+function where() {
+  const [place = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  return { place, rest };
+}
+
+function Login({ wrong }) {
+  const [text, setText] = useState("");
+  const use = (event) => {
+    event.preventDefault();
+    setToken(text);
+  };
+  return html`<div class="card"><h1>This node asks for a token</h1>
+    <p class="quiet">It is kept in this tab only, and gone when you close it.</p>
+    ${wrong && html`<p class="bad">The node does not know this token.</p>`}
+    <form class="row" onSubmit=${use}><label>Token<input type="password" value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" autofocus /></label><button class="main">Use it</button></form>
+  </div>`;
+}
+
+function Help({ onClose }) {
+  const dialog = useRef();
+  useEffect(() => dialog.current.showModal(), []);
+  return html`<dialog ref=${dialog} onClose=${onClose} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
+    <dl class="pairs"><dt><kbd>/</kbd></dt><dd>find a message by its id</dd><dt><kbd>g</kbd></dt><dd>back to Now</dd><dt><kbd>?</kbd></dt><dd>this help</dd><dt><kbd>Esc</kbd></dt><dd>close</dd></dl>
+    <p class="quiet">Messages are found by topic and id. Payloads are not searched.</p>
+    <div class="row"><button onClick=${onClose} autofocus>Close</button></div></dialog>`;
+}
+
+function Find({ topics }) {
+  const [text, setText] = useState("");
+  const field = useRef();
+  useEffect(() => {
+    const key = (event) => {
+      if (event.key === "/" && !/INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName ?? "")) {
+        event.preventDefault();
+        field.current.focus();
+      }
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
+  const find = (event) => {
+    event.preventDefault();
+    // `topic id`, or an id alone: then in the topic that is shown, or the only one there is.
+    const at = text.indexOf(" ");
+    const named = at > 0 && topics.some((topic) => topic.name === text.slice(0, at));
+    const { place, rest } = where();
+    const shown = OF_TOPIC.some(([name]) => name === place) || place === "message" ? rest[0] : topics[0]?.name;
+    const topic = named ? text.slice(0, at) : shown;
+    const id = (named ? text.slice(at + 1) : text).trim();
+    if (topic && id) location.hash = `#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}`;
+  };
+  return html`<form role="search" onSubmit=${find}><input ref=${field} type="search" aria-label="Find a message: topic and id" placeholder="topic id   ( / )" value=${text} onInput=${(event) => setText(event.target.value)} /><button>Find</button></form>`;
+}
+
+function App() {
+  const state = useLive();
+  const [at, setAt] = useState(where());
+  const [help, setHelp] = useState(false);
+  const main = useRef();
+  useEffect(() => {
+    const moved = () => {
+      setAt(where());
+      scrollTo(0, 0);
+      main.current?.focus({ preventScroll: true });
+    };
+    const key = (event) => {
+      if (/INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName ?? "") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "?") setHelp(true);
+      if (event.key === "g") location.hash = "#/";
+    };
+    addEventListener("hashchange", moved);
+    addEventListener("keydown", key);
+    return () => {
+      removeEventListener("hashchange", moved);
+      removeEventListener("keydown", key);
+    };
+  }, []);
+  const { place, rest } = at;
+  const topic = rest[0];
+  useEffect(() => {
+    document.title = `${topic ? `${topic} · ` : ""}Duetime`;
+  }, [topic]);
+  const locked = state.problem?.status === 401;
+  const ofTopic = OF_TOPIC.find(([name]) => name === place);
+  const body = () => {
+    if (locked) return html`<${Login} wrong=${hasToken()} />`;
+    if (ofTopic && topic) return html`<${ofTopic[2]} key=${topic} topic=${topic} />`;
+    if (place === "message" && rest.length >= 2) return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
+    if (place === "nodes") return html`<${Nodes} />`;
+    if (place === "sinks") return html`<${Sinks} />`;
+    if (place === "try" && !readOnly) return html`<${Try} />`;
+    return html`<${Now} />`;
+  };
+  return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
+    <header>
+      <a class="brand" href="#/"><svg viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14" fill="currentColor" opacity=".9"/><path d="M16 8v8l5 4" fill="none" stroke="var(--card)" stroke-width="3" stroke-linecap="round"/></svg>Duetime</a>
+      <nav aria-label="Places">${PLACES.map(([name, label]) => html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav>
+      <${Find} topics=${state.topics ?? []} />
+      ${hasToken() && html`<button onClick=${() => setToken("")} title="Forget the token of this tab">Forget token</button>`}
+    </header>
+    <main id="main" tabindex="-1" ref=${main}>
+      ${state.problem && !locked && html`<${Failed} problem=${state.problem} />`}
+      ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.map(([name, label]) => html`<a href="#/${name}/${encodeURIComponent(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
+      ${body()}
+    </main>
+    <footer><span>${state.at ? `seen ${new Date(state.at).toLocaleTimeString()}` : "…"}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
+    ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
+    <${Toasts} />`;
+}
+
+live.start();
+render(html`<${App} />`, document.getElementById("app"));

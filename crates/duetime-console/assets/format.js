@@ -1,0 +1,45 @@
+// Numbers, times and commands as people read them.
+
+const whole = new Intl.NumberFormat("en");
+
+export const number = (n) => (n === undefined || n === null || Number.isNaN(n) ? "–" : whole.format(n));
+
+export function rate(n) {
+  if (n === undefined || n === null || Number.isNaN(n)) return "–";
+  if (n >= 1000) return `${(n / 1000).toFixed(n >= 10_000 ? 0 : 1)} k/s`;
+  return `${n >= 10 || n === 0 ? Math.round(n) : n.toFixed(1)}/s`;
+}
+
+// Seconds, in the unit that is read most easily.
+export function seconds(s) {
+  if (s === undefined || s === null || Number.isNaN(s)) return "–";
+  if (s === Infinity) return "over an hour";
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
+  if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  if (s < 86_400) return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86_400)} d ${Math.round((s % 86_400) / 3600)} h`;
+}
+
+export const age = (since) => (since === undefined ? undefined : Math.max(0, (Date.now() - since) / 1000));
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export function moment(ms) {
+  const distance = (ms - Date.now()) / 1000;
+  const near = distance >= 0 ? `in ${seconds(distance)}` : `${seconds(-distance)} ago`;
+  return `${Math.abs(distance) < 43_200 ? clock.format(ms) : full.format(ms)} (${near})`;
+}
+
+// A word of a shell command.
+export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
+
+// The same request as a command line of curl.
+export function curl(method, path, body) {
+  const parts = ["curl"];
+  if (method !== "GET") parts.push("-X", method);
+  parts.push(word(location.origin + path));
+  if (body !== undefined || method === "POST") parts.push("-H", "'content-type: application/json'", "-d", word(JSON.stringify(body ?? {})));
+  return parts.join(" ");
+}

@@ -1,0 +1,34 @@
+// What is coming, and can we take it?
+
+import { html, useState } from "../vendor/preact.js";
+import { ask, rates, topicPath } from "../api.js";
+import { number, rate, seconds, word } from "../format.js";
+import { Bars, Commands, Failed, Table, useAnswer, useLive } from "../parts.js";
+
+const SPANS = [["next minute", "1s", 60, 1], ["next hour", "1m", 60, 60], ["next day", "30m", 48, 1800], ["next week", "3h", 56, 10_800]];
+const REFRESH_MS = 10_000;
+
+export function Forecast({ topic }) {
+  const state = useLive();
+  const [at, setAt] = useState(1);
+  const [label, bucket, buckets, length] = SPANS[at];
+  const path = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
+  const { answer, problem } = useAnswer((signal) => ask("GET", path, undefined, signal), REFRESH_MS, [path]);
+  const [capacity, setCapacity] = useState("");
+  const limit = state.topics?.find((one) => one.name === topic)?.rate_limit?.per_second;
+  const per = Number(capacity) || limit || undefined;
+  const begin = (one) => one.from ?? one.start ?? one.at;
+  const points = (answer?.buckets ?? []).map((one) => [begin(one) / 1000, one.count]);
+  const herds = per ? points.filter(([, count]) => count > per * length).map(([when, count]) => ({ key: when, when, count, late: count / per - length })) : [];
+  const total = points.reduce((sum, [, count]) => sum + count, 0);
+  const peak = points.reduce((top, point) => (point[1] > top[1] ? point : top), [0, 0]);
+  return html`<div class="card"><div class="row spread"><h2>${number(total)} messages fall due in the ${label}, ${number(answer?.due)} are due already</h2>
+      <div class="row" role="group" aria-label="How far ahead">${SPANS.map(([name], n) => html`<button class=${n === at ? "main" : ""} aria-pressed=${n === at} onClick=${() => setAt(n)}>${name}</button>`)}</div></div>
+    ${problem && html`<${Failed} problem=${problem} />`}
+    ${points.length > 0 && html`<${Bars} points=${points} label="fall due" unit="messages" mark=${per ? per * length : undefined} />`}
+    <p class="quiet">${total ? html`Most in one step: ${number(peak[1])} at ${new Date(peak[0] * 1000).toLocaleTimeString()}, ${rate(peak[1] / length)}.` : "Nothing falls due in this time."} Out now: ${rate(rates(state, topic).delivered)}.</p>
+    <fieldset><label>What if so many a second are delivered<input inputmode="numeric" placeholder=${limit ?? "messages a second"} value=${capacity} onInput=${(event) => setCapacity(event.target.value)} /></label></fieldset>
+    ${per && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
+    <details><summary>As a table</summary><${Table} rows=${points.map(([when, count]) => ({ key: when, when, count }))} empty="Nothing." columns=${[{ name: "From", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }]} /></details>
+    <${Commands} method="GET" path=${path} command=${`duetime forecast ${word(topic)} --bucket ${bucket}`} /></div>`;
+}

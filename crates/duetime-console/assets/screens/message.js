@@ -1,0 +1,54 @@
+// What happened to this message, and what happens to it next?
+
+import { html, useState } from "../vendor/preact.js";
+import { ask, readOnly, topicPath } from "../api.js";
+import { moment, word } from "../format.js";
+import { Commands, Confirm, Failed, tell, useAnswer } from "../parts.js";
+
+const WORDS = { cancelled: "It is cancelled and will not be delivered.", in_flight: "Somebody is delivering it right now. It will not be tried again.", unknown: "There is no such message any more.", rescheduled: "It has its new due time.", dead: "It is a dead letter; redrive it." };
+
+function Payload({ message }) {
+  const [open, setOpen] = useState(false);
+  const text = message.payload ?? message.payload_base64;
+  if (text === undefined) return html`<span class="quiet">not shown to this token</span>`;
+  const size = new Blob([text]).size;
+  if (!open) return html`<button onClick=${() => setOpen(true)}>Show ${size} bytes</button>`;
+  return html`<pre class="command">${text}</pre>`;
+}
+
+export function Message({ topic, id }) {
+  const path = topicPath(topic, `/messages/${encodeURIComponent(id)}`);
+  const { answer, problem, again } = useAnswer(async (signal) => {
+    const [message, explained] = await Promise.all([ask("GET", path, undefined, signal), ask("GET", `${path}/explain`, undefined, signal)]);
+    return { ...explained, ...message };
+  }, 3000, [path]);
+  const [doing, setDoing] = useState(null);
+  const [delay, setDelay] = useState("10m");
+  const done = (outcome) => {
+    tell(WORDS[outcome] ?? outcome);
+    again();
+  };
+  if (!answer) {
+    if (!problem) return html`<p class="quiet">…</p>`;
+    if (problem.code !== "unknown_message") return html`<${Failed} problem=${problem} />`;
+    return html`<div class="card"><h2 class="mono">${id}</h2><p>There is no message of this id in ${topic}: it was delivered, cancelled, or never enqueued.</p><p class="quiet">Payloads and parts of ids are not searched.</p></div>`;
+  }
+  const actions = {
+    cancel: { title: `Cancel ${id}`, label: "Cancel it", danger: true, text: "It is removed and never delivered, unless somebody is delivering it right now.", method: "DELETE", command: `duetime cancel ${word(topic)} ${word(id)}` },
+    now: { title: `Deliver ${id} now`, label: "Make it due", text: "Its due time becomes now. Its attempts begin again.", method: "PATCH", body: { delay: 0 }, command: `duetime reschedule ${word(topic)} ${word(id)} --delay 0s` },
+    later: { title: `Give ${id} another due time`, label: "Reschedule", text: "Counted from now. Its attempts begin again.", method: "PATCH", body: { delay }, command: `duetime reschedule ${word(topic)} ${word(id)} --delay ${word(delay)}` },
+  };
+  const action = actions[doing];
+  return html`${problem && html`<div class="banner">${problem.code === "unknown_message" ? "It is not there any more; this is what was last seen of it." : problem.message}</div>`}
+    <div class="card"><div class="row spread"><h2 class="mono">${id}</h2><span class="tag ${answer.state === "dead" ? "bad" : ""}">${answer.state.replace("_", " ")}</span></div>
+      <p>${answer.next}</p>
+      <dl class="pairs"><dt>due</dt><dd>${moment(answer.due_at)}</dd><dt>may be claimed</dt><dd>${moment(answer.visible_at)}</dd><dt>attempts</dt><dd>${answer.attempts} of ${answer.max_attempts}</dd><dt>shard</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${answer.shard}</a></dd>
+        ${answer.death && html`<dt>died</dt><dd>${moment(answer.death.at)}: ${answer.death.reason}</dd>`}
+        ${Object.entries(answer.headers ?? {}).map(([name, value]) => html`<dt class="mono">${name}</dt><dd class="mono">${value}</dd>`)}
+        <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>
+      ${answer.state !== "dead" && !readOnly && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
+      <${Commands} method="GET" path="${path}/explain" command=${`duetime explain ${word(topic)} ${word(id)}`} /></div>
+    ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${async () => done((await ask(action.method, path, action.body)).outcome)}
+      commands=${html`<${Commands} method=${action.method} path=${path} body=${action.body} command=${action.command} />`}>
+      <p>${action.text}</p>${doing === "later" && html`<label>From now<input value=${delay} onInput=${(event) => setDelay(event.target.value)} placeholder="10m, 1h 30m" /></label>`}<//>`}`;
+}

@@ -1,0 +1,50 @@
+// Is anything late, and why?
+
+import { html } from "../vendor/preact.js";
+import { history, rates } from "../api.js";
+import { age, number, rate, seconds } from "../format.js";
+import { Figures, Spark, Table, useLive } from "../parts.js";
+
+const LATE_S = 1;
+const VERY_LATE_S = 10;
+export const mood = (s) => (s === undefined || s <= LATE_S ? "" : s > VERY_LATE_S ? "bad" : "careful");
+
+// What needs somebody, in a sentence each.
+function Banners({ state, rows }) {
+  const wrong = [];
+  for (const node of state.nodes) if (node.state !== "serving") wrong.push([node.state !== "draining", `${node.id} is ${node.state}${node.unfit ?? node.unhealthy ? `: ${node.unfit ?? node.unhealthy}` : ""}`]);
+  for (const row of rows) {
+    if (row.open) wrong.push([true, html`The sink of <a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> is taken to be down. ${number(row.due)} messages wait, none of them loses an attempt.`]);
+    const silent = row.silent_shards ?? row.unreachable_shards;
+    if (silent) wrong.push([true, `${row.name}: ${silent} shards are on a server that does not answer.`]);
+  }
+  return wrong.map(([bad, text]) => html`<div class="banner ${bad ? "bad" : ""}" role="status">${text}</div>`);
+}
+
+export function Now() {
+  const state = useLive();
+  if (!state.topics) return html`<p class="quiet">…</p>`;
+  const rows = state.topics.map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name), waited: age(topic.oldest_due_at) }));
+  const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
+  const oldest = rows.reduce((worst, row) => Math.max(worst, row.waited ?? 0), 0);
+  const columns = [
+    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> ${row.open ? html`<span class="tag bad">sink down</span>` : ""}` },
+    { name: "Scheduled", value: (row) => row.scheduled, cell: (row) => number(row.scheduled) },
+    { name: "Due", value: (row) => row.due, cell: (row) => number(row.due) },
+    { name: "Oldest due", value: (row) => row.waited, cell: (row) => html`<span class=${mood(row.waited)}>${seconds(row.waited)}</span>` },
+    { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    { name: "p99", value: (row) => row.p99, cell: (row) => html`<span class=${mood(row.p99)}>${seconds(row.p99)}</span>` },
+    { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
+    { name: "Cancelled", value: (row) => row.cancelled, cell: (row) => rate(row.cancelled) },
+    { name: "Out", value: (row) => row.delivered, cell: (row) => html`<${Spark} points=${history(state, row.name, "delivered")} /> ${rate(row.delivered)}` },
+    { name: "In flight", value: (row) => row.in_flight, cell: (row) => number(row.in_flight) },
+    { name: "Dead", value: (row) => row.dead, cell: (row) => (row.dead ? html`<a class="bad" href="#/dead/${encodeURIComponent(row.name)}">${number(row.dead)}</a>` : "0") },
+    { name: "Shards", value: (row) => row.shard_count, cell: (row) => html`<a href="#/shards/${encodeURIComponent(row.name)}">${number(row.shard_count)}</a>` },
+    { name: "Goes to", left: true, value: (row) => row.sink?.name ?? "", cell: (row) => (row.sink ? row.sink.name : html`<span class="quiet">consumers claim</span>`) },
+  ];
+  const empty = html`No topic yet. Make one: <code>duetime topic create orders</code>, or on <a href="#/try">Try it</a>.`;
+  return html`<h1>Now</h1><p class="quiet">${state.nodes.length} ${state.nodes.length === 1 ? "node" : "nodes"}, ${rows.length} ${rows.length === 1 ? "topic" : "topics"}. Rates and lateness are those of this node's last minute.</p>
+    <${Banners} state=${state} rows=${rows} />
+    <${Figures} of=${[["Oldest due", seconds(oldest), mood(oldest)], ["Due", number(sum("due"))], ["Scheduled", number(sum("scheduled"))], ["In flight", number(sum("in_flight"))], ["Delivered", rate(state.scrapes.length > 1 ? sum("delivered") : undefined)], ["Dead letters", number(sum("dead")), sum("dead") ? "bad" : ""]]} />
+    <div class="card"><${Table} columns=${columns} rows=${rows} empty=${empty} first=${{ name: "Oldest due", down: true }} /></div>`;
+}

@@ -1,0 +1,60 @@
+// Who scans what, and where is it hot?
+
+import { html, useState } from "../vendor/preact.js";
+import { ask, readOnly, topicPath } from "../api.js";
+import { age, number, seconds, word } from "../format.js";
+import { Commands, Confirm, Failed, Table, tell, useAnswer } from "../parts.js";
+import { mood } from "./now.js";
+
+const FEW = 128;
+
+function colour(shard) {
+  if (shard.silent || shard.unreachable || shard.lost) return "silent";
+  const waited = age(shard.oldest_due_at);
+  if (mood(waited) === "bad") return "very-late";
+  if (mood(waited) === "careful") return "late";
+  return shard.scheduled + shard.in_flight === 0 ? "idle" : "";
+}
+
+// Of ids that are hashed anew, this share has another shard afterwards when the count goes from a to b and one divides the other.
+const moves = (a, b) => (a === b ? 0 : Math.max(a, b) % Math.min(a, b) === 0 ? 1 - Math.min(a, b) / Math.max(a, b) : undefined);
+
+function Resize({ topic, answer, onClose, onStarted }) {
+  const [text, setText] = useState(String(answer.configured));
+  const wanted = text === "auto" ? "auto" : Number(text);
+  const valid = wanted === "auto" || (Number.isInteger(wanted) && wanted >= 1 && wanted <= 4096);
+  const share = valid && wanted !== "auto" ? moves(answer.shard_count, wanted) : undefined;
+  const held = answer.shards.reduce((sum, shard) => sum + shard.scheduled + shard.in_flight + shard.dead, 0);
+  const path = topicPath(topic, "/shards");
+  return html`<${Confirm} title="Change the number of shards of ${topic}" label="Begin" onClose=${onClose}
+    commands=${valid && html`<${Commands} method="PUT" path=${path} body=${{ shards: wanted }} command=${`duetime shards set ${word(topic)} ${wanted}`} />`}
+    onDone=${async () => { if (!valid) throw new Error("Give a number from 1 to 4096, or auto."); await ask("PUT", path, { shards: wanted }); tell("It has begun; everything goes on meanwhile."); onStarted(); }}>
+    <label>Shards (1 to 4096, or auto)<input value=${text} onInput=${(event) => setText(event.target.value)} autofocus /></label>
+    <p class="quiet">${share === undefined ? "Only those messages move whose shard changes." : `${Math.round(share * 100)} % of the messages move: about ${number(Math.round(held * share))}.`} Messages are delivered, cancelled and enqueued meanwhile.</p>
+  <//>`;
+}
+
+export function Shards({ topic }) {
+  const path = topicPath(topic, "/shards");
+  const { answer, problem, again } = useAnswer((signal) => ask("GET", path, undefined, signal), 2000, [path]);
+  const [chosen, setChosen] = useState(null);
+  const [resizing, setResizing] = useState(false);
+  if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
+  const shards = answer.shards;
+  const { resize } = answer;
+  const one = shards.find((shard) => shard.index === chosen);
+  const owners = new Map();
+  for (const shard of shards) owners.set(shard.owner ?? "unknown here", (owners.get(shard.owner ?? "unknown here") ?? 0) + 1);
+  return html`${problem && html`<${Failed} problem=${problem} />`}
+    ${resize && html`<div class="card"><h2>From ${number(resize.from)} to ${number(resize.to)} shards</h2>
+      <progress max=${resize.moved + resize.remaining} value=${resize.moved} aria-label="moved"></progress>
+      <p>${number(resize.moved)} moved, ${number(resize.remaining)} left${resize.per_second ? `, ${number(Math.round(resize.per_second))} a second` : ""}${resize.seconds_left ? `, about ${seconds(resize.seconds_left)}` : ""}.</p>
+      ${resize.blocked && html`<div class="banner bad">${resize.blocked}</div>`}</div>`}
+    <div class="card"><div class="row spread"><h2>${number(answer.shard_count)} shards (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${!readOnly && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
+      <div class="shards ${shards.length <= FEW ? "few" : ""}" role="group" aria-label="shards">${shards.map((shard) => html`<button key=${shard.index} class="shard ${colour(shard)}" aria-pressed=${shard.index === chosen} title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled" onClick=${() => setChosen(shard.index)}>${shards.length <= FEW ? shard.index : ""}</button>`)}</div>
+      <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
+      ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl>`}
+      <${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
+    <div class="card"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
+    ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;
+}

@@ -1,0 +1,43 @@
+// How does a topic do, and what is set?
+
+import { html, useState } from "../vendor/preact.js";
+import { ask, history, rates, readOnly, topicPath } from "../api.js";
+import { age, number, rate, seconds, word } from "../format.js";
+import { Bars, Commands, Confirm, Figures, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { mood } from "./now.js";
+
+const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state"];
+
+const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
+
+function Delete({ topic, counts, onClose }) {
+  const path = topicPath(topic);
+  return html`<${Confirm} title="Delete ${topic} with everything in it" typed=${topic} label="Delete it" danger=${true} onClose=${onClose}
+    commands=${html`<${Commands} method="DELETE" path=${path} command=${`duetime topic delete ${word(topic)} --force`} />`}
+    onDone=${async () => { await ask("DELETE", `${path}?force=true`).catch((problem) => (problem.code === "unknown_parameter" ? ask("DELETE", path) : Promise.reject(problem))); tell(`${topic} is deleted`); location.hash = "#/"; }}>
+    <p>${number(counts.scheduled)} scheduled, ${number(counts.in_flight)} in flight and ${number(counts.dead)} dead letters are lost. This cannot be undone.</p>
+  <//>`;
+}
+
+export function Topic({ topic }) {
+  const state = useLive();
+  const { answer, problem } = useAnswer((signal) => ask("GET", topicPath(topic), undefined, signal), 2000, [topic]);
+  const [deleting, setDeleting] = useState(false);
+  if (problem && !answer) return html`<${Failed} problem=${problem} />`;
+  if (!answer) return html`<p class="quiet">…</p>`;
+  const now = rates(state, topic);
+  const waited = age(answer.oldest_due_at);
+  const ratio = now.enqueued > 0 ? `${Math.round((100 * now.cancelled) / now.enqueued)} %` : "–";
+  const settings = Object.entries(answer).filter(([name]) => !COUNTS.includes(name)).sort();
+  const flow = history(state, topic, "delivered");
+  return html`${problem && html`<${Failed} problem=${problem} />`}
+    ${now.open && html`<div class="banner bad" role="status">The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried again every few seconds.</div>`}
+    <${Figures} of=${[["Oldest due", seconds(waited), mood(waited)], ["Late, p50 / p99", `${seconds(now.p50)} / ${seconds(now.p99)}`], ["Due", number(answer.due)], ["Scheduled", number(answer.scheduled)], ["In flight", number(answer.in_flight)], ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""], ["In", rate(now.enqueued)], ["Out", rate(now.delivered)], ["Cancelled", ratio]]} />
+    <div class="grid">
+      <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The page has watched for less than ten seconds.</p>`}</div>
+      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${shown(value)}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${number(answer.shard_count)}</a></dd></dl>
+        <${Commands} method="GET" path=${topicPath(topic)} command=${`duetime topic get ${word(topic)}`} />
+        ${!readOnly && html`<p><button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
+    </div>
+    ${deleting && html`<${Delete} topic=${topic} counts=${answer} onClose=${() => setDeleting(false)} />`}`;
+}

@@ -1,0 +1,198 @@
+//! The web console: static files, served from the program.
+//!
+//! Plain ES modules without a build step. The page has no state of its own and asks the HTTP API only; everything it
+//! shows has a command and a request beside it. Upstream: the program's HTTP router. Downstream: nothing.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use include_dir::{Dir, include_dir};
+use sha2::{Digest as _, Sha256};
+
+/// Nothing but the node's own files runs, and nothing but the node is asked. Trusted types: no text becomes markup.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+/// A name with the hash of all files in it never means anything else.
+const FOREVER: &str = "public, max-age=31536000, immutable";
+/// Characters of the hash in a name.
+const HASH_CHARS: usize = 16;
+/// Where the files are.
+const FOLDER: &str = "/console";
+
+static ASSETS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/assets");
+
+/// What the page lets people do. What a token may do is decided by the API alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything.
+    #[default]
+    Full,
+    /// Look, and change nothing.
+    ReadOnly,
+    /// There is no page.
+    Off,
+}
+
+struct File {
+    kind: &'static str,
+    plain: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+struct Built {
+    hash: String,
+    files: HashMap<String, File>,
+}
+
+static BUILT: LazyLock<Built> = LazyLock::new(Built::new);
+
+impl Built {
+    fn new() -> Self {
+        let mut found = Vec::new();
+        files_of(&ASSETS, &mut found);
+        found.sort();
+        let mut hash = Sha256::new();
+        let mut files = HashMap::new();
+        for (name, plain) in found {
+            hash.update((name.len() as u64).to_be_bytes());
+            hash.update(&name);
+            hash.update((plain.len() as u64).to_be_bytes());
+            hash.update(&plain);
+            let packed = gzip(&plain);
+            files.insert(name.clone(), File { kind: kind_of(&name), plain, packed });
+        }
+        let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Self { hash: hash[..HASH_CHARS].to_owned(), files }
+    }
+}
+
+/// All files below a folder, with their paths.
+fn files_of(folder: &Dir<'_>, found: &mut Vec<(String, Vec<u8>)>) {
+    let path = |file: &include_dir::File<'_>| file.path().to_string_lossy().replace('\\', "/");
+    found.extend(folder.files().map(|file| (path(file), file.contents().to_vec())));
+    folder.dirs().for_each(|folder| files_of(folder, found));
+}
+
+fn gzip(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(plain).expect("memory can be written");
+    encoder.finish().expect("memory can be written")
+}
+
+fn kind_of(name: &str) -> &'static str {
+    match name.rsplit_once('.').map_or("", |(_, end)| end) {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+/// The page at `/` and its files below `/console/`.
+pub fn routes<S: Clone + Send + Sync + 'static>(mode: Mode) -> Router<S> {
+    if mode == Mode::Off {
+        return Router::new();
+    }
+    let page = move |headers: HeaderMap| async move { page(mode, &headers) };
+    Router::new().route("/", get(page)).route(&format!("{FOLDER}/{{hash}}/{{*path}}"), get(file))
+}
+
+fn page(mode: Mode, headers: &HeaderMap) -> Response {
+    let mode = if mode == Mode::ReadOnly { "read-only" } else { "full" };
+    let html = std::str::from_utf8(&BUILT.files["index.html"].plain).expect("our own file is text");
+    let html = html.replace("{hash}", &BUILT.hash).replace("{mode}", mode).into_bytes();
+    let packed = takes_gzip(headers).then(|| gzip(&html));
+    answer("text/html; charset=utf-8", packed.as_deref().unwrap_or(&html), packed.is_some(), "no-cache")
+}
+
+async fn file(Path((hash, path)): Path<(String, String)>, headers: HeaderMap) -> Response {
+    let Some(file) = BUILT.files.get(&path).filter(|_| path != "index.html") else {
+        return (StatusCode::NOT_FOUND, "there is no such file").into_response();
+    };
+    // A page of another version still gets its files, but nobody keeps them under that name.
+    let cache = if hash == BUILT.hash { FOREVER } else { "no-store" };
+    let packed = takes_gzip(&headers);
+    answer(file.kind, if packed { &file.packed } else { &file.plain }, packed, cache)
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted
+        .split(',')
+        .any(|one| one.split(';').next().is_some_and(|name| name.trim() == "gzip") && !one.contains("q=0"))
+}
+
+fn answer(kind: &'static str, body: &[u8], packed: bool, cache: &'static str) -> Response {
+    let mut answer = body.to_vec().into_response();
+    let mut set = |name, value| answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    set(header::CONTENT_TYPE, kind);
+    set(header::CACHE_CONTROL, cache);
+    set(header::VARY, "accept-encoding");
+    set(header::CONTENT_SECURITY_POLICY, POLICY);
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(header::REFERRER_POLICY, "no-referrer");
+    set(header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
+    set(header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    if packed {
+        set(header::CONTENT_ENCODING, "gzip");
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All files, as they are sent to a browser that takes them plain.
+    const BYTES_MAX: usize = 150_000;
+
+    #[test]
+    fn the_page_is_small() {
+        let bytes: usize =
+            BUILT.files.iter().filter(|(name, _)| !name.ends_with(".txt")).map(|(_, file)| file.plain.len()).sum();
+        assert!(bytes <= BYTES_MAX, "{bytes} bytes; the page may have {BYTES_MAX}");
+    }
+
+    #[test]
+    fn each_module_imports_files_that_are_there_and_nothing_from_elsewhere() {
+        for (name, file) in BUILT.files.iter().filter(|(name, _)| name.ends_with(".js") && !name.starts_with("vendor/"))
+        {
+            let text = std::str::from_utf8(&file.plain).unwrap();
+            for line in text.lines().filter(|line| line.starts_with("import ")) {
+                let from = line.split('"').nth(1).unwrap();
+                let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let path = match from.strip_prefix("../") {
+                    Some(rest) => rest.to_owned(),
+                    None if folder.is_empty() => from.trim_start_matches("./").to_owned(),
+                    None => format!("{folder}/{}", from.trim_start_matches("./")),
+                };
+                assert!(BUILT.files.contains_key(&path), "{name} imports {from}");
+            }
+            assert!(!text.contains("innerHTML") && !text.contains("eval("), "{name} makes markup or code from text");
+        }
+    }
+
+    #[test]
+    fn parts_of_others_are_those_that_were_looked_at() {
+        let looked_at = [
+            ("vendor/preact.js", "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7"),
+            ("vendor/uplot.js", "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"),
+            ("vendor/uplot.css", "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04"),
+        ];
+        for (name, hash) in looked_at {
+            let found: String =
+                Sha256::digest(&BUILT.files[name].plain).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(found, hash, "{name}");
+        }
+        assert!(BUILT.files.contains_key("vendor/LICENSES.txt"));
+    }
+}

@@ -1,0 +1,206 @@
+//! A store with something done around every call: meters in the program, faults and clocks in tests.
+//!
+//! The one place where the contract is forwarded. Who wants to look on, to count or to refuse writes an
+//! [`Around`] and puts it about a store by [`Surrounded`]; a method that is added to the contract is added here
+//! and nowhere else.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::{fmt, slice};
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+
+use crate::contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
+use crate::hand_over::{HandOver, Streamed};
+use crate::message::StoredMessage;
+use crate::names::{MessageId, TopicName};
+use crate::place::{Place, Whereabouts};
+use crate::reshard::{
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
+};
+use crate::routing::{Routing, Shard};
+use crate::store::{
+    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
+    Survey, Wakeup,
+};
+use crate::store_error::StoreError;
+use crate::time::{Clock, Timestamp};
+use crate::topic::TopicRecord;
+
+/// A call that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What it does, as meters name it.
+    pub op: &'static str,
+    /// The shards it is made on; none, where it is about a topic or the store as a whole.
+    pub shards: &'a [Shard],
+    /// How many messages it names.
+    pub items: usize,
+}
+
+/// What is done around every call of a store that can fail.
+pub trait Around: Send + Sync + fmt::Debug + 'static {
+    /// Makes the call by waiting for `made`, or does not.
+    fn around<T: Send>(
+        &self,
+        call: Call<'_>,
+        made: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send;
+}
+
+/// Shared with who looks at it from outside.
+impl<A: Around> Around for Arc<A> {
+    fn around<T: Send>(
+        &self,
+        call: Call<'_>,
+        made: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        A::around(self, call, made)
+    }
+}
+
+/// A store with `A` around every call. What answers at once, without asking anybody, is passed on as it is.
+#[derive(Debug)]
+pub struct Surrounded<A> {
+    inner: Arc<dyn Store>,
+    around: A,
+}
+
+impl<A: Around> Surrounded<A> {
+    /// Puts `around` about `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>, around: A) -> Arc<Self> {
+        Arc::new(Self { inner, around })
+    }
+}
+
+/// Implements a trait for [`Surrounded`]. A line has a method, what it is called, the shards and the items of a call.
+macro_rules! surrounded {
+    ($contract:ident { $(
+        $method:ident($($arg:ident: $kind:ty),*) -> $answer:ty, $op:literal, $shards:expr, $items:expr;
+    )* } $($rest:item)*) => {
+        #[async_trait]
+        impl<A: Around> $contract for Surrounded<A> {
+            $(
+                async fn $method(&self, $($arg: $kind),*) -> Result<$answer, StoreError> {
+                    let call = Call { op: $op, shards: $shards, items: $items };
+                    self.around.around(call, self.inner.$method($($arg),*)).await
+                }
+            )*
+            $($rest)*
+        }
+    };
+}
+
+surrounded! {
+    TopicStore {
+        topics() -> Vec<TopicRecord>, "topics", &[], 0;
+        confirm(record: &TopicRecord) -> (), "confirm", &[], 0;
+        put_topic(record: &TopicRecord, seen: Option<u64>) -> TopicRecord, "put_topic", &[], 0;
+        delete_topic(topic: &TopicName) -> bool, "delete_topic", &[], 0;
+        remains(topic: &TopicName) -> u64, "remains", &[], 0;
+        finish_deletions() -> (), "finish_deletions", &[], 0;
+        adopt_topic(topic: &TopicName, ask: &Adopt) -> Adopted, "adopt_topic", &[], 0;
+    }
+    fn unreadable(&self) -> Vec<String> {
+        self.inner.unreadable()
+    }
+}
+
+surrounded! {
+    MessageStore {
+        enqueue(shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Vec<Enqueued>,
+            "enqueue", slice::from_ref(shard), batch.len();
+        edit(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Vec<Edited>,
+            "edit", slice::from_ref(shard), batch.len();
+        edit_kept(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Kept<Edited>,
+            "edit", slice::from_ref(shard), batch.len();
+        get(shard: &Shard, ids: &[MessageId]) -> Vec<Option<StoredMessage>>,
+            "get", slice::from_ref(shard), ids.len();
+        dead(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
+            "dead", slice::from_ref(shard), 0;
+        settle_dead(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Vec<bool>,
+            "settle_dead", slice::from_ref(shard), ids.len();
+        settle_dead_kept(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Kept<bool>,
+            "settle_dead", slice::from_ref(shard), ids.len();
+        bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
+        forecast(shards: &[Shard], edges: &[Timestamp]) -> Vec<u64>, "forecast", shards, 0;
+        forecast_known(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
+    }
+}
+
+surrounded! {
+    ClaimStore {
+        claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
+        hand_over(shard: &Shard, now: Timestamp, ask: &HandOver) -> Streamed, "hand_over", slice::from_ref(shard), 0;
+        settle(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Vec<Settled>,
+            "settle", slice::from_ref(shard), batch.len();
+        settle_kept(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Kept<Settled>,
+            "settle", slice::from_ref(shard), batch.len();
+    }
+    fn has_streams(&self) -> bool {
+        self.inner.has_streams()
+    }
+}
+
+surrounded! {
+    ScheduleStore {
+        survey(shards: &[Shard], now: Timestamp) -> Vec<Survey>, "survey", shards, 0;
+        survey_known(shards: &[Shard], now: Timestamp) -> Vec<Option<Survey>>, "survey", shards, 0;
+        heads(shards: &[Shard]) -> Vec<Option<Timestamp>>, "heads", shards, 0;
+    }
+    fn place_of(&self, shard: &Shard) -> Place {
+        self.inner.place_of(shard)
+    }
+    fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
+        self.inner.wakeups()
+    }
+}
+
+surrounded! {
+    StoreHealth {
+        apart(clock: &dyn Clock) -> i64, "apart", &[], 0;
+        ready() -> (), "ready", &[], 0;
+    }
+    fn troubles(&self) -> Vec<String> {
+        self.inner.troubles()
+    }
+    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
+        self.inner.whereabouts(shard)
+    }
+}
+
+surrounded! {
+    RoutingAuthority {
+        routing(topic: &TopicName) -> Option<RoutingRecord>, "routing", &[], 0;
+        swap_routing(topic: &TopicName, seen: &RoutingRecord, new: &RoutingRecord) -> (), "swap_routing", &[], 0;
+    }
+}
+
+surrounded! {
+    Reshard {
+        fence(topic: &TopicName, index: u32, routing: &Routing, floor: &Floor) -> Fenced,
+            "fence", &[routing.shard(topic, index)], 0;
+        inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "inspect", &[], 0;
+        enqueue_old(shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Vec<AtOld<Enqueued>>,
+            "enqueue_old", slice::from_ref(shard), batch.len();
+        edit_old(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Vec<AtOld<Edited>>,
+            "edit_old", slice::from_ref(shard), batch.len();
+        get_old(shard: &Shard, ids: &[MessageId]) -> Vec<AtOld<StoredMessage>>,
+            "get_old", slice::from_ref(shard), ids.len();
+        settle_old(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Vec<AtOld<Settled>>,
+            "settle_old", slice::from_ref(shard), batch.len();
+        settle_dead_old(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Vec<AtOld<bool>>,
+            "settle_dead_old", slice::from_ref(shard), ids.len();
+        scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "scan", slice::from_ref(shard), 0;
+        take(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
+            "take", slice::from_ref(shard), ids.len();
+        outbox(shard: &Shard) -> Option<Batch>, "outbox", slice::from_ref(shard), 0;
+        put(shard: &Shard, batch: &Batch) -> Put, "put", slice::from_ref(shard), batch.messages.len();
+        memory(shard: &Shard, from: u32) -> Option<BatchName>, "memory", slice::from_ref(shard), 0;
+        renumber(shard: &Shard, seen: u64, new: BatchName) -> bool, "renumber", slice::from_ref(shard), 0;
+        drop_batch(shard: &Shard, nonce: u64) -> bool, "drop_batch", slice::from_ref(shard), 0;
+    }
+}

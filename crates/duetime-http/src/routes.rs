@@ -1,0 +1,55 @@
+//! All routes with their documentation.
+
+use std::sync::Arc;
+
+use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::state::HttpParts;
+use crate::{adopt, claims, dead, enqueue, messages, observe, shards, sinks, topics};
+
+/// The document before any route is in it.
+fn base() -> OpenApi {
+    OpenApiBuilder::new()
+        .info(
+            InfoBuilder::new()
+                .title("Duetime")
+                .version(env!("CARGO_PKG_VERSION"))
+                .description(Some(
+                    "Delayed messages: enqueue them with a due time, cancel most, get the rest handed over when the \
+                     moment has come. Durations are strings (`500ms`, `30m`, `1h 30m`) or whole milliseconds; times \
+                     are whole milliseconds since the Unix epoch or RFC 3339, answers give milliseconds. Errors are \
+                     problem details (RFC 9457): `code` is stable, `detail` says what to do.",
+                ))
+                .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build())),
+        )
+        .build()
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
+    OpenApiRouter::with_openapi(base())
+        .routes(routes!(topics::list))
+        .routes(routes!(topics::put, topics::get, topics::delete))
+        .routes(routes!(adopt::post))
+        .routes(routes!(enqueue::post))
+        .routes(routes!(messages::get, messages::cancel, messages::reschedule))
+        .routes(routes!(messages::explain))
+        .routes(routes!(messages::cancel_many))
+        .routes(routes!(claims::claim))
+        .routes(routes!(claims::ack))
+        .routes(routes!(claims::nack))
+        .routes(routes!(claims::extend))
+        .routes(routes!(dead::list, dead::purge))
+        .routes(routes!(dead::redrive))
+        .routes(routes!(shards::get, shards::put))
+        .routes(routes!(topics::forecast))
+        .routes(routes!(sinks::get))
+        .routes(routes!(sinks::probe))
+        .routes(routes!(observe::nodes))
+        .routes(routes!(observe::healthz))
+        .routes(routes!(observe::readyz))
+        .routes(routes!(observe::metrics))
+        .routes(routes!(observe::openapi))
+}

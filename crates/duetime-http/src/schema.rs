@@ -1,0 +1,151 @@
+//! Parts of the API's document that several requests and answers share: how scalars are written, and words.
+
+use serde_json::Value;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::codes::CODES;
+
+macro_rules! one_of {
+    ($(#[$doc:meta])* $name:ident, $($schema:tt)*) => {
+        $(#[$doc])*
+        pub(crate) struct $name;
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                serde_json::from_value(serde_json::json!($($schema)*)).expect("a schema of JSON Schema 2020-12")
+            }
+        }
+
+        impl ToSchema for $name {}
+    };
+}
+
+one_of!(
+    /// `"500ms"`, `"30m"`, `"1h 30m"` or whole milliseconds.
+    DurationIn,
+    {"oneOf": [
+        {"type": "integer", "minimum": 0, "description": "Whole milliseconds"},
+        {"type": "string", "description": "Like 500ms, 30m, 1h 30m"}
+    ]}
+);
+
+one_of!(
+    /// Milliseconds since the Unix epoch, or RFC 3339.
+    TimeIn,
+    {"oneOf": [
+        {"type": "integer", "minimum": 0, "description": "Whole milliseconds since the Unix epoch"},
+        {"type": "string", "description": "RFC 3339, like 2030-01-31T12:00:00Z"}
+    ]}
+);
+
+one_of!(
+    /// A number of bytes, or `"256KiB"`.
+    SizeIn,
+    {"oneOf": [
+        {"type": "integer", "minimum": 1, "description": "Bytes"},
+        {"type": "string", "description": "Like 256KiB"}
+    ]}
+);
+
+one_of!(
+    /// 1 to 4096, or `"auto"` to follow the number of nodes.
+    ShardCountIn,
+    {"oneOf": [
+        {"type": "integer", "minimum": 1, "maximum": 4096},
+        {"type": "string", "enum": ["auto"]}
+    ]}
+);
+
+one_of!(
+    /// Stable word for programs.
+    Code,
+    {"type": "string", "enum": CODES}
+);
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident: $($word:literal)*) => {
+        one_of!($(#[$doc])* $name, {"type": "string", "enum": [$($word),*]});
+    };
+}
+
+words!(
+    /// What became of an enqueue.
+    PlacedOutcome: "scheduled" "replaced" "duplicate"
+);
+words!(
+    /// What became of a cancel, a reschedule, a settlement or a deletion.
+    Outcome: "cancelled" "rescheduled" "in_flight" "dead" "unknown" "ok" "expired" "gone" "deleted" "deleting"
+);
+words!(
+    /// What became of a dead letter: `unknown` is none, `refused` is not an id.
+    DeadLetterOutcome: "redriven" "purged" "unknown" "refused"
+);
+words!(
+    /// Where a message is in its life.
+    MessageState: "scheduled" "in_flight" "dead"
+);
+words!(
+    /// What a node does. One that is `unhealthy` cannot claim and has given its shards away.
+    NodeState: "serving" "draining" "unhealthy"
+);
+words!(
+    /// How nodes share the shards.
+    OwnershipMode: "solo" "round-robin" "etcd"
+);
+words!(
+    /// Whether the node is able to serve; `degraded`: single topics are harmed.
+    Readiness: "ready" "degraded"
+);
+
+/// When failed messages are tried again.
+#[derive(ToSchema)]
+#[schema(as = Retry)]
+#[allow(dead_code)]
+pub(crate) struct RetrySchema {
+    /// Attempts before a message is a dead letter. Default 10.
+    #[schema(minimum = 1, maximum = 99)]
+    max_attempts: Option<u8>,
+    /// Wait after the first failure. Default `1s`.
+    initial: Option<DurationIn>,
+    /// Longest wait, at most 7 days. Default `10m`.
+    max: Option<DurationIn>,
+    /// Each wait is the one before times this. Default 2.
+    #[schema(minimum = 1, maximum = 10)]
+    factor: Option<f64>,
+    /// Share of the wait that is drawn at random. Default 0.2.
+    #[schema(minimum = 0, maximum = 1)]
+    jitter: Option<f64>,
+}
+
+/// At most so many messages are handed over per second.
+#[derive(ToSchema)]
+#[schema(as = RateLimit)]
+#[allow(dead_code)]
+pub(crate) struct RateLimitSchema {
+    per_second: f64,
+    /// How many may go at once after a pause. Default 1.
+    burst: Option<u32>,
+}
+
+/// Which configured sink, with the topic's own settings for it.
+#[derive(ToSchema)]
+#[schema(as = Sink)]
+#[allow(dead_code)]
+pub(crate) struct SinkSchema {
+    /// The name under `[sinks.NAME]` of the node's configuration.
+    name: String,
+    #[serde(flatten)]
+    settings: std::collections::HashMap<String, Value>,
+}
+
+/// What is promised about a hand-over.
+#[derive(ToSchema)]
+#[schema(as = Delivery)]
+#[allow(dead_code)]
+pub(crate) enum DeliverySchema {
+    #[serde(rename = "at-least-once")]
+    AtLeastOnce,
+    #[serde(rename = "at-most-once")]
+    AtMostOnce,
+}

@@ -1,0 +1,58 @@
+//! What every handler is given.
+
+use std::sync::Arc;
+
+use duetime_core::{Clock, Consumers, Fleet, Resizing, SinkStates, StoreHealth};
+use duetime_metrics::Meters;
+use duetime_router::{Catalog, Router};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::Auth;
+use crate::options::HttpOptions;
+
+/// What the API says of this node.
+#[derive(Clone, Debug)]
+pub struct NodeInfo {
+    /// Its name.
+    pub id: String,
+    /// Where it listens, as it tells the others.
+    pub address: String,
+    /// The mode of ownership: `solo`, `round-robin`, `etcd`.
+    pub mode: &'static str,
+}
+
+/// What the API needs from the program.
+#[derive(Clone, Debug)]
+pub struct HttpParts {
+    /// Acts on messages.
+    pub router: Arc<Router>,
+    /// Knows the topics.
+    pub catalog: Arc<Catalog>,
+    /// Asked only whether it is ready.
+    pub store: Arc<dyn StoreHealth>,
+    /// Hands due messages to consumers.
+    pub consumers: Arc<dyn Consumers>,
+    /// Knows which sinks are down.
+    pub sinks: Arc<dyn SinkStates>,
+    /// Changes shard counts.
+    pub resizing: Arc<dyn Resizing>,
+    /// Who tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Served on `/metrics`.
+    pub meters: Arc<Meters>,
+    /// Who may do what.
+    pub auth: Auth,
+    /// What else the section `[node]` says of the listener.
+    pub options: HttpOptions,
+    /// This node.
+    pub node: NodeInfo,
+    /// All nodes and who scans what.
+    pub fleet: watch::Receiver<Arc<Fleet>>,
+    /// Cancelled when the node begins to drain: it is not ready any more, and waiting claims end.
+    pub draining: CancellationToken,
+}
+
+/// The API's document as it is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Document(pub &'static str);

@@ -1,0 +1,145 @@
+//! The values of labels.
+
+/// What can happen to a message: the values of the label `event`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Event {
+    /// Taken in as new.
+    Scheduled,
+    /// Refused because its id lives.
+    Duplicate,
+    /// Took the place of another.
+    Replaced,
+    /// Cancelled.
+    Cancelled,
+    /// Given another due time.
+    Rescheduled,
+    /// Claimed for delivery.
+    Claimed,
+    /// Accepted by its sink, or acked by its consumer.
+    Delivered,
+    /// To be tried again.
+    Retried,
+    /// Became a dead letter.
+    Dead,
+    /// Came back from the dead letters.
+    Redriven,
+    /// Moved to another shard.
+    Moved,
+    /// Refused because its topic is full.
+    Refused,
+}
+
+impl Event {
+    /// All, in the order of their numbers.
+    pub const ALL: [(Self, &'static str); 12] = [
+        (Self::Scheduled, "scheduled"),
+        (Self::Duplicate, "duplicate"),
+        (Self::Replaced, "replaced"),
+        (Self::Cancelled, "cancelled"),
+        (Self::Rescheduled, "rescheduled"),
+        (Self::Claimed, "claimed"),
+        (Self::Delivered, "delivered"),
+        (Self::Retried, "retried"),
+        (Self::Dead, "dead"),
+        (Self::Redriven, "redriven"),
+        (Self::Moved, "moved"),
+        (Self::Refused, "refused"),
+    ];
+}
+
+/// What a cancel can be answered: the values of the label `verdict`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum CancelVerdict {
+    /// It will not be delivered.
+    Cancelled,
+    /// It is being delivered, and will not be tried again.
+    InFlight,
+    /// There is no such message.
+    Unknown,
+}
+
+impl CancelVerdict {
+    /// All, in the order of their numbers.
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Cancelled, "cancelled"), (Self::InFlight, "in_flight"), (Self::Unknown, "unknown")];
+}
+
+/// Operations of the store whose names say too little to who does not know the contract, and what they are called
+/// in metrics.
+const OPS: &[(&str, &str)] = &[
+    ("apart", "read_clock"),
+    ("bytes", "estimate_bytes"),
+    ("confirm", "confirm_routing"),
+    ("dead", "list_dead"),
+    ("drop_batch", "reshard_forget"),
+    ("edit", "cancel_or_reschedule"),
+    ("edit_old", "cancel_or_reschedule_at_source"),
+    ("enqueue_old", "enqueue_at_source"),
+    ("fence", "reshard_fence"),
+    ("get_old", "get_at_source"),
+    ("hand_over", "move_to_stream"),
+    ("heads", "next_due"),
+    ("inspect", "inspect_shard"),
+    ("memory", "reshard_last"),
+    ("outbox", "reshard_pending"),
+    ("put", "reshard_put"),
+    ("remains", "find_remains"),
+    ("renumber", "reshard_renumber"),
+    ("scan", "reshard_scan"),
+    ("settle_dead", "redrive_or_purge"),
+    ("settle_dead_old", "redrive_or_purge_at_source"),
+    ("settle_old", "settle_at_source"),
+    ("survey", "count"),
+    ("survey_known", "count"),
+    ("swap_routing", "change_routing"),
+    ("take", "reshard_take"),
+];
+
+/// The name of an operation in metrics.
+pub(crate) fn shown_op(op: &str) -> &str {
+    OPS.iter().find(|(name, _)| *name == op).map_or(op, |(_, shown)| shown)
+}
+
+/// Why a token can be refused: the values of the label `reason`, which are the codes of the answers.
+pub const AUTH_REFUSALS: [&str; 5] = ["token_missing", "token_unknown", "forbidden", "rate_limited", "too_many_topics"];
+
+/// What can be wrong with a server of the store: the values of the label `kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreTrouble {
+    /// It may evict messages.
+    Eviction,
+    /// It cannot keep what it is given on its disk.
+    Disk,
+    /// Fewer replicas follow it than are asked for.
+    Replicas,
+    /// Behind Sentinel, it takes writes without a replica.
+    Unguarded,
+    /// Shards of an embedded store are damaged on its disk, or acknowledged transactions are missing.
+    Damage,
+    /// The log of an embedded store cannot be copied into its database.
+    Checkpoint,
+}
+
+impl StoreTrouble {
+    /// All.
+    pub const ALL: [Self; 6] =
+        [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded, Self::Damage, Self::Checkpoint];
+
+    /// As in the metric.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Eviction => "eviction",
+            Self::Disk => "disk",
+            Self::Replicas => "replicas",
+            Self::Unguarded => "unguarded",
+            Self::Damage => "damage",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// What can become of a shard at a node: the values of the label `kind` of [`crate::table::LEASE_CHANGES`].
+pub(crate) const LEASE_KINDS: [&str; 5] = ["taken", "given_up", "lost", "taken_over", "late"];

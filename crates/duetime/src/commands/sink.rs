@@ -1,0 +1,89 @@
+//! `duetime sink get|probe`
+
+use clap::{Args, Subcommand};
+use duetime_client::{SinkTrouble, SinkView};
+
+use super::{client, output};
+use crate::cli::Connection;
+
+/// Sinks of topics.
+#[derive(Debug, Subcommand)]
+pub enum SinkCommand {
+    /// Shows whether a topic's sink is down, why, what waits, and when it is tried next.
+    Get(SinkArgs),
+    /// Tries a sink that is down at once, with messages that are due.
+    Probe(SinkArgs),
+}
+
+/// The sink of one topic.
+#[derive(Debug, Args)]
+pub struct SinkArgs {
+    /// The topic.
+    topic: String,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Runs one; false: the sink is down.
+pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
+    match command {
+        SinkCommand::Get(SinkArgs { topic, connection }) => {
+            let view = client(&connection)?.sink(&topic).await?;
+            if connection.json {
+                output::json(&view)?;
+            } else {
+                show(&topic, &view)?;
+            }
+            Ok(view.trouble.is_none())
+        }
+        SinkCommand::Probe(SinkArgs { topic, connection }) => {
+            let probed = client(&connection)?.probe_sink(&topic).await?;
+            if connection.json {
+                output::json(&probed)?;
+            } else {
+                output::line(meaning(&probed.outcome))?;
+                show(&topic, &probed.view)?;
+            }
+            Ok(probed.view.trouble.is_none())
+        }
+    }
+}
+
+fn meaning(outcome: &str) -> &str {
+    match outcome {
+        "up" => "it accepts again, claims go on",
+        "was_up" => "it was not taken to be down",
+        "down" => "it is still down",
+        "nothing_due" => "no message could be tried: the next that falls due is",
+        "under_way" => "it is being tried, and has not answered yet",
+        other => other,
+    }
+}
+
+/// What is wrong, in a few words.
+pub fn in_words(trouble: &SinkTrouble) -> String {
+    let since = trouble.since.map(|since| format!(" since {}", output::moment(since))).unwrap_or_default();
+    let reason = trouble.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let next = match (trouble.next_try, trouble.since) {
+        (Some(next), _) => format!("; tried again at {}", output::moment(next)),
+        (None, Some(_)) => "; being tried".to_owned(),
+        (None, None) => String::new(),
+    };
+    format!("{}{since}{reason}{next}", trouble.state)
+}
+
+fn show(topic: &str, view: &SinkView) -> anyhow::Result<()> {
+    let others = view.other_nodes.iter().map(|node| format!("{} ({})", node.id, node.address));
+    let others: Vec<String> = others.collect();
+    let mut rows = vec![
+        ("topic", topic.to_owned()),
+        ("sink", view.kind.as_ref().map_or_else(|| view.sink.clone(), |kind| format!("{} ({kind})", view.sink))),
+        ("state", view.trouble.as_ref().map_or_else(|| "up".to_owned(), in_words)),
+        ("due", view.due.to_string()),
+        ("seen by", format!("{}, which scans {} shards of the topic", view.node, view.shards_scanned)),
+    ];
+    if !others.is_empty() {
+        rows.push(("ask too", others.join(", ")));
+    }
+    output::pairs(rows)
+}

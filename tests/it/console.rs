@@ -1,0 +1,59 @@
+//! The web console in a real Chromium, with a real node behind it.
+
+use std::process::Command;
+
+use duetime_testkit::servers::Node;
+
+use crate::http_api::client;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+const CONFIG: &str = "[sinks.out]\ntype = \"log\"\n[topics.mails]\nsink = { name = \"out\" }\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_screen_and_every_action_works_in_a_browser_under_its_policy() {
+    let node = Node::start_embedded(PROGRAM, CONFIG).await;
+    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/page.py");
+    let output = tokio::task::spawn_blocking({
+        let url = node.url();
+        move || Command::new(python).args([script, &url]).output().expect("Python starts")
+    })
+    .await
+    .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}\n{}", node.output());
+}
+
+#[tokio::test]
+async fn files_are_kept_for_good_under_their_hash_and_the_page_is_not() {
+    let node = Node::start_embedded(PROGRAM, CONFIG).await;
+    let page = client().get(node.url()).send().await.unwrap();
+    let header = |answer: &reqwest::Response, name: &str| {
+        answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+    };
+    assert_eq!(header(&page, "cache-control"), "no-cache");
+    let policy = header(&page, "content-security-policy");
+    assert!(policy.contains("script-src 'self'") && policy.contains("require-trusted-types-for 'script'"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    let html = page.text().await.unwrap();
+    let script = html.split('"').find(|part| part.ends_with("/app.js")).unwrap();
+    let file = client().get(format!("{}/{script}", node.url())).send().await.unwrap();
+    assert_eq!(header(&file, "cache-control"), "public, max-age=31536000, immutable");
+    let packed =
+        client().get(format!("{}/{script}", node.url())).header("accept-encoding", "gzip").send().await.unwrap();
+    assert_eq!(header(&packed, "content-encoding"), "gzip");
+    let hash = script.split('/').nth(1).unwrap();
+    let old = client().get(format!("{}/{}", node.url(), script.replace(hash, "0000"))).send().await.unwrap();
+    assert_eq!((old.status().as_u16(), header(&old, "cache-control")), (200, "no-store".to_owned()));
+    let none = client().get(format!("{}/console/{hash}/../Cargo.toml", node.url())).send().await.unwrap();
+    assert_eq!(none.status(), 404);
+}
+
+#[tokio::test]
+async fn a_console_that_is_off_serves_nothing_and_one_that_is_read_only_says_so() {
+    let off = Node::start_embedded(PROGRAM, "[console]\nmode = \"off\"\n").await;
+    assert_eq!(client().get(off.url()).send().await.unwrap().status(), 404);
+    let read_only = Node::start_embedded(PROGRAM, "[console]\nmode = \"read-only\"\n").await;
+    let html = client().get(read_only.url()).send().await.unwrap().text().await.unwrap();
+    assert!(html.contains("data-mode=\"read-only\""), "{html}");
+}

@@ -1,0 +1,178 @@
+"""Drives the web console in a real Chromium: python page.py URL [SCREENSHOT_DIR]
+
+Fails on any console error, any violation of the content security policy, any request to another host, any finding of
+axe, a page that is wider than its window, and on each step that does not do what its words say.
+"""
+
+import json
+import pathlib
+import sys
+import urllib.parse
+import urllib.request
+
+import axe_playwright_python
+from playwright.sync_api import expect, sync_playwright
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]
+AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
+SEEN_WITHIN_MS = 20_000
+NASTY = '<img src=x onerror="document.title=1">'
+SCREENS = {
+    "now": ("", "Rates and lateness"), "topic": ("topic/orders", "Settings"), "forecast": ("forecast/orders", "fall due in the"),
+    "shards": ("shards/orders", "Scanned by"), "nodes": ("nodes", "Shares by"), "message": ("message/orders/order-1", "may be claimed"),
+    "dead": ("dead/orders", "dead letters"), "sinks": ("sinks", "Topics with a sink"), "try": ("try", "What programs do"),
+}
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+    shots = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+
+    def api(method, path, body=None):
+        request = urllib.request.Request(
+            url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as answer:
+            return answer.code, json.load(answer)
+
+    # Something on every screen.
+    api("PUT", "/v1/topics/orders", {"shards": 4, "retry": {"max_attempts": 1}})
+    api("POST", "/v1/topics/orders/messages", [{"id": f"order-{n}", "delay": "30m", "payload": "close it"} for n in range(40)])
+    api("POST", "/v1/topics/orders/messages", [{"id": f"bad-{n}"} for n in range(12)] + [{"id": NASTY, "delay": "1h", "payload": NASTY, "headers": {"x": NASTY}}])
+    _, claimed = api("POST", "/v1/topics/orders/claim", {"max": 12, "wait": "10s"})
+    while len(claimed["messages"]) < 12:
+        claimed["messages"] += api("POST", "/v1/topics/orders/claim", {"max": 12, "wait": "10s"})[1]["messages"]
+    api("POST", "/v1/topics/orders/nack", {"receipts": [message["receipt"] for message in claimed["messages"]]})
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        faults = []
+
+        def page_of(**options):
+            context = browser.new_context(**options)
+            page = context.new_page()
+            page.set_default_timeout(SEEN_WITHIN_MS)
+            page.on("console", lambda message: message.type in ("error", "warning") and faults.append(f"console: {message.text}"))
+            page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+            page.on("request", lambda request: urllib.parse.urlsplit(request.url).netloc != urllib.parse.urlsplit(url).netloc and not request.url.startswith("data:") and faults.append(f"elsewhere: {request.url}"))
+            page.add_init_script("addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective + ' ' + event.blockedURI))")
+            return page
+
+        def see(page, name):
+            page.goto(f"{url}/#/{SCREENS[name][0]}")
+            expect(page.locator("main")).to_contain_text(SCREENS[name][1], timeout=SEEN_WITHIN_MS)
+
+        # Each screen, light, dark and narrow.
+        for look, options in {
+            "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
+            "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+            "narrow": {"viewport": {"width": 360, "height": 740}},
+        }.items():
+            page = page_of(**options)
+            for name in SCREENS:
+                see(page, name)
+                if shots:
+                    page.wait_for_timeout(6000 if name == "now" else 700)
+                    page.screenshot(path=shots / f"{name}-{look}.png")
+                wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wide <= 0, f"{name} is {wide} px wider than its window ({look})"
+
+        # What a screen reader would stumble over. axe is no part of the page, so the policy is off here.
+        page = page_of(bypass_csp=True)
+        for name in SCREENS:
+            see(page, name)
+            page.evaluate(AXE)
+            found = page.evaluate("axe.run().then((result) => result.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))")
+            assert not found, f"{name}: {found}"
+
+        page = page_of(viewport={"width": 1280, "height": 860})
+        # Nothing of what somebody wrote becomes markup.
+        page.goto(f"{url}/#/message/orders/{urllib.parse.quote(NASTY, safe='')}")
+        expect(page.locator("main")).to_contain_text(NASTY)
+        page.get_by_role("button", name="Show").click()
+        assert page.title() == "orders · Duetime", page.title()
+
+        # Find a message with the keyboard alone, and cancel it.
+        page.goto(f"{url}/#/")
+        expect(page.locator("main")).to_contain_text("orders")
+        page.keyboard.press("/")
+        page.keyboard.type("orders order-7")
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_contain_text("order-7")
+        page.get_by_role("button", name="Cancel …").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("duetime cancel orders order-7")
+        early = dialog.get_by_role("button", name="Cancel it")
+        assert early.is_disabled(), "an action can be done in the moment in which its dialog opens"
+        early.click()
+        expect(page.get_by_role("status").last).to_contain_text("cancelled")
+        assert api("GET", "/v1/topics/orders/messages/order-7")[0] == 404
+
+        # Due now.
+        page.goto(f"{url}/#/message/orders/order-8")
+        page.get_by_role("button", name="Due now …").click()
+        page.get_by_role("button", name="Make it due").click()
+        expect(page.get_by_role("status").last).to_contain_text("new due time")
+        _, taken = api("POST", "/v1/topics/orders/claim", {"max": 1, "wait": "10s"})
+        assert taken["messages"][0]["id"] == "order-8", taken
+
+        # Redrive ten of the dead, purge the rest by typing the name.
+        see(page, "dead")
+        page.get_by_role("button", name="Redrive 10 …").first.click()
+        page.get_by_role("button", name="Redrive them").click()
+        expect(page.get_by_role("status").last).to_contain_text("10 of 10 are scheduled again")
+        expect(page.locator("main")).to_contain_text("2 dead letters")
+        page.get_by_role("button", name="Purge …").first.click()
+        purge = page.get_by_role("button", name="Purge them")
+        page.wait_for_timeout(1200)
+        assert purge.is_disabled(), "dead letters are purged without the topic's name"
+        page.get_by_label("Type orders to go on").fill("orders")
+        purge.click()
+        expect(page.locator("main")).to_contain_text("No dead letters")
+        assert api("GET", "/v1/topics/orders")[1]["dead"] == 0
+
+        # A resize.
+        see(page, "shards")
+        page.get_by_role("button", name="Change the number …").click()
+        page.get_by_label("Shards (1 to 4096, or auto)").fill("16")
+        expect(page.get_by_role("dialog")).to_contain_text("75 % of the messages move")
+        page.get_by_role("button", name="Begin").click()
+        expect(page.locator("main")).to_contain_text("16 shards (fixed)")
+
+        # Create, enqueue, claim and acknowledge by hand.
+        see(page, "try")
+        page.get_by_label("Topic", exact=True).fill("by-hand")
+        page.get_by_role("button", name="Create by-hand").click()
+        page.get_by_label("Id (made if empty)").fill("one")
+        page.get_by_label("Delay").fill("0s")
+        enqueue = page.get_by_role("button", name="Enqueue")
+        expect(enqueue).to_be_enabled()
+        enqueue.click()
+        expect(page.get_by_role("status").last).to_contain_text("one: scheduled")
+        page.get_by_role("button", name="Claim what is due").click()
+        page.get_by_role("button", name="Ack", exact=True).click()
+        expect(page.get_by_role("status").last).to_contain_text("one: ok")
+        assert api("GET", "/v1/topics/by-hand/messages/one")[0] == 404
+
+        # Delete a topic by typing its name.
+        page.goto(f"{url}/#/topic/by-hand")
+        page.get_by_role("button", name="Delete this topic …").click()
+        page.get_by_label("Type by-hand to go on").fill("by-hand")
+        page.get_by_role("button", name="Delete it").click()
+        expect(page.get_by_role("status").last).to_contain_text("by-hand is deleted")
+        assert api("GET", "/v1/topics/by-hand")[0] == 404
+
+        browser.close()
+        # A message that is not there any more is asked about once more: the browser notes the 404.
+        noted = [fault for fault in faults if "404 (Not Found)" not in fault]
+        assert not noted, "\n".join(dict.fromkeys(noted))
+    print("the console did all of it")
+
+
+main()

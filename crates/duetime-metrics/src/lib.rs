@@ -446,14 +446,12 @@ mod tests {
         meters.topic(&topic).count(Event::Scheduled, 3);
         meters.store_call("claim", Duration::from_millis(1));
         meters.store_call("heads", Duration::from_millis(1));
-        meters.store_error("unavailable");
         meters.store_trouble(StoreTrouble::Disk, 1);
         let sink = meters.sink("shop", "http");
         sink.call(Duration::from_millis(1));
         sink.errors("retry", 1);
         let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };
         meters.shard_backlogs(&topic, vec![shard(0)]);
-        meters.lease_changes("taken", 1);
         meters.owners("solo", 1);
         meters.loop_started("timer");
         meters.in_flight_budget(1, 1).set(1, 1);

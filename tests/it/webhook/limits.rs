@@ -102,17 +102,20 @@ async fn a_redirect_leads_nowhere_and_no_more_of_an_answer_is_read_than_allowed(
     let house = house(&hook, &[("moved", allow), ("talks", allow), ("thanks", allow)]).await;
     for name in ["moved", "talks", "thanks"] {
         house.enqueue(name, ids("order", 2)).await;
+    }
+    for name in ["talks", "thanks"] {
         house.drained(name, PATIENCE).await;
     }
     assert!(!paths(&hook).contains(&"/inside".to_owned()), "{:?}", paths(&hook));
-    for (name, says) in [("moved", "307"), ("talks", "410")] {
-        let dead = house.dead(name).await;
-        assert_eq!(dead.len(), 2, "{name}");
-        let reason = dead[0]["death"]["reason"].as_str().unwrap();
-        assert!(reason.contains(says) && reason.len() <= 1_200, "{reason}");
-    }
+    let dead = house.dead("talks").await;
+    assert_eq!(dead.len(), 2);
+    let reason = dead[0]["death"]["reason"].as_str().unwrap();
+    assert!(reason.contains("410") && reason.len() <= 1_200, "{reason}");
+    // A page of maintenance redirects all: messages wait for its end.
+    assert_eq!(house.counts("moved").await["dead"], 0);
     assert_eq!(house.counts("thanks").await["dead"], 0);
-    assert_eq!(hook.hits().len(), 6, "each was asked once");
+    let others = paths(&hook).iter().filter(|path| *path != "/moved").count();
+    assert_eq!(others, 4, "each was asked once");
 }
 
 /// A target whose answer has no end in sight; how much of it was taken is counted.

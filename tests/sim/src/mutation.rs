@@ -3,8 +3,7 @@
 /// A rule that is left out. See `docs/MODEL.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutation {
-    /// Scripts know no end, abandoned connections are not ended, and only a repetition asks what an earlier
-    /// sending did.
+    /// Scripts know no end, and abandoned connections are not ended.
     LateCalls,
     /// A creation takes a shard of any other life for a left-over.
     LateCreation,
@@ -66,16 +65,16 @@ impl Mutation {
     #[must_use]
     pub const fn first_seed(self) -> u64 {
         match self {
-            Self::LateCalls => 43,
-            Self::LateCreation => 2,
-            Self::FenceOfAnotherLife => 215,
+            Self::LateCalls => 61,
+            Self::LateCreation => 16,
+            Self::FenceOfAnotherLife => 200,
             Self::CreationOverMessages => 4,
-            Self::AnyLife => 16,
-            Self::DelayOfOneClock => 137,
-            Self::HighWater => 19,
-            Self::DeletionOfAnyLife => 2,
-            Self::DeadlinesRunAhead => 8,
-            Self::LongCancels => 16,
+            Self::AnyLife => 2,
+            Self::DelayOfOneClock => 548,
+            Self::HighWater => 5,
+            Self::DeletionOfAnyLife => 5,
+            Self::DeadlinesRunAhead => 1,
+            Self::LongCancels => 22,
             Self::BatchOfOneAnswer => 2,
         }
     }

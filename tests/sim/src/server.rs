@@ -171,7 +171,8 @@ impl Server {
         shard
     }
 
-    /// What was answered to this request, if it is remembered; else acts, and remembers.
+    /// What was answered to this request, if it is repeated and remembered; else acts, and remembers. (A first sending
+    /// has nothing to ask: no other of its name can come after it.)
     pub fn once<T: Clone + Send + Sync + 'static>(
         &self,
         seat: &Seat,
@@ -180,8 +181,9 @@ impl Server {
         sent: &Sent,
         act: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let asks = sent.repeated || !self.leaves_out(Mutation::LateCalls);
-        if asks && let Some(known) = self.recall(seat, kind, request) {
+        if sent.repeated
+            && let Some(known) = self.recall(seat, kind, request)
+        {
             return Ok(known);
         }
         let answer = act()?;

@@ -182,8 +182,13 @@ async fn the_numbers_are_what_happened() {
     let claims = [("route", "/v1/topics/{topic}/ack"), ("method", "POST"), ("status", "200")];
     assert_eq!(value("duetime_http_requests_total", &claims), Some(1.0));
     assert_eq!(value("duetime_http_request_seconds_count", &claims[..2]), Some(1.0));
-    let build = [("version", env!("CARGO_PKG_VERSION")), ("store", "embedded"), ("mode", "solo")];
-    assert_eq!(value("duetime_build_info", &build), Some(1.0));
+    let (build, _) = &all["duetime_build_info"][0];
+    let (store, mode) = (build["store"].as_str(), build["mode"].as_str());
+    assert_eq!((build["version"].as_str(), store, mode), (env!("CARGO_PKG_VERSION"), "embedded", "solo"));
+    let printed = Command::new(PROGRAM).arg("--version").output().unwrap().stdout;
+    let printed = String::from_utf8(printed).unwrap();
+    let named = format!("features: {})", build["features"]);
+    assert!(printed.contains(&build["commit"]) && printed.trim_end().ends_with(&named), "{build:?}, {printed}");
     assert_eq!(value("duetime_cancels_total", &[("topic", "orders"), ("verdict", "cancelled")]), Some(1.0));
     assert_eq!(value("duetime_auth_refused_total", &[("reason", "token_missing")]), Some(0.0));
     assert!(value("duetime_store_call_seconds_count", &[("op", "enqueue")]).unwrap() >= 3.0);

@@ -423,9 +423,9 @@ impl Meters {
         }
     }
 
-    /// Which program this is. Once.
-    pub fn build_info(&self, version: &str, store: &str, mode: &str) {
-        self.build_info.with_label_values(&[version, store, mode]).set(1);
+    /// Which program this is: its version, its commit and what is built in. Once.
+    pub fn build_info(&self, [version, commit, features]: [&str; 3], store: &str, mode: &str) {
+        self.build_info.with_label_values(&[version, commit, features, store, mode]).set(1);
     }
 
     /// Everything, in Prometheus's text format.
@@ -462,7 +462,7 @@ mod tests {
         meters.request("/v1/topics", "GET", 200, Duration::from_millis(3));
         meters.auth_refused("token_unknown");
         meters.auth_refused("unknown_topic");
-        meters.build_info("0.1.0", "embedded", "solo");
+        meters.build_info(["0.1.0", "1234567890ab", "none"], "embedded", "solo");
         let text = meters.render();
         for row in table::TABLE {
             assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
@@ -483,7 +483,7 @@ mod tests {
             "duetime_http_request_seconds_count{method=\"GET\",route=\"/v1/topics\"} 1",
             "duetime_auth_refused_total{reason=\"token_unknown\"} 1",
             "duetime_auth_refused_total{reason=\"forbidden\"} 0",
-            "duetime_build_info{mode=\"solo\",store=\"embedded\",version=\"0.1.0\"} 1",
+            "duetime_build_info{commit=\"1234567890ab\",features=\"none\",mode=\"solo\",store=\"embedded\",version=\"0.1.0\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -9,10 +9,11 @@ use duetime_core::{Due, Timestamp};
 
 use crate::commands::{consume, dead, enqueue, message, monitoring, observe, plan, shards, sink, topic};
 use crate::serve::ServeArgs;
+use crate::version;
 
 /// Delivers messages in due time.
 #[derive(Debug, Parser)]
-#[command(name = "duetime", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "duetime", version = version::shown(), propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
     /// Options of commands that talk to a node.
     #[command(flatten)]

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
+use crate::version;
+
 /// Prints it to standard output: whole on a terminal and where there is no topic yet, else its first line. A closed output is no reason
 /// not to serve.
 pub fn print(address: SocketAddr, store: &str, with_token: bool, with_tls: bool, has_topics: bool) {
@@ -33,7 +35,7 @@ An order timeout, to try: a topic, a message that falls due in 30 minutes, and i
 
 Look at it: {url}/ or `duetime top`. Stop it: Ctrl-C.
 ",
-        version = env!("CARGO_PKG_VERSION"),
+        version = version::VERSION,
     )
 }
 

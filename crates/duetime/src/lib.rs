@@ -13,6 +13,7 @@ mod serve;
 mod sharing;
 mod stores;
 
+mod version;
 #[cfg(any(test, fuzzing))]
 pub use config::fuzz;
 

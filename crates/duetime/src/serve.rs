@@ -25,7 +25,7 @@ use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
 use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
-use crate::{commands, greeting};
+use crate::{commands, greeting, version};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
 #[derive(Debug, clap::Args)]
@@ -151,7 +151,7 @@ async fn start(
     let me = Member {
         id: config.node_id(),
         address: address.to_string(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: version::VERSION.to_owned(),
         since_ms: clock.now().as_millis(),
         ..Member::default()
     };
@@ -207,7 +207,11 @@ async fn start(
     });
     let has_topics = !catalog.all().is_empty();
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
-    meters.build_info(env!("CARGO_PKG_VERSION"), stores::kind(&config.store), ownership.mode());
+    meters.build_info(
+        [version::VERSION, version::COMMIT, version::features()],
+        stores::kind(&config.store),
+        ownership.mode(),
+    );
     info!(%address, node = %node.id, store = %shown, "node is serving");
     let parts = HttpParts {
         router,

@@ -26,6 +26,7 @@ mod redis_store;
 mod reshard_store;
 mod resize;
 mod server_versions;
+mod service_manager;
 mod shutdown;
 mod sink_breaker;
 mod sink_check;

@@ -4,6 +4,8 @@
 //! A loop is expected to run until its `stop` is cancelled. Each is started with a [`Policy`], which says what
 //! happens when it ends before. Upstream: every crate that runs a loop. Downstream: tokio, and the meters.
 
+mod pulse;
+
 use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use duetime_metrics::Meters;
 use futures::FutureExt;
+use pulse::Pulses;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -45,13 +48,14 @@ pub struct Supervisor {
     meters: Arc<Meters>,
     tracker: TaskTracker,
     failed: Arc<watch::Sender<Option<String>>>,
+    pulses: Arc<Pulses>,
 }
 
 impl Supervisor {
     /// One for the program.
     #[must_use]
     pub fn new(meters: Arc<Meters>) -> Self {
-        Self { meters, tracker: TaskTracker::new(), failed: Arc::default() }
+        Self { meters, tracker: TaskTracker::new(), failed: Arc::default(), pulses: Arc::default() }
     }
 
     /// One that reports to this one, and whose loops can be waited for by themselves.
@@ -100,6 +104,14 @@ impl Supervisor {
         name.clone().expect("it was waited for")
     }
 
+    /// What keeps the node from working: a loop that it needs is given up, or a loop is stuck, which is inside of one
+    /// poll for longer than `longest`.
+    #[must_use]
+    pub fn ailing(&self, longest: Duration) -> Option<String> {
+        let given_up = self.failed.borrow().clone();
+        given_up.or_else(|| self.pulses.stuck(longest).map(str::to_owned))
+    }
+
     async fn keep_running<F>(
         self,
         name: &'static str,
@@ -113,7 +125,7 @@ impl Supervisor {
         let mut failures: u32 = 0;
         loop {
             let started = Instant::now();
-            let run = async { make().await };
+            let run = self.pulses.watch(name, async { make().await });
             let how = match AssertUnwindSafe(run).catch_unwind().await {
                 Ok(()) if stop.is_cancelled() => return,
                 Ok(()) => "it returned".to_owned(),
@@ -213,6 +225,7 @@ mod tests {
         let loops = loops();
         let task = loops.start(Policy::RestartOrEnd, usize::MAX);
         assert_eq!(loops.supervisor.scope().given_up().await, "test");
+        assert_eq!(loops.supervisor.ailing(Duration::MAX).as_deref(), Some("test"));
         task.await.unwrap();
         assert_eq!(loops.runs(), FAILURES_MAX as usize);
     }
@@ -240,6 +253,30 @@ mod tests {
         let given_up = loops.supervisor.given_up();
         assert!(tokio::time::timeout(STABLE_AFTER * 50, given_up).await.is_err());
         assert!(loops.runs() > 40, "a loop that returns is started again too");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_loop_that_blocks_its_thread_is_stuck_and_one_that_waits_is_not() {
+        const LONGEST: Duration = Duration::from_millis(50);
+        let loops = loops();
+        loops.start(Policy::RestartOrEnd, 0);
+        let (blocked, block) = std::sync::mpsc::sync_channel::<()>(1);
+        let block = std::sync::Mutex::new(block);
+        loops.supervisor.start_once("blocked", &loops.stop, async move {
+            // The fault: a wait that is not tokio's.
+            let _ = block.lock().unwrap().recv();
+            std::future::pending::<()>().await;
+        });
+        let seen = async |wanted: Option<&str>| {
+            while loops.supervisor.ailing(LONGEST).as_deref() != wanted {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        seen(Some("blocked")).await;
+        blocked.send(()).unwrap();
+        seen(None).await;
+        tokio::time::sleep(LONGEST * 3).await;
+        assert_eq!(loops.supervisor.ailing(LONGEST), None, "all loops wait");
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::manager;
+
 /// Exit status when a second signal cuts the drain off: that of a process ended by Ctrl-C.
 const CUT_OFF: i32 = 130;
 
@@ -75,6 +77,7 @@ pub async fn until_told(running: Running, mut signals: Signals, grace: Duration)
             false
         }
     };
+    manager::stopping();
     tokio::spawn(async move {
         let signal = signals.next().await;
         warn!(signal, "told twice to stop, leaving at once");

@@ -9,6 +9,7 @@ mod drain;
 mod greeting;
 mod listener;
 mod logs;
+mod manager;
 mod serve;
 mod sharing;
 mod stores;

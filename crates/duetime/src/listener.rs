@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{self, Config, Overlay};
+use crate::manager;
 
 /// File descriptors that are not for clients: the store, sinks, other nodes, logs.
 const DESCRIPTORS_KEPT: u64 = 512;
@@ -113,7 +114,13 @@ impl Reloader {
             if !told && now == seen {
                 continue;
             }
+            if told {
+                manager::reloading();
+            }
             self.reload(if told { "SIGHUP" } else { "a file changed" });
+            if told {
+                manager::ready();
+            }
             // What changes while it is read is read again.
             seen = now;
         }

@@ -25,7 +25,7 @@ use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
 use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
-use crate::{commands, greeting, version};
+use crate::{commands, greeting, manager, version};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
 #[derive(Debug, clap::Args)]
@@ -114,6 +114,8 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
         let (reloader, stop) = (reloader.clone(), stop.clone());
         async move { reloader.lock().await.run(stop).await }
     });
+    manager::watch(running.supervisor.clone());
+    manager::ready();
     Ok(drain::until_told(running, signals, config.node.shutdown_grace).await)
 }
 

@@ -13,6 +13,7 @@ use duetime_store_redis::RedisStore;
 use tracing::info;
 
 use crate::config::{StoreConfig, StoreUrl};
+use crate::manager;
 
 /// The URL as it may be shown: without user and password.
 #[must_use]
@@ -66,6 +67,7 @@ pub async fn open_patiently(config: &StoreConfig, meters: Arc<Meters>) -> anyhow
         return opened;
     }
     info!(store = %shown(config), "waiting for the store, which does not answer yet");
+    manager::waits_for_store();
     opened.await
 }
 

@@ -2,6 +2,7 @@
 
 mod charts;
 mod packages;
+mod release;
 mod servers;
 
 use std::path::{Path, PathBuf};

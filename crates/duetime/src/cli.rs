@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use duetime_core::units::parse_duration;
 use duetime_core::{Due, Timestamp};
 
-use crate::commands::{consume, dead, enqueue, message, monitoring, observe, plan, shards, sink, topic};
+use crate::commands::{consume, dead, enqueue, man, message, monitoring, observe, plan, shards, sink, topic};
 use crate::serve::ServeArgs;
 use crate::version;
 
@@ -85,6 +85,9 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Writes manual pages into a folder, for packages.
+    #[command(hide = true)]
+    Man(man::ManArgs),
 }
 
 /// What to do with tokens.

@@ -13,8 +13,8 @@ mod manager;
 mod serve;
 mod sharing;
 mod stores;
-
 mod version;
+
 #[cfg(any(test, fuzzing))]
 pub use config::fuzz;
 

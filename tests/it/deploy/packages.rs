@@ -52,6 +52,8 @@ async fn a_package_is_the_same_twice_and_the_node_in_it_runs_from_an_empty_root(
         "usr/lib/systemd/system/duetime.service",
         "etc/duetime/duetime.toml",
         "usr/share/bash-completion/completions/duetime",
+        "usr/share/man/man1/duetime.1.gz",
+        "usr/share/man/man1/duetime-dead-redrive.1.gz",
     ] {
         assert!(root.join(file).is_file(), "{file} is not in the package");
     }
@@ -67,6 +69,10 @@ fn the_unit_is_well_formed_and_exposes_little() {
     let unit = root().join("deploy/systemd/duetime.service");
     let printed = done(command("systemd-analyze").args(["security", "--offline=yes", "--threshold=20"]).arg(&unit));
     assert!(printed.contains("Overall exposure level"), "{printed}");
+    let text = std::fs::read_to_string(&unit).unwrap();
+    for line in ["Type=notify", "WatchdogSec=30", "Restart=on-failure"] {
+        assert!(text.lines().any(|given| given == line), "the unit has no {line}");
+    }
     // It ends with 0 whatever it finds, and prints it.
     let (_, printed) = ran(command("systemd-analyze").arg("verify").arg(&unit));
     let others: Vec<&str> = printed

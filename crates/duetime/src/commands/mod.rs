@@ -4,6 +4,7 @@ pub mod check_config;
 pub mod consume;
 pub mod dead;
 pub mod enqueue;
+pub mod man;
 pub mod message;
 pub mod monitoring;
 pub mod observe;
@@ -57,6 +58,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Alerts(args) => monitoring::alerts(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Token(command) => token::run(&command),
+        Command::Man(args) => man::run(&args),
         Command::CheckConfig { file } => check_config::run(&file).await,
         Command::Completions { shell } => {
             let mut out = Vec::new();

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, Floor, Put, Reshard, RoutingAuthority, RoutingRecord};
+use duetime_core::reshard::{Batch, Floor, Put, Reshard, RoutingAuthority};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
-    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Routing, ShardCount, Timestamp, TopicConfig,
-    TopicName, TopicRecord, TopicStore as _,
+    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Routing, RoutingRecord, ShardCount, Timestamp,
+    TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

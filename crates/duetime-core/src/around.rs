@@ -18,9 +18,9 @@ use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
 use crate::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, ScanPage,
 };
-use crate::routing::{Routing, Shard};
+use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::store::{
     Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
     Survey, Wakeup,

@@ -13,6 +13,7 @@
 //! [`Store`] is all that a store is: for the program, which opens one and gives each its part. What holds for
 //! every call is told in [`crate::store`] and [`crate::reshard`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -249,4 +250,15 @@ pub trait Store:
 impl<S> Store for S where
     S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard + RoutingAuthority
 {
+}
+
+/// Sorts shards by the server that holds them, so that each can be asked by itself. Answers their
+/// positions.
+#[must_use]
+pub fn by_place(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, Vec<usize>> {
+    let mut places = BTreeMap::<Place, Vec<usize>>::new();
+    for (at, shard) in shards.iter().enumerate() {
+        places.entry(store.place_of(shard)).or_default().push(at);
+    }
+    places
 }

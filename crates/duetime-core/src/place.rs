@@ -1,11 +1,6 @@
 //! Which server of a store holds a shard: what a silent one delays, and nothing else.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
-
-use crate::contract::ScheduleStore;
-use crate::routing::Shard;
 
 /// One server of a store. The number says nothing but that shards of one place are silent together;
 /// it is the same on every node that names the server by the same address. 0: the only one, or none known.
@@ -32,15 +27,4 @@ pub struct Whereabouts {
     pub slot: Option<(u16, u32)>,
     /// The file it is in.
     pub file: Option<String>,
-}
-
-/// Sorts shards by the server that holds them, so that each can be asked by itself. Answers their
-/// positions.
-#[must_use]
-pub fn by_place(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, Vec<usize>> {
-    let mut places = BTreeMap::<Place, Vec<usize>>::new();
-    for (at, shard) in shards.iter().enumerate() {
-        places.entry(store.place_of(shard)).or_default().push(at);
-    }
-    places
 }

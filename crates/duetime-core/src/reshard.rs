@@ -24,21 +24,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::names::{MessageId, TopicName};
-use crate::routing::{Routing, Shard};
+use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::{LeaseClass, Score};
 use crate::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
 use crate::time::Timestamp;
 use crate::{MessageState, StoredMessage};
-
-/// What the one authority of a topic's routing keeps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoutingRecord {
-    /// The record everybody has copies of.
-    pub routing: Routing,
-    /// The last wish for another number of shards, kept while one resize runs; the next starts from
-    /// it after the commit.
-    pub desired: Option<u32>,
-}
 
 /// Who decides on a topic's routing. Every store is one: it keeps it in the topic's record.
 #[async_trait]

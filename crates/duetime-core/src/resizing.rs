@@ -6,8 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::names::TopicName;
-use crate::reshard::RoutingRecord;
-use crate::routing::Routing;
+use crate::routing::{Routing, RoutingRecord};
 use crate::store::StoreError;
 use crate::topic::ShardCount;
 

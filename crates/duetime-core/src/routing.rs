@@ -34,6 +34,16 @@ pub struct Routing {
     pub seed: Option<u32>,
 }
 
+/// What the one authority of a topic's routing keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutingRecord {
+    /// The record everybody has copies of.
+    pub routing: Routing,
+    /// The last wish for another number of shards, kept while one resize runs; the next starts from
+    /// it after the commit.
+    pub desired: Option<u32>,
+}
+
 /// Epochs of one life of a topic: so often its shard count can change. Lives times this stay below 2^53, which
 /// scripts count exactly.
 pub const LIFE: u64 = 1 << 20;

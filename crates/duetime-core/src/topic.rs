@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
 use crate::names::TopicName;
-use crate::reshard::RoutingRecord;
 use crate::retry::RetryPolicy;
-use crate::routing::Routing;
+use crate::routing::{Routing, RoutingRecord};
 use crate::time::Timestamp;
 
 /// Shards of a topic: a number, or `"auto"` to follow the number of nodes.

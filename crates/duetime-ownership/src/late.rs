@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::contract::by_place;
 use duetime_core::ownership::Demand;
-use duetime_core::place::by_place;
 use duetime_core::{Clock, Place, ScheduleStore, Shard, Timestamp};
 use duetime_supervisor::Supervisor;
 use futures::future::join_all;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::contract::by_place;
 use duetime_core::ownership::Demand;
-use duetime_core::place::by_place;
 use duetime_core::{Place, ScheduleStore, Shard};
 use duetime_supervisor::{Policy, Supervisor};
 use futures::FutureExt;

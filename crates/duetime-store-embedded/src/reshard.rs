@@ -7,11 +7,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, ScanPage,
 };
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
-    MessageId, Routing, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord, TopicStore as _,
+    MessageId, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    TopicStore as _,
 };
 use rusqlite::Connection;
 

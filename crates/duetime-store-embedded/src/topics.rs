@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use duetime_core::reshard::{Fenced, Floor, RoutingRecord};
-use duetime_core::{Routing, StoreError, TopicName, TopicRecord, stored};
+use duetime_core::reshard::{Fenced, Floor};
+use duetime_core::{Routing, RoutingRecord, StoreError, TopicName, TopicRecord, stored};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::fault::Fault;

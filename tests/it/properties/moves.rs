@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use duetime_core::reshard::{AtOld, Batch, BatchName, Floor, FrozenState, Put, RoutingRecord};
+use duetime_core::reshard::{AtOld, Batch, BatchName, Floor, FrozenState, Put};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::Enqueue;
-use duetime_core::{MessageId, Routing, Timestamp, envelope};
+use duetime_core::{MessageId, Routing, RoutingRecord, Timestamp, envelope};
 
 use super::operation::{Operation, Step};
 use super::side::{Case, Side, edits, id, made};

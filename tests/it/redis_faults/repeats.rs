@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Floor, Reshard as _, RoutingAuthority as _, RoutingRecord};
+use duetime_core::reshard::{Floor, Reshard as _, RoutingAuthority as _};
 use duetime_core::store::{
     ClaimRequest, ClaimedMessage, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
     StoreError, Survey,
 };
 use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, Routing, ScheduleStore as _, Shard, ShardCount, StoredMessage, Timestamp, TopicConfig, TopicName,
-    TopicRecord, TopicStore as _,
+    RetryPolicy, Routing, RoutingRecord, ScheduleStore as _, Shard, ShardCount, StoredMessage, Timestamp, TopicConfig,
+    TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{AtOld, Batch, Floor, Put, RoutingRecord};
+use duetime_core::reshard::{AtOld, Batch, Floor, Put};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, Shard,
-    ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, RoutingRecord,
+    Shard, ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use duetime_testkit::WallClock;
 

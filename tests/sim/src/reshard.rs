@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::limits::OLD_ITEMS_MAX;
-use duetime_core::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Kept as KeptBy, Put, RoutingRecord, ScanPage,
-};
+use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Kept as KeptBy, Put, ScanPage};
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
-    MessageId, Reshard, Routing, RoutingAuthority, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    MessageId, Reshard, Routing, RoutingAuthority, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp,
+    TopicName, TopicRecord,
 };
 
 use crate::mutation::Mutation;

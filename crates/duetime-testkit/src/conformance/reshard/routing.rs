@@ -2,8 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
-use duetime_core::reshard::RoutingRecord;
-use duetime_core::{StoreError, TopicConfig, TopicRecord};
+use duetime_core::{RoutingRecord, StoreError, TopicConfig, TopicRecord};
 
 use super::ReshardFactory;
 use super::world::{MORE, World};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, Floor, Put, RoutingRecord};
+use duetime_core::reshard::{Batch, Floor, Put};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, Shard, Store, StoredMessage, Timestamp,
-    TopicRecord,
+    Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, RoutingRecord, Shard, Store, StoredMessage,
+    Timestamp, TopicRecord,
 };
 
 use super::ReshardFactory;

@@ -5,12 +5,26 @@ use duetime_metrics::table::{
     STORE_CLOCK_SKEW, STORE_ERRORS, STORE_TROUBLES, TOPICS_TROUBLED,
 };
 
-use crate::expr::{increase, part, rate, series};
+use crate::expr::{OVERDUE, increase, late_ratio, part, rate, series};
 use crate::objective::Objectives;
-use crate::rules::{Alert, OVERDUE, late_ratio};
 
 /// Fewer deliveries of an hour than this say nothing about a share: one late message of ten is 10 %.
 const DELIVERIES_MIN: u32 = 20;
+
+/// A condition that somebody has to look at.
+#[derive(Clone, Debug)]
+pub struct Alert {
+    /// Its name, and that of its section in the runbook.
+    pub name: &'static str,
+    /// When it is met.
+    pub expr: String,
+    /// For how long it has to be met.
+    pub lasts: &'static str,
+    /// `page`: somebody is called. `ticket`: somebody looks at it in the next days.
+    pub severity: &'static str,
+    /// One sentence, with the labels and the value in it.
+    pub summary: &'static str,
+}
 
 /// All alerts.
 #[must_use]

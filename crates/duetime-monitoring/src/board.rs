@@ -111,9 +111,3 @@ fn variables() -> Vec<Value> {
         choice("topic", "Topic", format!(r#"label_values({}{{job=~"$job"}}, topic)"#, table::SHARDS.name)),
     ]
 }
-
-/// All dashboards.
-#[must_use]
-pub fn boards() -> Vec<Board> {
-    crate::boards::all()
-}

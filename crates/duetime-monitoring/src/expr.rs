@@ -12,6 +12,14 @@ pub(crate) const NODES: &str = r#"job=~"$job""#;
 /// The window of rates on a dashboard.
 pub(crate) const WINDOW: &str = "$__rate_interval";
 
+/// 1 for a topic whose oldest due message is later than its bound, else 0.
+pub(crate) const OVERDUE: &str = "duetime:topic_overdue";
+
+/// The name of the share of late messages over a window.
+pub(crate) fn late_ratio(window: &str) -> String {
+    format!("duetime:late_ratio:{window}")
+}
+
 /// One metric with matchers: `name{matchers}`.
 pub(crate) fn series(row: &Metric, matchers: &str) -> String {
     debug_assert!(!matches!(row.kind, Kind::Histogram(_)), "{} is read by its buckets", row.name);

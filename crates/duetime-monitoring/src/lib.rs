@@ -12,10 +12,12 @@ pub mod objective;
 mod panel;
 mod rules;
 
-pub use board::{Board, boards};
+pub use alerts::Alert;
+pub use board::Board;
+pub use boards::all as boards;
 pub use objective::{Objective, Objectives};
 pub use panel::Panel;
-pub use rules::{Alert, Recording, rules};
+pub use rules::{Recording, rules};
 
 /// The label `job` under which Prometheus scrapes the nodes, unless the user says otherwise.
 pub const JOB: &str = "duetime";

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use duetime_metrics::table::{LATENESS, OLDEST_DUE_AGE};
 
 use crate::alerts;
-use crate::expr::{bucket, part, series};
+use crate::expr::{OVERDUE, bucket, late_ratio, part, series};
 use crate::objective::Objectives;
 
 /// The windows that lateness is recorded over.
@@ -22,29 +22,6 @@ pub struct Recording {
     pub record: String,
     /// What it is.
     pub expr: String,
-}
-
-/// A condition that somebody has to look at.
-#[derive(Clone, Debug)]
-pub struct Alert {
-    /// Its name, and that of its section in the runbook.
-    pub name: &'static str,
-    /// When it is met.
-    pub expr: String,
-    /// For how long it has to be met.
-    pub lasts: &'static str,
-    /// `page`: somebody is called. `ticket`: somebody looks at it in the next days.
-    pub severity: &'static str,
-    /// One sentence, with the labels and the value in it.
-    pub summary: &'static str,
-}
-
-/// 1 for a topic whose oldest due message is later than its bound, else 0.
-pub(crate) const OVERDUE: &str = "duetime:topic_overdue";
-
-/// The name of the share of late messages over a window.
-pub(crate) fn late_ratio(window: &str) -> String {
-    format!("duetime:late_ratio:{window}")
 }
 
 /// What is recorded for these objectives.

@@ -8,6 +8,8 @@ mod store;
 
 use crate::board::Board;
 
-pub(crate) fn all() -> Vec<Board> {
+/// All dashboards.
+#[must_use]
+pub fn all() -> Vec<Board> {
     vec![overview::board(), delivery::board(), store::board(), resize::board(), http::board()]
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
 use crate::batch::finish;
-use crate::controller::Inner;
+use crate::context::Context;
 use crate::fence::fence_all;
 use crate::steps::Step;
 
@@ -35,7 +35,7 @@ enum Went {
     Ended,
 }
 
-impl Inner {
+impl Context {
     /// Works on the topic's change, and on the next wish after it, until neither is left or the
     /// topic is gone.
     pub(crate) async fn drive(&self, topic: &TopicName) {
@@ -45,19 +45,20 @@ impl Inner {
                 Ok(Went::Ended) => break,
                 Ok(Went::On) => {
                     failures = 0;
-                    self.unblocked(topic);
+                    self.tracks.unblocked(topic);
                 }
                 // The topic was deleted meanwhile, or is about to be made.
                 Err(StoreError::UnknownShard(_)) if matches!(self.authority.routing(topic).await, Ok(None)) => break,
                 Err(reason) => {
                     failures = failures.saturating_add(1);
                     self.complain(topic, &reason, failures);
-                    self.blocked(topic, why(&reason));
+                    self.tracks.blocked(topic, why(&reason));
                     tokio::time::sleep((PAUSE_MIN * 2u32.pow(failures.min(8) - 1)).min(PAUSE_MAX)).await;
                 }
             }
         }
-        self.ended(topic);
+        self.tracks.ended(topic);
+        self.meters.topic(topic).resize_remaining.set(0);
     }
 
     fn complain(&self, topic: &TopicName, reason: &StoreError, failures: u32) {
@@ -86,7 +87,7 @@ impl Inner {
 
     /// One change from the fence to the commit, unless it is the present one no more.
     async fn carry_on(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-        self.began(topic, routing);
+        self.tracks.began(topic, routing);
         fence_all(&*self.tools.store, topic, routing).await?;
         self.tools.steps.reached(Step::Fenced).await;
         // Batches that were frozen under an earlier record may go to what is an old home now: they

@@ -15,9 +15,11 @@
 mod auto;
 mod batch;
 mod config;
+mod context;
 mod controller;
 mod drive;
 mod fence;
+mod measure;
 mod mover;
 mod progress;
 mod scrubber;

@@ -12,7 +12,7 @@ use duetime_core::{MessageId, MessageState, Routing, StoreError, Timestamp, Topi
 use duetime_metrics::Event;
 
 use crate::batch::finish;
-use crate::controller::Inner;
+use crate::context::Context;
 use crate::steps::Step;
 
 /// Ids asked for in one page: a script of this size holds the store up for half a millisecond.
@@ -34,7 +34,7 @@ pub(crate) struct Pass {
     pub left: u64,
 }
 
-impl Inner {
+impl Context {
     /// Finishes what is on its way out of shard `from`, then moves all that has its home elsewhere.
     ///
     /// `leave`: what falls due so soon before or after the present is left.

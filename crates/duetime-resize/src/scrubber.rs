@@ -11,7 +11,7 @@ use duetime_core::{StoreError, TopicName, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::controller::Inner;
+use crate::context::Context;
 
 /// Ids looked at in one page.
 const PAGE: usize = 100;
@@ -20,7 +20,7 @@ const PAGE: usize = 100;
 const SHARD_PAUSE: Duration = Duration::from_millis(100);
 const ROUND_PAUSE: Duration = Duration::from_secs(10);
 
-impl Inner {
+impl Context {
     /// Scrubs until `shutdown`.
     pub(crate) async fn scrub(self: Arc<Self>, shutdown: CancellationToken) {
         if self.config.scrub_per_second == 0 {

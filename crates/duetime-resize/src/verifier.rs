@@ -4,10 +4,10 @@ use duetime_core::reshard::Floor;
 use duetime_core::routing::shard_of;
 use duetime_core::{Routing, StoreError, TopicName};
 
-use crate::controller::Inner;
+use crate::context::Context;
 use crate::mover::PAGE;
 
-impl Inner {
+impl Context {
     /// Whether shard `index` has this record, and nothing that belongs elsewhere, in whole.
     ///
     /// First all pages, then the outbox: what a page missed because it was just being taken is in the

@@ -1,0 +1,150 @@
+//! What every step of a change needs, and the changes of a topic's routing record.
+//!
+//! Upstream: the controller, and the drive of each change. Downstream: the store, as the authority of routing.
+
+use std::sync::Arc;
+
+use duetime_core::routing::RoutingState;
+use duetime_core::{
+    Clock, OwnedShards, ResizeError, Routing, RoutingAuthority, RoutingRecord, StoreError, TopicName, TopicRecord,
+    Topics,
+};
+use duetime_metrics::Meters;
+use tokio::sync::{Notify, watch};
+use tracing::info;
+
+use crate::config::ResizeConfig;
+use crate::progress::Tracks;
+use crate::steps::{Step, Tools};
+use crate::throttle::Throttle;
+
+/// How often a wish is tried again because somebody else changed the record in between.
+const CONFLICTS_MAX: u32 = 16;
+
+/// What the loops share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub tools: Tools,
+    pub authority: Arc<dyn RoutingAuthority>,
+    pub topics: watch::Receiver<Arc<Topics>>,
+    pub owned: watch::Receiver<Arc<OwnedShards>>,
+    pub nodes: watch::Receiver<u32>,
+    pub clock: Arc<dyn Clock>,
+    pub meters: Arc<Meters>,
+    pub config: ResizeConfig,
+    pub throttle: Throttle,
+    /// Notified when this node has changed a routing record: the topics must be read again.
+    pub changed: Arc<Notify>,
+    /// Notified when another number of shards is requested.
+    pub requested: Notify,
+    pub tracks: Tracks,
+}
+
+impl Context {
+    /// The topic's record of its routing, from who decides.
+    pub(crate) async fn present(&self, topic: &TopicName) -> Result<RoutingRecord, ResizeError> {
+        let record = self.authority.routing(topic).await.map_err(ResizeError::AuthorityAway)?;
+        record.ok_or_else(|| ResizeError::UnknownTopic(topic.clone()))
+    }
+
+    /// Wishes for `shards`: begins, or keeps the wish.
+    pub(crate) async fn wish(&self, topic: &TopicName, shards: u32) -> Result<RoutingRecord, ResizeError> {
+        for _ in 0..CONFLICTS_MAX {
+            let seen = self.present(topic).await?;
+            let desired = (seen.routing.shards != shards).then_some(shards);
+            if !seen.routing.is_moving() && desired.is_some() {
+                match self.begin(topic, &seen, shards).await {
+                    Err(StoreError::Conflict) => continue,
+                    begun => return Ok(begun?),
+                }
+            }
+            if seen.desired == desired {
+                return Ok(seen);
+            }
+            let new = RoutingRecord { routing: seen.routing.clone(), desired };
+            match self.authority.swap_routing(topic, &seen, &new).await {
+                Ok(()) => {
+                    self.changed.notify_one();
+                    return Ok(new);
+                }
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(ResizeError::AuthorityAway(error)),
+            }
+        }
+        Err(ResizeError::Store(StoreError::Conflict))
+    }
+
+    /// Begins the change of `seen`, which is stable, to `shards`.
+    pub(crate) async fn begin(
+        &self,
+        topic: &TopicName,
+        seen: &RoutingRecord,
+        shards: u32,
+    ) -> Result<RoutingRecord, StoreError> {
+        // Above every epoch that any shard has ever heard of, retired ones among them.
+        let widest = self.record(topic).await?.map_or(0, |record| record.widest());
+        let found = self.tools.store.inspect(topic, 0..widest.max(shards)).await?;
+        let highest = found.iter().flatten().map(|shard| shard.routing.epoch).max().unwrap_or(0);
+        let routing = Routing {
+            epoch: highest.max(seen.routing.epoch) + 1,
+            rid: format!("{:016x}", self.tools.draw.next()),
+            shards,
+            previous: seen.routing.shards,
+            state: RoutingState::Moving,
+            seed: seen.routing.seed,
+        };
+        let new = RoutingRecord { routing, desired: None };
+        match self.authority.swap_routing(topic, seen, &new).await {
+            Ok(()) => {}
+            // The answer to an earlier sending of this very swap may have been lost.
+            Err(StoreError::Conflict) if self.authority.routing(topic).await?.as_ref() == Some(&new) => {}
+            Err(error) => return Err(error),
+        }
+        info!(%topic, from = new.routing.previous, to = shards, epoch = new.routing.epoch, "shard count is changing");
+        self.changed.notify_one();
+        self.tools.steps.reached(Step::Begun).await;
+        Ok(new)
+    }
+
+    /// Takes up the wish that `seen`, which is stable, keeps; nothing where another record has taken its place.
+    pub(crate) async fn take_up(&self, topic: &TopicName, seen: &RoutingRecord, shards: u32) -> Result<(), StoreError> {
+        let taken_up = if seen.routing.shards == shards {
+            let without = RoutingRecord { routing: seen.routing.clone(), desired: None };
+            self.authority.swap_routing(topic, seen, &without).await
+        } else {
+            self.begin(topic, seen, shards).await.map(drop)
+        };
+        match taken_up {
+            Err(StoreError::Conflict) => Ok(()),
+            taken_up => taken_up,
+        }
+    }
+
+    /// Says that the change is done; false: it is not the present one any more.
+    pub(crate) async fn commit(&self, topic: &TopicName, routing: &Routing) -> Result<bool, StoreError> {
+        for _ in 0..CONFLICTS_MAX {
+            let Some(seen) = self.authority.routing(topic).await? else { return Ok(false) };
+            if seen.routing != *routing {
+                return Ok(false);
+            }
+            let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
+            let new = RoutingRecord { routing: stable, desired: seen.desired };
+            match self.authority.swap_routing(topic, &seen, &new).await {
+                Ok(()) => {
+                    info!(%topic, shards = routing.shards, epoch = routing.epoch, "shard count has changed");
+                    self.changed.notify_one();
+                    self.tools.steps.reached(Step::Committed).await;
+                    return Ok(true);
+                }
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::Conflict)
+    }
+
+    /// The topic's whole record, from the store.
+    pub(crate) async fn record(&self, topic: &TopicName) -> Result<Option<TopicRecord>, StoreError> {
+        Ok(self.tools.store.topics().await?.into_iter().find(|record| record.name == *topic))
+    }
+}

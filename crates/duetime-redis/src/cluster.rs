@@ -11,8 +11,8 @@ use redis::{Cmd, ConnectionInfo, Value};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
+use crate::config::{LinkConfig, client};
 use crate::error::{Failure, LinkError};
-use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::reply::word;
 use crate::slots::{SLOTS, crc16};

@@ -16,13 +16,10 @@ use redis::{Client, Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::connection::{Open, Server, Slot};
-use crate::error::{Failure, LinkError};
-use crate::link::{Link, LinkConfig};
-use crate::node::{end_if_broken, given_up, judged, judged_in_time};
-use crate::patience::Lesson;
+use crate::config::LinkConfig;
+use crate::connection::{Connection, Open, Server};
+use crate::error::{Failure, LinkError, into_result};
 use crate::replicated::{UNKNOWN, followers};
-use crate::script::{Script, Sending};
 use crate::server_clock::End;
 
 /// Longest wait for replicas in one sending.
@@ -49,7 +46,7 @@ struct Job {
 
 /// The connection for it, and who waits for it.
 pub(crate) struct Confirms {
-    slot: Slot,
+    connection: Connection,
     server: Arc<Server>,
     waiting: Mutex<Vec<Job>>,
     sending: Arc<tokio::sync::Mutex<()>>,
@@ -66,11 +63,11 @@ fn lost() -> Failure {
 
 impl Confirms {
     pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
-        let slot = Slot::new(client, config, server);
+        let connection = Connection::new(client, config, server);
         // An answer must not come later than the connection waits for one.
         let wait_ms = u64::try_from(WAIT_FOR.min(config.response_timeout / 2).as_millis()).expect("a second at most");
         Self {
-            slot,
+            connection,
             server: server.clone(),
             waiting: Mutex::default(),
             sending: Arc::default(),
@@ -81,8 +78,14 @@ impl Confirms {
     }
 
     /// Sends a script once; answers with how many of `replicas` have it.
-    async fn send(self: &Arc<Self>, mark: Cmd, asking: bool, replicas: u8, made: impl FnOnce(i64) -> Cmd) -> Answer {
-        let end = self.slot.end(&mut self.slot.get().await?).await?;
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        mark: Cmd,
+        asking: bool,
+        replicas: u8,
+        made: impl FnOnce(i64) -> Cmd,
+    ) -> Answer {
+        let end = self.connection.end(&mut self.connection.get().await?).await?;
         let (answer, mut own) = oneshot::channel();
         let script = made(end.not_after_ms);
         self.waiting.lock().push(Job { script, mark, asking, replicas, end, answer });
@@ -131,16 +134,16 @@ impl Confirms {
             }
             replicas = replicas.max(job.replicas);
         }
-        let (generation, sent) = match self.slot.get().await {
+        let (generation, sent) = match self.connection.get().await {
             Ok(mut open) => {
                 let sent = self.wait_behind(&mut open, end, all, replicas).await;
-                (open.generation, sent.map_err(|failure| end_if_broken(&self.slot, open.generation, failure)))
+                (open.generation, sent.map_err(|failure| self.connection.end_if_broken(open.generation, failure)))
             }
             Err(failure) => (0, Err(failure)),
         };
         let (values, reached) = match sent {
             Ok((values, reached)) => {
-                (values, reached.map_err(|failure| end_if_broken(&self.slot, generation, failure)))
+                (values, reached.map_err(|failure| self.connection.end_if_broken(generation, failure)))
             }
             Err(failure) => {
                 for job in jobs {
@@ -158,9 +161,9 @@ impl Confirms {
                 }
                 values.next().ok_or_else(|| Failure::odd("an answer is missing"))
             };
-            let script = next().and_then(|value| judged_in_time(value, &self.server.clock));
-            let mark = next().and_then(judged);
-            let script = script.map_err(|failure| end_if_broken(&self.slot, generation, failure));
+            let script = next().and_then(|value| self.server.clock.checked(value));
+            let mark = next().and_then(into_result);
+            let script = script.map_err(|failure| self.connection.end_if_broken(generation, failure));
             // Turned away, or demoted, between the two: what the script wrote may not last.
             let script = match (script, &mark) {
                 (Ok(_), Err(failure)) if !matches!(failure, Failure::Final(_)) => {
@@ -201,11 +204,11 @@ impl Confirms {
         all.cmd("WAIT").arg(least).arg(self.wait_ms);
         let mut values = match open.connection.send_packed_commands(&all, 0, all.len()).await {
             Ok(values) => values,
-            Err(error) => return Err(given_up(&self.slot, open, end, error).await),
+            Err(error) => return Err(self.connection.given_up(open, end, error).await),
         };
         let mut told = values.pop();
         loop {
-            let reached = match told.map(judged) {
+            let reached = match told.map(into_result) {
                 Some(Ok(Value::Int(reached))) => u32::try_from(reached).unwrap_or(0),
                 Some(Err(Failure::Final(error @ LinkError::Setup(_)))) => {
                     return Ok((values, Err(Failure::Final(error))));
@@ -234,51 +237,6 @@ impl Confirms {
                 Ok(told) => Some(told),
                 Err(error) => return Ok((values, Err(Failure::from(error)))),
             };
-        }
-    }
-}
-
-impl Link {
-    /// Runs a script as [`Link::script`] does, waits a moment for `replicas` replicas to have what it
-    /// wrote, and answers how many do. `mark` is a write that changes nothing, on a key beside those
-    /// of the script.
-    ///
-    /// # Errors
-    ///
-    /// See [`LinkError`]. Too few replicas are no error.
-    pub async fn confirmed<F>(
-        &self,
-        script: &Script,
-        key: &str,
-        replicas: u8,
-        mark: &Cmd,
-        fill: F,
-    ) -> Result<(Value, u32), LinkError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
-        let mut lesson = Lesson::default();
-        let mut patience = self.patience(script.name());
-        loop {
-            let repeated = lesson.unsure;
-            let sent = match self.prepared(script, key, &mut lesson).await {
-                Ok((node, asking)) => {
-                    let made = |till| self.call(script, &fill, repeated, till);
-                    let sending = node.confirms.send(mark.clone(), asking, replicas, made);
-                    match node.unless_deposed(sending).await {
-                        // A master without replicas may be one that another has taken the place of.
-                        Ok((_, 0)) if !self.topology().still_master(&node).await => Err(node.deposed_failure()),
-                        sent => sent,
-                    }
-                }
-                Err(failure) => Err(failure),
-            };
-            let failure = match sent {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            lesson.learn(&failure);
-            self.after(&mut patience, failure).await?;
         }
     }
 }

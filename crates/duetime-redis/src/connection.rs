@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError};
 use tokio::time::Instant;
 
+use crate::config::LinkConfig;
 use crate::error::Failure;
 use crate::fence::{Debts, FENCE_WITHIN, Seen, greet};
-use crate::link::LinkConfig;
 use crate::server_clock::{End, ServerClock};
 
 /// A connection that could not be made is not tried again sooner than this; callers in between
@@ -55,7 +55,7 @@ impl Server {
 }
 
 /// See the module.
-pub(crate) struct Slot {
+pub(crate) struct Connection {
     client: Client,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Slot {
     fencing: tokio::sync::Mutex<()>,
 }
 
-impl Slot {
+impl Connection {
     pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
         Self {
             client: client.clone(),
@@ -139,11 +139,7 @@ impl Slot {
     /// What this connection may still have to do, when it is begun now.
     pub(crate) async fn end(&self, open: &mut Open) -> Result<End, Failure> {
         let end = self.server.clock.end(&mut open.connection).await;
-        end.inspect_err(|failure| {
-            if matches!(failure, Failure::Transient { reconnect: true, .. }) {
-                self.broken(open.generation);
-            }
-        })
+        end.map_err(|failure| self.end_if_broken(open.generation, failure))
     }
 
     /// Ends a connection on which a call got no answer, and returns when none that was sent on it by `over_at`'s
@@ -169,6 +165,24 @@ impl Slot {
         };
         let longest = if lost.seen.kills { over_at.max(Instant::now() + FENCE_WITHIN) } else { over_at };
         let _ = tokio::time::timeout_at(longest, ended).await;
+    }
+
+    /// Ends the connection of `generation` where the failure calls for it.
+    pub(crate) fn end_if_broken(&self, generation: u64, failure: Failure) -> Failure {
+        if let Failure::Transient { reconnect: true, .. } = failure {
+            self.broken(generation);
+        }
+        failure
+    }
+
+    /// Why a call got no answer, once it cannot be carried out any more.
+    pub(crate) async fn given_up(&self, open: &Open, end: End, error: RedisError) -> Failure {
+        let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+        let failure = self.end_if_broken(open.generation, Failure::from(error));
+        if !answered {
+            self.fence(open, end.over_at).await;
+        }
+        failure
     }
 
     /// When it was last tried to connect, nobody listened.

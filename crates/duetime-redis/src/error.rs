@@ -1,6 +1,6 @@
 //! Why Redis could not do what was asked. Never carries a password.
 
-use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind, Value};
 
 /// What a server's refusal of the login comes to.
 const LOGIN_REFUSED: &str = "redis refused the user or the password; check them in the store's URL";
@@ -60,6 +60,16 @@ impl From<Failure> for LinkError {
 }
 
 impl Failure {
+    /// No answer came; whether the call took effect is unknown.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Transient { reconnect: true, .. })
+    }
+
+    /// The call may have taken effect, or it did and too few replicas have it.
+    pub(crate) fn is_unanswered_or_unreplicated(&self) -> bool {
+        matches!(self, Self::Transient { .. })
+    }
+
     /// An answer nobody should give; what is behind the address may be something else by now.
     pub(crate) fn odd(what: &str) -> Self {
         Self::Transient { reconnect: false, text: format!("redis answered oddly: {what}") }
@@ -124,6 +134,14 @@ fn judge(code: &str, detail: &str) -> Failure {
 impl From<&ServerError> for Failure {
     fn from(error: &ServerError) -> Self {
         judge(error.code(), error.details().unwrap_or_default())
+    }
+}
+
+/// An answer, or the failure it tells of.
+pub(crate) fn into_result(value: Value) -> Result<Value, Failure> {
+    match value {
+        Value::ServerError(error) => Err(Failure::from(&error)),
+        value => Ok(value),
     }
 }
 

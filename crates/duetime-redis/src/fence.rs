@@ -13,8 +13,7 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::error::Failure;
-use crate::node::judged;
+use crate::error::{Failure, into_result};
 use crate::reply::word;
 use crate::server_clock::ServerClock;
 
@@ -58,7 +57,7 @@ impl Seen {
     /// Has the server end it; false, if that cannot be done. `by` is another connection to that server.
     pub(crate) async fn end(&self, by: &mut MultiplexedConnection) -> Result<bool, Failure> {
         let Some(kill) = self.kill().filter(|_| self.kills) else { return Ok(false) };
-        match judged(by.send_packed_command(&kill).await?) {
+        match into_result(by.send_packed_command(&kill).await?) {
             // How many were ended: none, if it had ended by itself.
             Ok(Value::Int(_)) => self.over.store(true, Ordering::Release),
             Ok(_) => {}
@@ -79,13 +78,13 @@ pub(crate) async fn greet(by: &mut MultiplexedConnection, clock: &ServerClock) -
     let answers = by.send_packed_commands(&all, 0, 3).await?;
     let [info, time, kill] = <[Value; 3]>::try_from(answers).map_err(|_| Failure::odd("a greeting"))?;
     // A server that is busy will say who we are when it is not.
-    if let Err(failure @ Failure::Transient { .. }) = judged(info.clone()) {
+    if let Err(failure @ Failure::Transient { .. }) = into_result(info.clone()) {
         return Err(failure);
     }
     // Not every server lets everybody ask; what is missing makes calls wait and is no failure.
     clock.heard(asked, &time);
     let sight = sight(&info);
-    let kills = sight.is_some() && !matches!(judged(kill), Err(Failure::Final(_)));
+    let kills = sight.is_some() && !matches!(into_result(kill), Err(Failure::Final(_)));
     Ok(Seen { sight, kills, over: AtomicBool::new(false) })
 }
 

@@ -4,13 +4,14 @@
 
 use redis::Value;
 
-use crate::{RedisUrl, cluster, facts, fence, node, replicated, reply, sentinel, setup};
+use crate::error::into_result;
+use crate::{RedisUrl, cluster, facts, fence, replicated, reply, sentinel, setup};
 
 /// What a server says of itself and of others, however odd, is read or refused.
 pub fn server_says(data: &[u8]) {
     // Replies of a connection follow each other, and the last may be cut.
     let Ok(value) = redis::parse_redis_value(data) else { return };
-    if let Ok(value) = node::judged(value.clone()) {
+    if let Ok(value) = into_result(value.clone()) {
         read(&value);
     }
     read(&value);

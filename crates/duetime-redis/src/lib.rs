@@ -4,6 +4,7 @@
 //! Downstream: store-redis and ownership. Knows nothing of messages; of shards it knows which slot they are in.
 
 mod cluster;
+mod config;
 mod confirmed;
 mod connection;
 mod error;
@@ -30,9 +31,10 @@ mod topology;
 mod url;
 mod watch;
 
+pub use config::{LinkConfig, SentinelLogin, TlsConfig};
 pub use error::LinkError;
 pub use facts::MasterFacts;
-pub use link::{Link, LinkConfig, SentinelLogin, TlsConfig};
+pub use link::Link;
 pub use replicated::Backing;
 pub use script::{Script, Sending};
 pub use setup::{Apart, Checks, ServerFacts};

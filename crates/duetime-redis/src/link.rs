@@ -3,83 +3,19 @@
 //! A call may reach the server twice: every script must be idempotent. A repeated call is told so, and it
 //! is repeated, or answered as failed, only when the sending before cannot be carried out any more.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::io::tcp::TcpSettings;
-use redis::{Arg, Client, Cmd, ConnectionInfo, TlsCertificates, Value};
+use redis::{Arg, Cmd, Value};
 
+use crate::config::LinkConfig;
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::patience::{Lesson, Patience};
+use crate::replicated::Backing;
 use crate::script::{Script, Sending};
 use crate::topology::Topology;
-use crate::url::RedisUrl;
-
-/// Certificates for `rediss://`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TlsConfig {
-    /// PEM file of the authority that signed the server's certificate. Default: the public ones.
-    pub ca_file: Option<PathBuf>,
-    /// PEM file of this client's certificate, where the server asks for one.
-    pub cert_file: Option<PathBuf>,
-    /// PEM file of its key.
-    pub key_file: Option<PathBuf>,
-}
-
-/// What the sentinels ask for, where they ask.
-#[derive(Clone, Default)]
-pub struct SentinelLogin {
-    /// The user; without one it is the default user.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
-}
-
-impl std::fmt::Debug for SentinelLogin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SentinelLogin").finish_non_exhaustive()
-    }
-}
-
-/// How to reach Redis.
-#[derive(Debug, Clone)]
-pub struct LinkConfig {
-    /// Where.
-    pub url: RedisUrl,
-    /// Certificates.
-    pub tls: TlsConfig,
-    /// For the sentinels alone; the servers' is in the URL.
-    pub sentinel: SentinelLogin,
-    /// Multiplexed connections to each master; calls are spread over them. More than a few gain nothing: Redis
-    /// runs scripts one at a time.
-    pub connections: usize,
-    /// Longest wait for a connection.
-    pub connect_timeout: Duration,
-    /// Longest wait for one answer. Above the longest stall that is to be sat out.
-    pub response_timeout: Duration,
-    /// How long a call is sent again while the server cannot be reached or cannot act.
-    pub retry_for: Duration,
-}
-
-impl LinkConfig {
-    /// The usual values for `url`.
-    #[must_use]
-    pub fn new(url: RedisUrl) -> Self {
-        Self {
-            url,
-            tls: TlsConfig::default(),
-            sentinel: SentinelLogin::default(),
-            connections: 3,
-            connect_timeout: Duration::from_secs(2),
-            response_timeout: Duration::from_secs(5),
-            retry_for: Duration::from_secs(15),
-        }
-    }
-}
 
 /// See the module. Cheap to share.
 pub struct Link {
@@ -93,32 +29,6 @@ impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("to", &self.config.url).finish_non_exhaustive()
     }
-}
-
-fn read(file: &std::path::Path) -> Result<Vec<u8>, LinkError> {
-    std::fs::read(file).map_err(|error| LinkError::Setup(format!("cannot read {}: {error}", file.display())))
-}
-
-/// A client for one address, with the certificates of the configuration.
-pub(crate) fn client(info: ConnectionInfo, config: &LinkConfig) -> Result<Client, LinkError> {
-    let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let client_tls = match (&config.tls.cert_file, &config.tls.key_file) {
-        (Some(cert), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
-        (None, None) => None,
-        _ => return Err(LinkError::Setup("tls: give both cert_file and key_file, or neither".to_owned())),
-    };
-    let root_cert = config.tls.ca_file.as_deref().map(read).transpose()?;
-    let made = if client_tls.is_some() || root_cert.is_some() {
-        if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            return Err(LinkError::Setup(
-                "tls is set but the URL is without; write rediss where it says redis".to_owned(),
-            ));
-        }
-        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
-    } else {
-        Client::open(info)
-    };
-    made.map_err(|error| LinkError::Setup(format!("redis connection: {error}")))
 }
 
 impl Link {
@@ -167,30 +77,101 @@ impl Link {
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
+        let fill = &fill;
+        let send = |node: Arc<Node>, asking, repeated| async move {
+            node.carry(asking, |till| self.call(script, fill, repeated, till)).await
+        };
+        self.retry(script, key, Failure::is_unanswered, send).await
+    }
+
+    /// Runs a script as [`Link::script`] does, and answers once so many replicas, but at least one, have
+    /// all that the server had when it ran; fewer, if fewer follow it. The script must write, for WAIT
+    /// to wait for it.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`]. [`LinkError::Unavailable`] also when the script ran and no replica caught up.
+    pub async fn replicated<F>(
+        &self,
+        script: &Script,
+        key: &str,
+        replicas: u8,
+        fill: F,
+    ) -> Result<(Value, Backing), LinkError>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        let fill = &fill;
+        let send = |node: Arc<Node>, asking, repeated| async move {
+            let sending = node.waits.send(asking, replicas, |till| self.call(script, fill, repeated, till));
+            node.unless_deposed(sending).await
+        };
+        self.retry(script, key, Failure::is_unanswered_or_unreplicated, send).await
+    }
+
+    /// Runs a script as [`Link::script`] does, waits a moment for `replicas` replicas to have what it
+    /// wrote, and answers how many do. `mark` is a write that changes nothing, on a key beside those
+    /// of the script.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`]. Too few replicas are no error.
+    pub async fn confirmed<F>(
+        &self,
+        script: &Script,
+        key: &str,
+        replicas: u8,
+        mark: &Cmd,
+        fill: F,
+    ) -> Result<(Value, u32), LinkError>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        let fill = &fill;
+        let send = |node: Arc<Node>, asking, repeated| async move {
+            let made = |till| self.call(script, fill, repeated, till);
+            let sending = node.confirms.send(mark.clone(), asking, replicas, made);
+            match node.unless_deposed(sending).await {
+                // A master without replicas may be one that another has taken the place of.
+                Ok((_, 0)) if !self.topology.still_master(&node).await => Err(node.deposed_failure()),
+                sent => sent,
+            }
+        };
+        self.retry(script, key, Failure::is_unanswered, send).await
+    }
+
+    /// Sends a script until it is answered or its time is over: `send` sends it once, to a server, with ASKING or
+    /// without, repeated or not. `may_have_run`: whether a sending that failed so may have taken effect.
+    async fn retry<T, S, A>(
+        &self,
+        script: &Script,
+        key: &str,
+        may_have_run: fn(&Failure) -> bool,
+        send: S,
+    ) -> Result<T, LinkError>
+    where
+        S: Fn(Arc<Node>, bool, bool) -> A,
+        A: Future<Output = Result<T, Failure>>,
+    {
         let mut lesson = Lesson::default();
         let mut patience = self.patience(script.name());
         loop {
             let repeated = lesson.unsure;
             let sent = match self.prepared(script, key, &mut lesson).await {
-                Ok((node, asking)) => node.carry(asking, |till| self.call(script, &fill, repeated, till)).await,
+                Ok((node, asking)) => send(node, asking, repeated).await,
                 Err(failure) => Err(failure),
             };
             let failure = match sent {
-                Ok(value) => return Ok(value),
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            lesson.learn(&failure);
+            lesson.learn(&failure, may_have_run(&failure));
             self.after(&mut patience, failure).await?;
         }
     }
 
     /// Where to send the call of a script; the script is loaded there if it has to be.
-    pub(crate) async fn prepared(
-        &self,
-        script: &Script,
-        key: &str,
-        lesson: &mut Lesson,
-    ) -> Result<(Arc<Node>, bool), Failure> {
+    async fn prepared(&self, script: &Script, key: &str, lesson: &mut Lesson) -> Result<(Arc<Node>, bool), Failure> {
         let (node, asking) = self.route(lesson.ask.take(), Some(Arg::Simple(key.as_bytes()))).await?;
         if lesson.load {
             let mut loading = redis::cmd("SCRIPT");
@@ -201,7 +182,7 @@ impl Link {
     }
 
     /// One sending of a call.
-    pub(crate) fn call<F>(&self, script: &Script, fill: &F, repeated: bool, not_after_ms: i64) -> Cmd
+    fn call<F>(&self, script: &Script, fill: &F, repeated: bool, not_after_ms: i64) -> Cmd
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
@@ -241,7 +222,7 @@ impl Link {
                 },
                 Err(failure) => failure,
             };
-            lesson.learn(&failure);
+            lesson.learn(&failure, false);
             self.after(&mut patience, failure).await?;
         }
     }

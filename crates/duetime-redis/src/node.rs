@@ -5,16 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, Value};
+use redis::{Client, Cmd, Pipeline, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::config::LinkConfig;
 use crate::confirmed::Confirms;
-use crate::connection::{Open, Server, Slot};
-use crate::error::Failure;
-use crate::link::LinkConfig;
+use crate::connection::{Connection, Open, Server};
+use crate::error::{Failure, into_result};
 use crate::replicated::Waits;
-use crate::server_clock::{End, ServerClock};
 
 /// Certificates and address are in the client. Connects when it is first asked.
 pub(crate) struct Node {
@@ -24,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) waits: Waits,
     pub(crate) confirms: Arc<Confirms>,
     server: Arc<Server>,
-    slots: Vec<Slot>,
+    connections: Vec<Connection>,
     turn: AtomicUsize,
     /// Another server has taken its place: its calls fail at once. Never taken back: a server that
     /// becomes a master again is a new `Node`.
@@ -36,11 +35,11 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(name: String, client: Client, config: &LinkConfig) -> Self {
         let server = Server::new(config);
-        let slots = (0..config.connections.max(1)).map(|_| Slot::new(&client, config, &server)).collect();
+        let connections = (0..config.connections.max(1)).map(|_| Connection::new(&client, config, &server)).collect();
         let waits = Waits::new(&client, config, &server);
         let confirms = Arc::new(Confirms::new(&client, config, &server));
         let (deposed, asked_about) = (watch::Sender::new(false), Mutex::default());
-        Self { name, client, waits, confirms, server, slots, turn: AtomicUsize::new(0), deposed, asked_about }
+        Self { name, client, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
     }
 
     /// Whether it is time to ask others about it, if that is done once in `every`; the caller does it then.
@@ -79,8 +78,8 @@ impl Node {
         }
     }
 
-    fn slot(&self) -> &Slot {
-        &self.slots[self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
+    fn connection(&self) -> &Connection {
+        &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()]
     }
 
     /// Sends one command and judges its answer; `asking`: to a node that is still taking the slot
@@ -99,16 +98,16 @@ impl Node {
                 .pop()
                 .unwrap_or_else(|| Err(Failure::odd("two answers were expected")));
         }
-        let slot = self.slot();
+        let slot = self.connection();
         let Open { generation, mut connection, .. } = slot.get().await?;
         let failure = match connection.send_packed_command(cmd).await {
-            Ok(value) => match judged(value) {
+            Ok(value) => match into_result(value) {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             },
             Err(error) => Failure::from(error),
         };
-        Err(end_if_broken(slot, generation, failure))
+        Err(slot.end_if_broken(generation, failure))
     }
 
     /// Sends a call that writes; `made` is told the time of the server after which it must not be carried out.
@@ -118,7 +117,7 @@ impl Node {
     }
 
     async fn carry_here(&self, asking: bool, made: impl FnOnce(i64) -> Cmd) -> Result<Value, Failure> {
-        let slot = self.slot();
+        let slot = self.connection();
         let mut open = slot.get().await?;
         let end = slot.end(&mut open).await?;
         let cmd = made(end.not_after_ms);
@@ -131,9 +130,10 @@ impl Node {
             open.connection.send_packed_command(&cmd).await
         };
         match sent {
-            Ok(value) => judged_in_time(value, &self.server.clock)
-                .map_err(|failure| end_if_broken(slot, open.generation, failure)),
-            Err(error) => Err(given_up(slot, &open, end, error).await),
+            Ok(value) => {
+                self.server.clock.checked(value).map_err(|failure| slot.end_if_broken(open.generation, failure))
+            }
+            Err(error) => Err(slot.given_up(&open, end, error).await),
         }
     }
 
@@ -156,7 +156,7 @@ impl Node {
         pipeline: &Pipeline,
         longest: Option<Duration>,
     ) -> Result<Vec<Result<Value, Failure>>, Failure> {
-        let slot = self.slot();
+        let slot = self.connection();
         let Open { generation, mut connection, .. } = slot.get().await?;
         let sending = connection.send_packed_commands(pipeline, 0, pipeline.len());
         let sent = match longest {
@@ -175,44 +175,9 @@ impl Node {
         match sent {
             Ok(values) => Ok(values
                 .into_iter()
-                .map(|value| judged(value).map_err(|failure| end_if_broken(slot, generation, failure)))
+                .map(|value| into_result(value).map_err(|failure| slot.end_if_broken(generation, failure)))
                 .collect()),
-            Err(error) => Err(end_if_broken(slot, generation, Failure::from(error))),
+            Err(error) => Err(slot.end_if_broken(generation, Failure::from(error))),
         }
     }
-}
-
-/// An answer, or the failure it tells of.
-pub(crate) fn judged(value: Value) -> Result<Value, Failure> {
-    match value {
-        Value::ServerError(error) => Err(Failure::from(&error)),
-        value => Ok(value),
-    }
-}
-
-/// The same for a call with an end: one that came too late makes the clock doubtful.
-pub(crate) fn judged_in_time(value: Value, clock: &ServerClock) -> Result<Value, Failure> {
-    judged(value).inspect_err(|failure| {
-        if let Failure::Late { .. } = failure {
-            clock.doubt();
-        }
-    })
-}
-
-/// Why a call got no answer, once it cannot be carried out any more.
-pub(crate) async fn given_up(slot: &Slot, open: &Open, end: End, error: RedisError) -> Failure {
-    let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-    let failure = end_if_broken(slot, open.generation, Failure::from(error));
-    if !answered {
-        slot.fence(open, end.over_at).await;
-    }
-    failure
-}
-
-/// Ends the connection where the failure calls for it.
-pub(crate) fn end_if_broken(slot: &Slot, generation: u64, failure: Failure) -> Failure {
-    if let Failure::Transient { reconnect: true, .. } = failure {
-        slot.broken(generation);
-    }
-    failure
 }

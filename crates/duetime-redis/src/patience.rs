@@ -37,10 +37,11 @@ pub(crate) struct Lesson {
 }
 
 impl Lesson {
-    pub(crate) fn learn(&mut self, failure: &Failure) {
+    /// `may_have_run`: whether a sending that failed so may have taken effect.
+    pub(crate) fn learn(&mut self, failure: &Failure, may_have_run: bool) {
+        self.unsure |= may_have_run;
         match failure {
             Failure::NoScript => self.load = true,
-            Failure::Transient { reconnect: true, .. } => self.unsure = true,
             Failure::Ask { to } => self.ask = Some(to.clone()),
             _ => {}
         }

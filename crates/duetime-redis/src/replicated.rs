@@ -11,13 +11,10 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, Pipeline, Value};
 
-use crate::connection::{Server, Slot};
-use crate::error::{Failure, LinkError};
-use crate::link::{Link, LinkConfig};
-use crate::node::{end_if_broken, given_up, judged, judged_in_time};
-use crate::patience::Lesson;
+use crate::config::LinkConfig;
+use crate::connection::{Connection, Server};
+use crate::error::{Failure, into_result};
 use crate::reply::text;
-use crate::script::{Script, Sending};
 
 /// Connections to a server on which calls wait for replicas.
 const CONNECTIONS: usize = 4;
@@ -40,7 +37,7 @@ pub struct Backing {
 
 /// The connections for it, and how many replicas to wait for.
 pub(crate) struct Waits {
-    slots: Vec<Slot>,
+    connections: Vec<Connection>,
     server: Arc<Server>,
     turn: AtomicUsize,
     /// Replicas that followed when the server was last asked; [`UNKNOWN`] before that.
@@ -49,22 +46,22 @@ pub(crate) struct Waits {
 
 impl Waits {
     pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
-        let slots = (0..CONNECTIONS).map(|_| Slot::new(client, config, server)).collect();
-        Self { slots, server: server.clone(), turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
+        let connections = (0..CONNECTIONS).map(|_| Connection::new(client, config, server)).collect();
+        Self { connections, server: server.clone(), turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
     }
 
-    fn slot(&self) -> &Slot {
-        &self.slots[self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len()]
+    fn connection(&self) -> &Connection {
+        &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()]
     }
 
     /// Sends a script once, with what has to be known of its answer; see [`Node::carry`](crate::node::Node::carry).
-    async fn send(
+    pub(crate) async fn send(
         &self,
         asking: bool,
         replicas: u8,
         made: impl FnOnce(i64) -> Cmd,
     ) -> Result<(Value, Backing), Failure> {
-        let slot = self.slot();
+        let slot = self.connection();
         let mut open = slot.get().await?;
         let generation = open.generation;
         let most = u32::from(replicas.max(1));
@@ -72,8 +69,8 @@ impl Waits {
         if online == UNKNOWN {
             let mut info = redis::cmd("INFO");
             info.arg("replication");
-            let told = open.connection.send_packed_command(&info).await.map_err(Failure::from).and_then(judged);
-            let told = told.map_err(|failure| end_if_broken(slot, generation, failure))?;
+            let told = open.connection.send_packed_command(&info).await.map_err(Failure::from).and_then(into_result);
+            let told = told.map_err(|failure| slot.end_if_broken(generation, failure))?;
             online = read(&told).map_or(0, |(online, _)| online);
         }
         let least = online.min(most);
@@ -89,13 +86,13 @@ impl Waits {
         all.cmd("INFO").arg("replication");
         let mut values = match open.connection.send_packed_commands(&all, usize::from(asking), 3).await {
             Ok(values) => values,
-            Err(error) => return Err(given_up(slot, &open, end, error).await),
+            Err(error) => return Err(slot.given_up(&open, end, error).await),
         };
         values = values
             .into_iter()
             .map(|value| {
-                let judged = judged_in_time(value, &self.server.clock);
-                judged.map_err(|failure| end_if_broken(slot, generation, failure))
+                let answer = self.server.clock.checked(value);
+                answer.map_err(|failure| slot.end_if_broken(generation, failure))
             })
             .collect::<Result<_, _>>()?;
         let odd = || Failure::Transient { reconnect: true, text: "redis answered oddly to WAIT".to_owned() };
@@ -139,52 +136,11 @@ pub(crate) fn following_in(info: &str) -> u32 {
 pub(crate) async fn followers(connection: &mut MultiplexedConnection) -> Result<u32, Failure> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
-    let told = text(&judged(connection.send_packed_command(&info).await?)?);
+    let told = text(&into_result(connection.send_packed_command(&info).await?)?);
     if told.contains("role:slave") {
         return Err(Failure::Transient { reconnect: true, text: "redis is no master any more".to_owned() });
     }
     Ok(following_in(&told))
-}
-
-impl Link {
-    /// Runs a script as [`Link::script`] does, and answers once so many replicas, but at least one, have
-    /// all that the server had when it ran; fewer, if fewer follow it. The script must write, for WAIT
-    /// to wait for it.
-    ///
-    /// # Errors
-    ///
-    /// See [`LinkError`]. [`LinkError::Unavailable`] also when the script ran and no replica caught up.
-    pub async fn replicated<F>(
-        &self,
-        script: &Script,
-        key: &str,
-        replicas: u8,
-        fill: F,
-    ) -> Result<(Value, Backing), LinkError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
-        let mut lesson = Lesson::default();
-        let mut patience = self.patience(script.name());
-        loop {
-            let repeated = lesson.unsure;
-            let sent = match self.prepared(script, key, &mut lesson).await {
-                Ok((node, asking)) => {
-                    let sending = node.waits.send(asking, replicas, |till| self.call(script, &fill, repeated, till));
-                    node.unless_deposed(sending).await
-                }
-                Err(failure) => Err(failure),
-            };
-            let failure = match sent {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            lesson.learn(&failure);
-            // It may have run and only not be replicated.
-            lesson.unsure |= matches!(failure, Failure::Transient { .. });
-            self.after(&mut patience, failure).await?;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
+use crate::config::{LinkConfig, client};
 use crate::error::{Failure, LinkError};
-use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::reply::word;
 use crate::url::elsewhere;

@@ -8,7 +8,7 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use crate::error::Failure;
+use crate::error::{Failure, into_result};
 use crate::reply::clock_of;
 
 /// While calls are made, TIME is asked again after this.
@@ -69,6 +69,15 @@ impl ServerClock {
         *self.look.lock() = None;
     }
 
+    /// The answer to a call with an end. One that came too late makes the clock doubtful.
+    pub(crate) fn checked(&self, value: Value) -> Result<Value, Failure> {
+        into_result(value).inspect_err(|failure| {
+            if let Failure::Late { .. } = failure {
+                self.doubt();
+            }
+        })
+    }
+
     /// The end of a sending that begins now.
     fn end_from(&self, look: Look) -> End {
         let now = Instant::now();
@@ -101,7 +110,7 @@ impl ServerClock {
 
     async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
         let asked = Instant::now();
-        let answer = crate::node::judged(connection.send_packed_command(&redis::cmd("TIME")).await?)?;
+        let answer = into_result(connection.send_packed_command(&redis::cmd("TIME")).await?)?;
         self.heard(asked, &answer);
         Ok(())
     }

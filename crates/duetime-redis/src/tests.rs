@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::connection::{Server, Slot};
-use crate::link::LinkConfig;
+use crate::config::LinkConfig;
+use crate::connection::{Connection, Server};
 use crate::url::RedisUrl;
 
 /// Until the call is over by its own end.
@@ -81,9 +81,9 @@ impl World {
         Self { orders, port, server: Server::new(&config), config, serving }
     }
 
-    fn slot(&self) -> Arc<Slot> {
+    fn slot(&self) -> Arc<Connection> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
-        Arc::new(Slot::new(&client, &self.config, &self.server))
+        Arc::new(Connection::new(&client, &self.config, &self.server))
     }
 
     fn killed(&self) -> usize {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, slot_of_key};
+use crate::config::{LinkConfig, client};
 use crate::error::{Failure, LinkError};
-use crate::link::{LinkConfig, client};
 use crate::node::Node;
 use crate::sentinel::Sentinels;
 use crate::url::RedisUrl;

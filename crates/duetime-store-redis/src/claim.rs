@@ -1,94 +1,18 @@
 //! Claim: takes what is due.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::receipt::Receipt;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
 use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
 use duetime_redis::Sending;
-use parking_lot::Mutex;
 use redis::{Cmd, Value};
-use tokio::time::Instant;
 use tracing::error;
 
-use crate::enqueue::millis;
+use crate::abandoned::OnItsWay;
+use crate::present::{Present, millis};
+use crate::replicas::Waits;
 use crate::reply::{array, as_many, bytes, count, id, int, ints, odd, score, tuple};
-use crate::settle::Waits;
 use crate::store::RedisStore;
-
-/// A call that waited longer is sent with the time it is by then.
-const OLD_AFTER: Duration = Duration::from_millis(500);
-/// Shards of which a claim that was given up is remembered.
-const ABANDONED_MAX: usize = 8192;
-
-/// The caller's present: its clock goes on while a call waits to be sent again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Present {
-    now: Timestamp,
-    began: Instant,
-}
-
-impl Present {
-    /// The caller says that it is `now`.
-    pub(crate) fn new(now: Timestamp) -> Self {
-        Self { now, began: Instant::now() }
-    }
-
-    /// For a call to which the caller's clock is nothing.
-    pub(crate) fn none() -> Self {
-        Self::new(Timestamp::ZERO)
-    }
-
-    /// What the caller's clock says by now, in milliseconds since the Unix epoch.
-    pub(crate) fn millis(self) -> i64 {
-        let waited = self.began.elapsed();
-        if waited > OLD_AFTER { self.now.plus(waited).as_millis() } else { self.now.as_millis() }
-    }
-}
-
-/// Claims that may have been carried out and were never answered, by shard: the next claim there has the
-/// same name, and is given what the earlier one holds. So an outage, however long, spends no attempt.
-#[derive(Debug, Default)]
-pub(crate) struct Abandoned(Mutex<HashMap<Shard, ClaimRequest>>);
-
-impl Abandoned {
-    fn keep(&self, shard: &Shard, ask: &ClaimRequest) {
-        let mut all = self.0.lock();
-        if all.len() >= ABANDONED_MAX {
-            // They are of shards nobody claims from any more; all that is lost is an attempt.
-            all.clear();
-        }
-        all.insert(shard.clone(), ask.clone());
-    }
-
-    /// The request to ask by, if one was given up; not by a claim that wants less, or something else.
-    fn earlier(&self, shard: &Shard, ask: &ClaimRequest) -> Option<u64> {
-        let mut all = self.0.lock();
-        let fits = all.get(shard).is_some_and(|earlier| {
-            earlier.limit <= ask.limit && earlier.class == ask.class && earlier.delivery == ask.delivery
-        });
-        if fits { all.remove(shard).map(|earlier| earlier.request) } else { None }
-    }
-}
-
-/// A claim on its way: one that ends without an answer, also because its caller went away, is abandoned.
-struct OnItsWay<'a> {
-    abandoned: &'a Abandoned,
-    shard: &'a Shard,
-    ask: ClaimRequest,
-    answered: bool,
-}
-
-impl Drop for OnItsWay<'_> {
-    fn drop(&mut self) {
-        // At most once, what was claimed is gone: there is nothing to be given again.
-        if !self.answered && self.ask.delivery == DeliveryMode::AtLeastOnce {
-            self.abandoned.keep(self.shard, &self.ask);
-        }
-    }
-}
 
 impl RedisStore {
     pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
@@ -97,7 +21,7 @@ impl RedisStore {
         let earlier = self.abandoned.earlier(shard, ask);
         let request = earlier.unwrap_or(ask.request);
         let ask_again = ClaimRequest { request, ..ask.clone() };
-        let mut on_its_way = OnItsWay { abandoned: &self.abandoned, shard, ask: ask_again, answered: false };
+        let mut on_its_way = OnItsWay::new(&self.abandoned, shard, ask_again);
         let fill = |cmd: &mut Cmd, sending: &Sending| {
             cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
             cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&request.to_be_bytes()[..]);
@@ -107,7 +31,7 @@ impl RedisStore {
         let reply = match self.on_shard("claim messages", &self.scripts.claim, shard, present, None, fill).await {
             Err(error @ StoreError::Unavailable { .. }) => return Err(error),
             other => {
-                on_its_way.answered = true;
+                on_its_way.answered();
                 other?
             }
         };

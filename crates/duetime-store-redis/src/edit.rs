@@ -7,17 +7,12 @@ use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
-use crate::claim::Present;
-use crate::enqueue::millis;
 use crate::keys::wake_stem;
+use crate::present::{Present, millis};
+use crate::replicas::fewest;
 use crate::reply::{as_many, ints, odd};
 use crate::reply_cache::Named;
 use crate::store::RedisStore;
-
-/// The replicas that have two changes, of those that have each; `None`: none are waited for.
-pub(crate) fn fewest(one: Option<u32>, other: Option<u32>) -> Option<u32> {
-    one.into_iter().chain(other).min()
-}
 
 pub(crate) fn cancels(edit: &Edit) -> bool {
     matches!(edit, Edit::Cancel(_))

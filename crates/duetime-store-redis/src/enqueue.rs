@@ -1,6 +1,6 @@
 //! Enqueue: what one batch looks like to its script, and what its answer means.
 
-use duetime_core::limits::{BATCH_ITEMS_MAX, LOOK_EVERY};
+use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::{Due, OnConflict};
 use duetime_core::store::{Enqueue, EnqueueOutcome, Enqueued, StoreError};
 use duetime_core::{Shard, Timestamp, envelope};
@@ -9,16 +9,11 @@ use redis::{Cmd, RedisWrite, Value};
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::claim::Present;
 use crate::keys::wake_stem;
+use crate::present::{NEVER_MS, Present, millis};
 use crate::reply::{array, int, ints, odd, tuple};
 use crate::reply_cache::Named;
 use crate::store::RedisStore;
-
-/// A new head that is visible later than this is found by the regular look in time.
-pub(crate) const HINT_WITHIN: Duration = LOOK_EVERY.saturating_add(Duration::from_millis(500));
-/// "There is none", for a script that takes the smaller of two times.
-const NEVER_MS: i64 = 9_000_000_000_000_000;
 
 /// What the script is told of a whole batch.
 pub(crate) struct Summary {
@@ -60,10 +55,6 @@ impl Summary {
         }
         all
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(NEVER_MS)
 }
 
 impl RedisStore {

@@ -10,7 +10,7 @@ use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict, Timestamp};
 use redis::Value;
 
 use crate::reply::{self, array};
-use crate::{adopt, claim, edit, enqueue, hand_over, keys, lives, moves, read, settle};
+use crate::{claim, edit, enqueue, hand_over, keys, lives, read, record, settings, settle};
 
 fn items() -> Vec<Enqueue> {
     let due = [Due::At(Timestamp::from_millis(1)), Due::In(Duration::MAX)];
@@ -32,7 +32,7 @@ pub fn replies(data: &[u8]) {
         assert!(String::from_utf8_lossy(data).contains(&format!(":{shard}")) || data.contains(&b'+') || shard == 0);
     }
     if let Ok(text) = std::str::from_utf8(data) {
-        let _ = adopt::read_copy(text);
+        let _ = settings::read_copy(text);
         let _ = lives::Pending::read(text).map(|pending| pending.is_at_work(i64::MAX));
     }
     let Ok(value) = redis::parse_redis_value(data) else { return };
@@ -46,7 +46,7 @@ pub fn replies(data: &[u8]) {
         }
     }
     let _ = hand_over::read(value.clone());
-    let _ = moves::outbox(0, value.clone());
+    let _ = record::outbox(0, value.clone());
     if let Ok(found) = read::messages(ids.iter(), value.clone()) {
         assert_eq!(found.len(), ids.len());
     }
@@ -67,13 +67,13 @@ pub fn replies(data: &[u8]) {
         let _ = read::counted(&values);
         let mut totals = [0; 3];
         let _ = read::add_up(&mut totals, &values);
-        let _ = moves::floor(&values);
+        let _ = record::floor(&values);
         if let Ok(fields) = <[Value; 6]>::try_from(values) {
-            let _ = moves::routing(fields);
+            let _ = record::routing(fields);
         }
     }
     let _ = (reply::int(&value).map(settle::read), reply::score(&value), reply::count(&value));
-    let _ = moves::frozen(ids[0].clone(), value.clone());
+    let _ = record::frozen(ids[0].clone(), value.clone());
     if let Value::ServerError(error) = value {
         let error = duetime_redis::LinkError::Refused {
             code: error.code().to_owned(),

@@ -8,7 +8,7 @@ use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
 use crate::carry::carry;
-use crate::claim::Present;
+use crate::present::Present;
 use crate::reply::{array, count, int, score, tuple};
 use crate::store::{RedisStore, head};
 

@@ -6,6 +6,7 @@
 // The layers of one call (typed operation, script, connection, fence) make one deep type.
 #![recursion_limit = "256"]
 
+mod abandoned;
 mod adopt;
 mod carry;
 mod claim;
@@ -16,16 +17,21 @@ mod enqueue;
 pub mod fuzz;
 mod hand_over;
 mod health;
+mod held;
 mod keys;
 mod lives;
 mod made;
 mod moves;
 mod old;
+mod present;
 mod read;
+mod record;
+mod replicas;
 mod reply;
 mod reply_cache;
 mod reshard;
 mod scripts;
+mod settings;
 mod settle;
 mod sizes;
 mod store;

@@ -16,9 +16,10 @@ use redis::Cmd;
 use serde_json::{Value, json};
 use tracing::{error, info};
 
-use crate::adopt::{COPIES, copy};
-use crate::moves::{Found, seed_word, state_word};
+use crate::moves::Found;
+use crate::record::{seed_word, state_word};
 use crate::reply::{array, odd, store_error, text};
+use crate::settings::{COPIES, copy};
 use crate::store::RedisStore;
 use crate::topics::{SWAPS_MAX, Swap, damaged, parse};
 

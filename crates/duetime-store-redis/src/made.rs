@@ -5,18 +5,30 @@
 
 use std::collections::BTreeSet;
 
-use duetime_core::reshard::Floor;
+use duetime_core::reshard::{Fenced, Floor};
 use duetime_core::store::StoreError;
 use duetime_core::{Routing, Shard, TopicName};
 use duetime_redis::Sending;
-use redis::{Cmd, Pipeline};
+use redis::{Cmd, Pipeline, Value};
 
-use crate::moves::Making;
-use crate::reply::{int, odd, store_error, text};
+use crate::record::{floor, routing, seed_word, state_word};
+use crate::reply::{array, int, odd, store_error, text};
 use crate::store::RedisStore;
 
 /// The name of the record that a shard has before it is opened: below every record of its life.
 pub(crate) const CLOSED: &str = "closed";
+
+/// Whether a fence makes a shard that it does not find; see `fence.lua`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Making {
+    /// It must be there.
+    Never = 0,
+    /// If nothing is in its place.
+    New = 1,
+    /// What another life left in its place goes.
+    Anew = 2,
+}
 
 impl RedisStore {
     /// Makes `shard` for the change to `record`, if that was not done before, and has it noted. What is missing
@@ -61,8 +73,37 @@ impl RedisStore {
         let doing = "look which shards were made";
         let answer = self.link.pipeline("made", &looks).await.map_err(|error| store_error(doing, None, error))?;
         let epochs = answer.into_iter().next().ok_or_else(|| odd("nothing about the shards that were made"))?;
-        let epochs = crate::reply::array(epochs)?.into_iter().map(text);
+        let epochs = array(epochs)?.into_iter().map(text);
         let of_it = |epoch: Option<String>| epoch.and_then(|epoch| epoch.parse().ok()) == Some(record.epoch);
         Ok(indexes.zip(epochs).filter(|(_, epoch)| of_it(epoch.clone())).map(|(index, _)| index).collect())
+    }
+
+    pub(crate) async fn fence_making(
+        &self,
+        shard: &Shard,
+        record: &Routing,
+        above: &Floor,
+        making: Making,
+        deleted: u64,
+    ) -> Result<Fenced, StoreError> {
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
+            self.keys.fill_all(cmd, shard);
+            cmd.arg(record.epoch).arg(&record.rid).arg(record.shards).arg(record.previous);
+            cmd.arg(state_word(record.state)).arg(seed_word(record)).arg(deleted).arg(making as u8);
+            for (_, deadline) in above.iter() {
+                cmd.arg(deadline.as_millis());
+            }
+            cmd.arg(sending.not_after_ms);
+        };
+        let (script, key) = (&self.scripts.fence, self.keys.messages(shard));
+        let run = self.link.replicated(script, &key, self.durability.replicas(), fill).await;
+        let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(shard), error))?;
+        let mut fields = array(reply)?;
+        if fields.len() != 14 {
+            return Err(odd("a fence of another length"));
+        }
+        let floor = floor(&fields.split_off(6))?;
+        let before = <[Value; 6]>::try_from(fields).ok().and_then(routing);
+        Ok(Fenced { before, floor })
     }
 }

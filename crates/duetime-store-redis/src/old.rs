@@ -8,9 +8,9 @@ use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
-use crate::claim::Present;
 use crate::edit::{cancels, name_ids, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
+use crate::present::Present;
 use crate::reply::{ints, odd, proves, tuple};
 use crate::reply_cache::Named;
 use crate::store::RedisStore;

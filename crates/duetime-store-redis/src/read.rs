@@ -10,14 +10,15 @@ use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 
-use crate::claim::Present;
+use crate::held::{HELD, ask_held, held};
+use crate::present::Present;
 use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
 use crate::store::RedisStore;
 
 /// Commands sent in one pipeline of reads.
 const PIPELINE_MAX: usize = 2048;
 /// Commands that count one shard.
-const COUNTS: usize = 5;
+const COUNTS: usize = 3 + HELD;
 
 /// The body, or what can be said without one: a reader must not fail over what a claim will bury.
 fn body(value: Value) -> Envelope {
@@ -184,10 +185,9 @@ impl RedisStore {
         for shard in shards {
             let key = self.keys.messages(shard);
             pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
-            pipeline.cmd("ZCARD").arg(&key);
             pipeline.cmd("ZCOUNT").arg(&key).arg("-inf").arg(top);
-            pipeline.cmd("ZCARD").arg(self.keys.dead(shard));
             pipeline.cmd("HGET").arg(self.keys.meta(shard)).arg("in_flight");
+            ask_held(&mut pipeline, &self.keys, shard);
         }
         pipeline
     }
@@ -268,14 +268,14 @@ impl RedisStore {
 
 /// Reads the answers to the counts of one shard.
 pub(crate) fn counted(values: &[Value]) -> Result<Survey, StoreError> {
-    let [first, all, due, dead, held] = values else { return Err(odd("another number of counts than asked for")) };
-    let in_flight = if *held == Value::Nil { 0 } else { count(held)? };
+    let [first, due, claimed, live, dead] = values else { return Err(odd("another number of counts than asked for")) };
+    let in_flight = if *claimed == Value::Nil { 0 } else { count(claimed)? };
+    let held = held([live, dead])?;
     Ok(Survey {
-        // The entry that is never claimed is in both counts.
-        scheduled: count(all)?.saturating_sub(1).saturating_sub(in_flight),
+        scheduled: held.live.saturating_sub(in_flight),
         due: count(due)?,
         in_flight,
-        dead: count(dead)?.saturating_sub(1),
+        dead: held.dead,
         head: head(first.clone())?,
     })
 }

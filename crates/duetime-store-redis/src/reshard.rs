@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, RoutingRecord, ScanPage,
+    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, ScanPage,
 };
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
-use duetime_core::{MessageId, Routing, Shard, StoreError, StoredMessage, Timestamp, TopicName};
+use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName};
 
 use crate::store::RedisStore;
 

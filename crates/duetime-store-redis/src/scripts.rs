@@ -2,7 +2,7 @@
 
 use duetime_redis::Script;
 
-use crate::enqueue::HINT_WITHIN;
+use crate::present::HINT_WITHIN;
 
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
 const PRESENT: &str = include_str!("../lua/present.lua");

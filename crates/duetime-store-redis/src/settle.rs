@@ -6,22 +6,12 @@ use duetime_core::{MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
-use crate::claim::Present;
-use crate::edit::fewest;
-use crate::enqueue::millis;
 use crate::keys::wake_stem;
+use crate::present::{Present, millis};
+use crate::replicas::{Waits, fewest};
 use crate::reply::{int, ints, odd, proves};
 use crate::reply_cache::{Call, Named};
 use crate::store::RedisStore;
-
-/// Whether settlements are answered once replicas have them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// A settlement that a failover loses comes again as a duplicate.
-    No,
-    /// The topic asks for it.
-    ForReplicas,
-}
 
 /// The longest beginning of `reason` that is kept.
 fn cut(reason: &str) -> &str {

@@ -7,6 +7,7 @@ use duetime_core::Shard;
 use duetime_core::store::StoreError;
 use redis::{Pipeline, Value};
 
+use crate::held::{ask_held, held};
 use crate::reply::{array, count, odd};
 use crate::store::RedisStore;
 
@@ -30,8 +31,7 @@ impl RedisStore {
             for shard in part {
                 let bodies = self.keys.bodies(shard);
                 // Beside the bodies lie the slots of the reply cache, so they are not counted there.
-                pipeline.cmd("ZCARD").arg(self.keys.messages(shard));
-                pipeline.cmd("ZCARD").arg(self.keys.dead(shard));
+                ask_held(&mut pipeline, &self.keys, shard);
                 pipeline.cmd("HRANDFIELD").arg(&bodies).arg(-(DRAWN as i64));
             }
             let mut known = Vec::new();
@@ -43,8 +43,8 @@ impl RedisStore {
                 let drawn = array(drawn)?;
                 // A shard that was never made has none to draw.
                 if drawn.len() == DRAWN {
-                    // The entry that holds the place of an empty shard is in the first number.
-                    known.push(count(&messages)?.saturating_sub(1) + count(&dead)?);
+                    let held = held([&messages, &dead])?;
+                    known.push(held.live + held.dead);
                     let bodies = self.keys.bodies(shard);
                     for id in drawn {
                         let id = crate::reply::bytes(id).unwrap_or_default();

@@ -25,15 +25,16 @@ use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::abandoned::Abandoned;
 use crate::carry::carry;
-use crate::claim::{Abandoned, Present};
 use crate::config::{Durability, RedisStoreConfig};
 use crate::health::{Health, Wanted};
 use crate::keys::{self, Keys};
+use crate::present::Present;
+use crate::replicas::Waits;
 use crate::reply::store_error;
 use crate::reply_cache::{Call, ReplyCache};
 use crate::scripts::Scripts;
-use crate::settle::Waits;
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;

@@ -3,9 +3,8 @@
 //! Upstream: the contract, `lives` (creation and deletion), `adopt`. A record that cannot be read is left
 //! out and told; the others are not touched by it.
 
-use duetime_core::reshard::RoutingRecord;
 use duetime_core::store::StoreError;
-use duetime_core::{TopicName, TopicRecord, stored};
+use duetime_core::{RoutingRecord, TopicName, TopicRecord, stored};
 use duetime_redis::{LinkError, Script, Sending};
 use redis::Value;
 use tracing::error;

@@ -1,0 +1,43 @@
+//! Times as scripts are given them.
+
+use std::time::Duration;
+
+use duetime_core::Timestamp;
+use duetime_core::limits::LOOK_EVERY;
+use tokio::time::Instant;
+
+/// A call that waited longer is sent with the time it is by then.
+const OLD_AFTER: Duration = Duration::from_millis(500);
+/// A new head that is visible later than this is found by the regular look in time.
+pub(crate) const HINT_WITHIN: Duration = LOOK_EVERY.saturating_add(Duration::from_millis(500));
+/// "There is none", for a script that takes the smaller of two times.
+pub(crate) const NEVER_MS: i64 = 9_000_000_000_000_000;
+
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(NEVER_MS)
+}
+
+/// The caller's present: its clock goes on while a call waits to be sent again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present {
+    now: Timestamp,
+    began: Instant,
+}
+
+impl Present {
+    /// The caller says that it is `now`.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self { now, began: Instant::now() }
+    }
+
+    /// For a call to which the caller's clock is nothing.
+    pub(crate) fn none() -> Self {
+        Self::new(Timestamp::ZERO)
+    }
+
+    /// What the caller's clock says by now, in milliseconds since the Unix epoch.
+    pub(crate) fn millis(self) -> i64 {
+        let waited = self.began.elapsed();
+        if waited > OLD_AFTER { self.now.plus(waited).as_millis() } else { self.now.as_millis() }
+    }
+}

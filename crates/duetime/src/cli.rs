@@ -1,13 +1,11 @@
 //! What a user types. Field docs are the help text.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use duetime_core::units::parse_duration;
-use duetime_core::{Due, Timestamp};
 
-use crate::commands::{consume, dead, enqueue, man, message, monitoring, observe, plan, shards, sink, topic};
+use crate::commands::{consume, dead, enqueue, man, message, monitoring, observe, plan, shards, sink, token, topic};
+use crate::connection::Connection;
 use crate::serve::ServeArgs;
 use crate::version;
 
@@ -74,7 +72,7 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Makes tokens for `[[auth.tokens]]`.
     #[command(subcommand)]
-    Token(TokenCommand),
+    Token(token::TokenCommand),
     /// Says all that is wrong with a configuration file, and tries its store and sinks.
     CheckConfig {
         /// The file.
@@ -88,56 +86,6 @@ pub enum Command {
     /// Writes manual pages into a folder, for packages.
     #[command(hide = true)]
     Man(man::ManArgs),
-}
-
-/// What to do with tokens.
-#[derive(Debug, Subcommand)]
-pub enum TokenCommand {
-    /// Prints a token nobody can guess, and its hash for the configuration file.
-    New {
-        /// The name of the token in the configuration and in logs.
-        #[arg(long, value_name = "NAME", default_value = "NAME")]
-        name: String,
-        /// Print JSON for programs.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// Which node, and how to talk to it.
-#[derive(Clone, Debug, Args)]
-pub struct Connection {
-    /// The node.
-    #[arg(long, value_name = "URL", env = "DUETIME_NODE", default_value = "http://127.0.0.1:3830")]
-    pub node: String,
-    /// The token to show to the node.
-    #[arg(long, value_name = "TOKEN", env = "DUETIME_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
-    /// Print JSON for programs instead of tables for people.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// When a message is due.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct When {
-    /// From now on: 500ms, 30m, "1h 30m".
-    #[arg(long, value_name = "DURATION", value_parser = read_delay, allow_hyphen_values = true, conflicts_with = "at")]
-    pub delay: Option<Duration>,
-    /// A moment: milliseconds since the Unix epoch, or RFC 3339.
-    #[arg(long, value_name = "TIME", value_parser = duetime_core::units::parse_time, allow_negative_numbers = true)]
-    pub at: Option<Timestamp>,
-}
-
-/// Reads a delay. Many tools count in seconds, the API in milliseconds: a number needs its unit here.
-pub fn read_delay(text: &str) -> Result<Duration, String> {
-    if text.starts_with('-') {
-        return Err("a delay is not negative; leave it out, or give 0, to be due at once".to_owned());
-    }
-    match text.parse::<u64>() {
-        Ok(number) if number > 0 => Err(format!("write its unit: {number}s for seconds, {number}ms for milliseconds")),
-        _ => parse_duration(text),
-    }
 }
 
 /// What may stand before the command too: `duetime --node URL status`.
@@ -196,12 +144,4 @@ fn moved_behind(typed: &[std::ffi::OsString]) -> Option<Vec<std::ffi::OsString>>
 struct BeforeOnly {
     #[command(flatten)]
     before: Before,
-}
-
-impl When {
-    /// `None`: neither was given.
-    #[must_use]
-    pub fn due(&self) -> Option<Due> {
-        self.delay.map(Due::In).or(self.at.map(Due::At))
-    }
 }

@@ -5,11 +5,13 @@ mod cli;
 mod clock;
 mod commands;
 mod config;
+mod connection;
 mod drain;
 mod greeting;
 mod listener;
 mod logs;
 mod manager;
+mod run;
 mod serve;
 mod sharing;
 mod stores;
@@ -49,14 +51,14 @@ pub fn main_watched(steps: Arc<dyn Steps>) -> ExitCode {
             return ExitCode::from(REFUSED);
         }
     };
-    let answer = runtime.block_on(commands::run(cli, steps));
+    let answer = runtime.block_on(run::run(cli, steps));
     // Blocking reads of stdin may be under way; they must not hold the end up.
     runtime.shutdown_background();
     match answer {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(REFUSED),
         Err(error) => {
-            commands::report(&error);
+            commands::output::report(&error);
             ExitCode::from(REFUSED)
         }
     }

@@ -11,7 +11,7 @@ use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
 use duetime_store_embedded::EmbeddedStore;
 
-use super::{complain, output};
+use super::output;
 use crate::clock::SystemClock;
 use crate::config::{self, OwnershipMode, StoreConfig, StoreUrl};
 use crate::stores;
@@ -25,7 +25,7 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
         Ok(config) => config,
         Err(complaints) => {
             for complaint in &complaints {
-                complain(&complaint.to_string());
+                output::complain(&complaint.to_string());
             }
             return Ok(false);
         }
@@ -36,14 +36,14 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
         match Etcd::check(&config.ownership.etcd(), &config.store.namespace).await {
             Ok(()) => output::line("etcd: answers")?,
             Err(error) => {
-                complain(&format!("ownership.etcd: {error}"));
+                output::complain(&format!("ownership.etcd: {error}"));
                 good = false;
             }
         }
     }
     match SinkRegistry::new(config.sinks.clone(), Arc::new(SystemClock)) {
         Err(error) => {
-            complain(&error);
+            output::complain(&error);
             good = false;
         }
         Ok(sinks) => {
@@ -55,7 +55,7 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
                         answering.insert(name);
                     }
                     Err(error) => {
-                        complain(&format!("sinks.{name}: {error}"));
+                        output::complain(&format!("sinks.{name}: {error}"));
                         good = false;
                     }
                 }
@@ -71,7 +71,7 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
                 Some(format!("topics.{name}.sink: {error}"))
             });
             for error in futures::future::join_all(asked).await.into_iter().flatten() {
-                complain(&error);
+                output::complain(&error);
                 good = false;
             }
         }
@@ -98,11 +98,11 @@ async fn store(config: &StoreConfig) -> anyhow::Result<bool> {
             Ok(true)
         }
         Ok(Err(error)) => {
-            super::report(&error);
+            output::report(&error);
             Ok(false)
         }
         Err(_) => {
-            complain(&format!("store {shown}: did not answer within {} s", STORE_MAX.as_secs()));
+            output::complain(&format!("store {shown}: did not answer within {} s", STORE_MAX.as_secs()));
             Ok(false)
         }
     }

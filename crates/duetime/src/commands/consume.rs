@@ -8,8 +8,8 @@ use duetime_core::units::parse_duration;
 use serde_json::json;
 
 use super::message::outcomes;
-use super::{client, output};
-use crate::cli::{Connection, read_delay};
+use super::output;
+use crate::connection::{Connection, read_delay};
 
 /// Receipts in one request.
 const RECEIPTS_AT_ONCE: usize = 1000;
@@ -80,7 +80,7 @@ pub struct ExtendArgs {
 /// Claims. Nothing due is an answer, not a failure.
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
     let ask = Claim { max: args.max, wait: args.wait, visibility: args.visibility_timeout };
-    let messages = client(&args.connection)?.claim(&args.topic, ask).await?;
+    let messages = args.connection.client()?.claim(&args.topic, ask).await?;
     if args.connection.json {
         output::json(&json!({ "messages": messages }))?;
         return Ok(true);
@@ -99,7 +99,7 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
 
 /// Acks.
 pub async fn ack(AckArgs { these }: AckArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts)?, client(&these.connection)?);
+    let (receipts, client) = (output::arguments(these.receipts)?, these.connection.client()?);
     let mut answers = Vec::new();
     for some in receipts.chunks(RECEIPTS_AT_ONCE) {
         answers.extend(client.ack(&these.topic, some).await?);
@@ -109,7 +109,7 @@ pub async fn ack(AckArgs { these }: AckArgs) -> anyhow::Result<bool> {
 
 /// Nacks.
 pub async fn nack(NackArgs { these, delay, reason, dead }: NackArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts)?, client(&these.connection)?);
+    let (receipts, client) = (output::arguments(these.receipts)?, these.connection.client()?);
     let how = Nack { delay, reason, dead };
     let mut answers = Vec::new();
     for some in receipts.chunks(RECEIPTS_AT_ONCE) {
@@ -120,7 +120,7 @@ pub async fn nack(NackArgs { these, delay, reason, dead }: NackArgs) -> anyhow::
 
 /// Extends.
 pub async fn extend(ExtendArgs { these, visibility_timeout }: ExtendArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts)?, client(&these.connection)?);
+    let (receipts, client) = (output::arguments(these.receipts)?, these.connection.client()?);
     let mut answers = Vec::new();
     for some in receipts.chunks(RECEIPTS_AT_ONCE) {
         answers.extend(client.extend(&these.topic, some, visibility_timeout).await?);

@@ -7,8 +7,8 @@ use duetime_client::{Client, ClientError, DeadChoice, DeadDone};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::{client, output};
-use crate::cli::Connection;
+use super::output;
+use crate::connection::Connection;
 
 /// Dead letters of one page.
 const PAGE_MAX: usize = 500;
@@ -60,7 +60,7 @@ pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
 }
 
 async fn list(topic: &str, limit: usize, connection: &Connection) -> anyhow::Result<bool> {
-    let client = client(connection)?;
+    let client = connection.client()?;
     let (mut messages, mut cursor) = (Vec::new(), None);
     loop {
         let wanted = limit.saturating_sub(messages.len()).min(PAGE_MAX);
@@ -100,7 +100,7 @@ async fn act(
     word: &str,
     ask: impl AsyncFn(&Client, &str, &DeadChoice) -> Result<DeadDone, ClientError>,
 ) -> anyhow::Result<bool> {
-    let client = client(&args.connection)?;
+    let client = args.connection.client()?;
     if !args.all {
         let ids = output::arguments(args.ids)?;
         let done = ask(&client, &args.topic, &DeadChoice::Ids(ids)).await?;

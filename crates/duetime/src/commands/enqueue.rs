@@ -13,8 +13,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::ReaderStream;
 
-use super::{client, complain, output};
-use crate::cli::{Connection, When};
+use super::output;
+use crate::connection::{Connection, When};
 
 /// Refusals that are shown one by one; the rest is counted.
 const REFUSALS_SHOWN: u64 = 20;
@@ -84,12 +84,15 @@ async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
     if args.replace {
         message.on_conflict = OnConflict::Replace;
     }
-    let placed = client(&args.connection)?.enqueue(&args.topic, &message).await?;
+    let placed = args.connection.client()?.enqueue(&args.topic, &message).await?;
     let duplicate = placed.outcome == "duplicate";
     if args.connection.json {
         output::json(&placed)?;
     } else if duplicate {
-        complain(&format!("{} is there already; nothing was changed (take its place with --replace)", placed.id));
+        output::complain(&format!(
+            "{} is there already; nothing was changed (take its place with --replace)",
+            placed.id
+        ));
     } else {
         let due = placed.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
         output::line(&format!("{} {}{due}", placed.id, placed.outcome))?;
@@ -150,7 +153,7 @@ async fn many(args: &EnqueueArgs, file: &str) -> anyhow::Result<bool> {
             sent.inc(chunk.len() as u64);
         }
     });
-    let client = client(&args.connection)?;
+    let client = args.connection.client()?;
     let mut answers = client.enqueue_ndjson(&args.topic, body).await?;
     let mut tally = Tally::default();
     loop {
@@ -169,7 +172,7 @@ async fn many(args: &EnqueueArgs, file: &str) -> anyhow::Result<bool> {
         if let Answer::Refused(refused) = &answer
             && tally.refused <= REFUSALS_SHOWN
         {
-            bar.suspend(|| complain(&refused.error.to_string()));
+            bar.suspend(|| output::complain(&refused.error.to_string()));
         }
         bar.set_message(format!("{} messages", tally.total()));
     }

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_mangen::Man;
 
 use super::output;
-use crate::cli::Cli;
 use crate::version;
 
 /// Where the pages go.
@@ -19,10 +18,10 @@ pub struct ManArgs {
 }
 
 /// Writes the pages: duetime.1, duetime-serve.1, duetime-dead-redrive.1 and so on.
-pub fn run(args: &ManArgs) -> anyhow::Result<bool> {
+pub fn run(program: clap::Command, args: &ManArgs) -> anyhow::Result<bool> {
     std::fs::create_dir_all(&args.out).with_context(|| format!("making the folder {}", args.out.display()))?;
     // Its source line is short: the commit is what `duetime --version` is for.
-    let mut program = Cli::command().version(version::VERSION).disable_help_subcommand(true);
+    let mut program = program.version(version::VERSION).disable_help_subcommand(true);
     program.build();
     pages(&program, &args.out)
 }

@@ -5,8 +5,8 @@ use duetime_client::{Answer, ClientError, Outcome};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{client, complain, output};
-use crate::cli::{Connection, When};
+use super::output;
+use crate::connection::{Connection, When};
 
 /// Ids in one request.
 const IDS_AT_ONCE: usize = 1000;
@@ -39,7 +39,7 @@ pub struct RescheduleArgs {
 
 /// `duetime cancel`: all `cancelled` is a success.
 pub async fn cancel(args: IdsArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
+    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
     let mut answers = Vec::new();
     for some in ids.chunks(IDS_AT_ONCE) {
         answers.extend(client.cancel_many(&args.topic, some).await?);
@@ -60,7 +60,7 @@ pub fn outcomes(given: &[String], answers: &[Answer<Outcome>], wanted: &str, as_
                     let (word, meaning) = (&outcome.outcome, meaning(&outcome.outcome));
                     output::line(&format!("{id} {word}{fresh}{meaning}{}", reached(outcome)))?;
                 }
-                Answer::Refused(refused) => complain(&format!("{given}: {}", refused.error)),
+                Answer::Refused(refused) => output::complain(&format!("{given}: {}", refused.error)),
             }
         }
     }
@@ -103,7 +103,7 @@ async fn each<T: Serialize>(
                 show(&found)?;
             }
             Err(ClientError::Refused(problem)) if problem.code == "unknown_message" => {
-                complain(&problem.to_string());
+                output::complain(&problem.to_string());
                 all = false;
             }
             Err(error) => return Err(error.into()),
@@ -114,7 +114,7 @@ async fn each<T: Serialize>(
 
 /// `duetime get`
 pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
+    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
     let ask = async |id: &str| client.message(&args.topic, id).await;
     each(&ids, args.connection.json, ask, |message| {
         let mut rows = vec![
@@ -138,7 +138,7 @@ pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
 
 /// `duetime explain`
 pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(args.ids)?, client(&args.connection)?);
+    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
     let ask = async |id: &str| client.explain(&args.topic, id).await;
     each(&ids, args.connection.json, ask, |found| {
         let slot = found.slot.map(|slot| format!(", slot {slot}")).unwrap_or_default();
@@ -160,7 +160,7 @@ pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
 /// `duetime reschedule`
 pub async fn reschedule(args: RescheduleArgs) -> anyhow::Result<bool> {
     let due = args.when.due().expect("clap asks for one of them");
-    let outcome = client(&args.connection)?.reschedule(&args.topic, &args.id, due).await?;
+    let outcome = args.connection.client()?.reschedule(&args.topic, &args.id, due).await?;
     if args.connection.json {
         output::json(&outcome)?;
     } else {

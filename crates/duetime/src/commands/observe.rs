@@ -7,8 +7,8 @@ use duetime_client::NodeView;
 use duetime_core::units::parse_duration;
 use serde_json::json;
 
-use super::{client, output, topic};
-use crate::cli::Connection;
+use super::{output, topic};
+use crate::connection::Connection;
 
 /// `duetime top`
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
 
 /// `duetime nodes`
 pub async fn nodes(connection: &Connection) -> anyhow::Result<bool> {
-    let nodes = client(connection)?.nodes().await?;
+    let nodes = connection.client()?.nodes().await?;
     if connection.json {
         output::json(&json!({ "nodes": nodes }))?;
     } else {
@@ -49,7 +49,7 @@ pub async fn nodes(connection: &Connection) -> anyhow::Result<bool> {
 
 /// `duetime status`: false when the node is not able to serve.
 pub async fn status(connection: &Connection) -> anyhow::Result<bool> {
-    let client = client(connection)?;
+    let client = connection.client()?;
     let nodes = client.nodes().await?;
     let ready = match client.ready().await {
         Ok(()) => None,

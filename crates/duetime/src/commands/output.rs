@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
+use duetime_client::ClientError;
 use duetime_core::{Clock as _, Timestamp, units};
 use serde::Serialize;
 
@@ -111,6 +112,39 @@ pub fn arguments(given: Vec<String>) -> anyhow::Result<Vec<String>> {
     }
     ensure!(!all.is_empty(), "standard input named nothing; write one a line");
     Ok(all)
+}
+
+/// Says on standard error what is wrong.
+pub fn complain(text: &str) {
+    let colour = std::io::stderr().is_terminal();
+    let (on, off) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    eprintln!("{on}error{off}: {text}");
+}
+
+/// Says an error with its causes and what to do next.
+pub fn report(error: &anyhow::Error) {
+    if let Some(io) = error.downcast_ref::<std::io::Error>()
+        && io.kind() == std::io::ErrorKind::BrokenPipe
+    {
+        return;
+    }
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Some errors show their cause themselves.
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    if let Some(ClientError::Unreachable { base, .. }) = error.downcast_ref::<ClientError>() {
+        text = format!("cannot reach {base}: is a node running? start one with `duetime serve`");
+    }
+    if let Some(problem) = error.downcast_ref::<ClientError>().and_then(ClientError::problem)
+        && problem.status == 401
+    {
+        text += "; give it with --token or DUETIME_TOKEN";
+    }
+    complain(&text);
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use duetime_client::{Client, Resize, Shards};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use super::{client, output};
-use crate::cli::Connection;
+use super::output;
+use crate::connection::Connection;
 
 /// Shards.
 #[derive(Debug, Subcommand)]
@@ -50,7 +50,7 @@ pub async fn run(command: ShardsCommand) -> anyhow::Result<bool> {
 }
 
 async fn set(topic: &str, wish: &str, detach: bool, connection: &Connection) -> anyhow::Result<bool> {
-    let client = client(connection)?;
+    let client = connection.client()?;
     let shards = match wish {
         "auto" => Value::from("auto"),
         number => Value::from(number.parse::<u32>().context("shards are a number, 1 to 4096, or auto")?),
@@ -116,7 +116,7 @@ fn words(resize: &Resize) -> String {
 }
 
 async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
-    let shards = client(connection)?.shards(topic).await?;
+    let shards = connection.client()?.shards(topic).await?;
     if connection.json {
         output::json(&shards)?;
         return Ok(true);

@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use duetime_client::{SinkTrouble, SinkView};
 
-use super::{client, output};
-use crate::cli::Connection;
+use super::output;
+use crate::connection::Connection;
 
 /// Sinks of topics.
 #[derive(Debug, Subcommand)]
@@ -28,7 +28,7 @@ pub struct SinkArgs {
 pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
     match command {
         SinkCommand::Get(SinkArgs { topic, connection }) => {
-            let view = client(&connection)?.sink(&topic).await?;
+            let view = connection.client()?.sink(&topic).await?;
             if connection.json {
                 output::json(&view)?;
             } else {
@@ -37,7 +37,7 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
             Ok(view.trouble.is_none())
         }
         SinkCommand::Probe(SinkArgs { topic, connection }) => {
-            let probed = client(&connection)?.probe_sink(&topic).await?;
+            let probed = connection.client()?.probe_sink(&topic).await?;
             if connection.json {
                 output::json(&probed)?;
             } else {

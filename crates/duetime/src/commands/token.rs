@@ -2,8 +2,23 @@
 
 use serde_json::json;
 
+use clap::Subcommand;
+
 use super::output;
-use crate::cli::TokenCommand;
+
+/// What to do with tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Prints a token nobody can guess, and its hash for the configuration file.
+    New {
+        /// The name of the token in the configuration and in logs.
+        #[arg(long, value_name = "NAME", default_value = "NAME")]
+        name: String,
+        /// Print JSON for programs.
+        #[arg(long)]
+        json: bool,
+    },
+}
 
 /// Runs it.
 pub fn run(command: &TokenCommand) -> anyhow::Result<bool> {

@@ -16,8 +16,8 @@ use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
 use super::observe::TopArgs;
+use super::output;
 use super::topic::sink_of;
-use super::{client, output};
 use crate::clock::SystemClock;
 
 /// Shortest time between two looks.
@@ -170,7 +170,7 @@ fn draw(frame: &mut Frame<'_>, title: &str, lines: &[Line]) {
 pub async fn run(args: TopArgs) -> anyhow::Result<bool> {
     let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     ensure!(is_terminal, "top wants a terminal; use `duetime status` or `duetime status --json` here");
-    let client = client(&args.connection)?;
+    let client = args.connection.client()?;
     // The first look happens before the screen is taken, so that its error can be read.
     let first = look(&client).await?;
     let mut terminal = ratatui::try_init().context("taking the terminal")?;

@@ -6,8 +6,8 @@ use duetime_client::Topic;
 use duetime_core::{ShardCount, units};
 use serde_json::{Map, Value, json};
 
-use super::{client, output, sink};
-use crate::cli::Connection;
+use super::{output, sink};
+use crate::connection::Connection;
 
 /// Where the messages of a topic without a sink go.
 const CLAIMED: &str = "consumers claim";
@@ -181,7 +181,7 @@ pub async fn run(command: TopicCommand) -> anyhow::Result<bool> {
         TopicCommand::Create(args) => put(args, true).await,
         TopicCommand::Set(args) => put(args, false).await,
         TopicCommand::Get(NameArgs { topic, connection }) => {
-            show(&client(&connection)?.topic(&topic).await?, &connection)?;
+            show(&connection.client()?.topic(&topic).await?, &connection)?;
             Ok(true)
         }
         TopicCommand::List(connection) => list(&connection).await,
@@ -191,7 +191,7 @@ pub async fn run(command: TopicCommand) -> anyhow::Result<bool> {
 }
 
 async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result<bool> {
-    let (change, client) = (settings.change()?, client(&settings.connection)?);
+    let (change, client) = (settings.change()?, settings.connection.client()?);
     let given = (!change.is_empty()).then_some(&change);
     let adopted = client.adopt_topic(&settings.topic, accept_loss, given).await?;
     if settings.connection.json {
@@ -215,7 +215,7 @@ async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result
 }
 
 async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
-    let (change, client) = (args.change()?, client(&args.connection)?);
+    let (change, client) = (args.change()?, args.connection.client()?);
     let name = &args.topic;
     match client.topic(name).await {
         Ok(_) if create => bail!("topic {name:?} is there already; change it with `duetime topic set {name}`"),
@@ -230,7 +230,7 @@ async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
 }
 
 async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::Result<bool> {
-    let outcome = client(&connection)?.delete_topic(&topic, force).await.map_err(|error| match error.problem() {
+    let outcome = connection.client()?.delete_topic(&topic, force).await.map_err(|error| match error.problem() {
         Some(problem) if problem.code == "topic_not_empty" => {
             let what = problem.detail.split(';').next().unwrap_or_default();
             anyhow!("{what}; to delete it as it is, add --force")
@@ -248,7 +248,7 @@ async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::
 }
 
 async fn list(connection: &Connection) -> anyhow::Result<bool> {
-    let topics = client(connection)?.topics().await?;
+    let topics = connection.client()?.topics().await?;
     if connection.json {
         output::json(&json!({ "topics": topics }))?;
     } else {

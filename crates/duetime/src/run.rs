@@ -1,0 +1,67 @@
+//! Carries out what was typed.
+
+use std::sync::Arc;
+
+use clap::CommandFactory as _;
+use duetime_core::Store;
+use duetime_resize::Steps;
+
+use crate::cli::{Cli, Command};
+use crate::clock::SystemClock;
+use crate::commands::{
+    check_config, consume, dead, enqueue, man, message, monitoring, observe, output, plan, shards, sink, token, top,
+    topic,
+};
+use crate::config::StoreConfig;
+use crate::{serve, stores};
+
+/// Runs what was typed; false: it was done, and the answer is no.
+///
+/// # Errors
+///
+/// What kept it from being done, for people.
+pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
+    match cli.command {
+        Command::Serve(args) => serve::run(&args, steps).await,
+        Command::Topic(command) => topic::run(command).await,
+        Command::Enqueue(args) => enqueue::run(args).await,
+        Command::Cancel(args) => message::cancel(args).await,
+        Command::Get(args) => message::get(args).await,
+        Command::Explain(args) => message::explain(args).await,
+        Command::Reschedule(args) => message::reschedule(args).await,
+        Command::Claim(args) => consume::claim(args).await,
+        Command::Ack(args) => consume::ack(args).await,
+        Command::Nack(args) => consume::nack(args).await,
+        Command::Extend(args) => consume::extend(args).await,
+        Command::Dead(command) => dead::run(command).await,
+        Command::Shards(command) => shards::run(command).await,
+        Command::Sink(command) => sink::run(command).await,
+        Command::Nodes(connection) => observe::nodes(&connection).await,
+        Command::Status(connection) => observe::status(&connection).await,
+        Command::Top(args) => top::run(args).await,
+        Command::Bench(args) => bench(args).await,
+        Command::Dashboards(args) => monitoring::dashboards(&args),
+        Command::Alerts(args) => monitoring::alerts(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Token(command) => token::run(&command),
+        Command::CheckConfig { file } => check_config::run(&file).await,
+        Command::Man(args) => man::run(Cli::command(), &args),
+        Command::Completions { shell } => {
+            let mut out = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "duetime", &mut out);
+            output::raw(&out)?;
+            Ok(true)
+        }
+    }
+}
+
+async fn bench(args: duetime_bench::Args) -> anyhow::Result<bool> {
+    let open_store: duetime_bench::OpenStore = Box::new(|url, meters| {
+        Box::pin(async move {
+            let config = StoreConfig { url: duetime_sinks::Secret::new(url), ..StoreConfig::default() };
+            let store: Arc<dyn Store> = stores::open(&config, meters).await?.store;
+            Ok(store)
+        })
+    });
+    duetime_bench::run(args, duetime_bench::Host { open_store, clock: Arc::new(SystemClock) }).await
+}

@@ -67,25 +67,13 @@ pub struct Put {
 }
 
 impl Catalog {
-    /// Reads the topics. For one node; see [`Catalog::set_nodes`].
+    /// Reads the topics. For one node; see [`Catalog::set_nodes`]. Pauses, names and hash seeds are drawn from
+    /// `draw`, the pauses of the first read too.
     ///
     /// # Errors
     ///
     /// As [`TopicStore::topics`].
-    pub async fn open(store: Arc<dyn TopicStore>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StoreError> {
-        Self::open_drawing(store, clock, Draw::default()).await
-    }
-
-    /// The same; pauses, names and hash seeds are drawn from `draw`, the pauses of the first read too.
-    ///
-    /// # Errors
-    ///
-    /// As [`TopicStore::topics`].
-    pub async fn open_drawing(
-        store: Arc<dyn TopicStore>,
-        clock: Arc<dyn Clock>,
-        draw: Draw,
-    ) -> Result<Arc<Self>, StoreError> {
+    pub async fn open(store: Arc<dyn TopicStore>, clock: Arc<dyn Clock>, draw: Draw) -> Result<Arc<Self>, StoreError> {
         let catalog = Self {
             store,
             clock,

@@ -86,7 +86,7 @@ impl Router {
             let present = record.routing.shard(&shard.topic, shard.index);
             match self.kit.store.dead(&present, from, limit).await {
                 Err(error) if is_misrouted(&error) => {
-                    self.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
+                    self.dispatcher.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
                 }
                 answer => return Ok(answer?),
             }
@@ -144,7 +144,7 @@ impl Router {
         action: DeadAction,
     ) -> Result<DeadSettled, RouteError> {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
-        let answers = self.run(&self.deads, topic, items, |_, (id, _)| (id.clone(), None)).await;
+        let answers = self.dispatcher.run(&self.deads, topic, items, |_, (id, _)| (id.clone(), None)).await;
         let mut all = DeadSettled::default();
         for answer in answers {
             let (_, (done, replicas)) = answer?;

@@ -12,6 +12,7 @@ mod error;
 mod lane;
 mod metered;
 mod ops;
+mod reports;
 mod review;
 mod route;
 mod routed;

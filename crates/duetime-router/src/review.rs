@@ -12,7 +12,6 @@ use duetime_core::{Routing, StoreError, TopicName, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
-use crate::error::RouteError;
 use crate::router::Router;
 
 /// How often topics that went away are looked into.
@@ -116,7 +115,7 @@ impl Router {
                         Misplaced::Later(messages) => Some(*messages),
                         Misplaced::Lost | Misplaced::Occupied(_) => None,
                     });
-                    self.review_record(topic, later.reduce(|sum, more| sum + more));
+                    self.reports.later(topic, later.reduce(|sum, more| sum + more));
                     // Deleted or changed meanwhile: the next look has the present record.
                     if self.catalog.get(topic).is_some_and(|present| present.routing == record.routing)
                         && self.catalog.troubles().lose(topic, lost.clone())
@@ -131,33 +130,6 @@ impl Router {
                 Err(error) => debug!(topic = %record.name, %error, "shards cannot be looked at at present"),
             }
         }
-    }
-
-    /// The topic's shards are of a later life than its record and hold so many messages; `None`: they are not.
-    fn review_record(&self, topic: &TopicName, later: Option<u64>) {
-        let troubles = self.catalog.troubles();
-        match later {
-            Some(messages) if troubles.outdate(topic, messages) => {
-                error!(
-                    %topic, messages,
-                    "the catalogue is older than the shards of this topic, which are of a later life; adopt the topic"
-                );
-            }
-            Some(_) => {}
-            None if troubles.is_outdated(topic) => {
-                troubles.agree(topic);
-                info!(%topic, "the record of this topic and its shards agree again");
-            }
-            None => {}
-        }
-        self.kit.meters.topics_troubled("outdated", troubles.count_outdated());
-    }
-
-    /// Takes down that a shard is of a later life than the record that the catalogue has, after it was read again.
-    pub(crate) fn outdated(&self, topic: &TopicName) -> StoreError {
-        // How many messages it is about, the next review says.
-        self.review_record(topic, Some(self.catalog.troubles().messages_of_later(topic)));
-        StoreError::Outdated(topic.to_string())
     }
 
     /// Places of the topic's shards that are not as its record says, as they are at present.
@@ -176,19 +148,5 @@ impl Router {
         self.catalog.refresh().await?;
         let same = self.catalog.get(&record.name).is_some_and(|present| present.routing == record.routing);
         Ok(if same { wrong } else { Vec::new() })
-    }
-
-    /// Takes down that a shard that a call went to is lost.
-    pub(crate) fn lost(&self, topic: &TopicName, index: u32) -> StoreError {
-        if self.catalog.troubles().lose_one(topic, index) {
-            error!(%topic, index, "shard is lost: its server came back without it");
-        }
-        self.kit.meters.shards_lost(topic, self.catalog.troubles().count_lost(topic));
-        StoreError::Lost(format!("{topic}:{index}"))
-    }
-
-    /// Why there is no such topic.
-    pub(crate) fn unknown(&self, topic: &TopicName) -> RouteError {
-        self.catalog.troubles().of(topic).map_or_else(|| RouteError::UnknownTopic(topic.clone()), RouteError::from)
     }
 }

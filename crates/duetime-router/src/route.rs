@@ -6,6 +6,7 @@
 //! that one comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::reshard::{AtOld, Floor};
@@ -13,10 +14,14 @@ use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use futures::StreamExt as _;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
+use crate::catalog::Catalog;
 use crate::error::RouteError;
-use crate::lane::{Lanes, Op, Role, fits};
-use crate::router::Router;
+use crate::lane::{Kit, Lanes, Op, Role, fits};
+
+use crate::reports::Reports;
 
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
@@ -72,7 +77,7 @@ pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
 type Slots<T> = Vec<Option<Result<T, RouteError>>>;
 
 /// A record that a shard had not heard of, and which shard of which topic it was.
-pub(crate) type Unheard = (TopicName, Routing, u32);
+type Unheard = (TopicName, Routing, u32);
 
 /// What came of one shard's items.
 struct Worked<O: Op> {
@@ -143,7 +148,25 @@ where
     worked
 }
 
-impl Router {
+/// Sends items to the shards where they may be, and again after a shard refused.
+pub(crate) struct Dispatcher {
+    kit: Kit,
+    catalog: Arc<Catalog>,
+    reports: Reports,
+    /// The last shard that was sent a record because it had not heard of it, and when.
+    fencing: Mutex<Option<(Unheard, Instant)>>,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(kit: Kit, catalog: Arc<Catalog>, reports: Reports) -> Self {
+        Self { kit, catalog, reports, fencing: Mutex::default() }
+    }
+
+    /// The topic, from memory or else from the store.
+    pub(crate) async fn topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
+        self.catalog.find(name).await?.ok_or_else(|| self.reports.unknown(name))
+    }
+
     /// Sends every item to the places where it may be, and again where the routing was behind.
     /// Each answer comes with the shard that gave it. `of`: an item's id, and where it was claimed.
     pub(crate) async fn run<O: Op>(
@@ -288,12 +311,12 @@ impl Router {
                 self.catalog.refresh().await?;
                 // The catalogue has the topic as before: the shard should be there.
                 let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
-                if same && !routing.may_lack(index) { Err(self.lost(topic, index)) } else { Ok(()) }
+                if same && !routing.may_lack(index) { Err(self.reports.lost(topic, index)) } else { Ok(()) }
             }
             StoreError::Stale(present) => {
                 self.catalog.refresh().await?;
                 let same = self.catalog.get(topic).is_some_and(|known| known.routing == *routing);
-                if same && present.life() > routing.life() { Err(self.outdated(topic)) } else { Ok(()) }
+                if same && present.life() > routing.life() { Err(self.reports.outdated(topic)) } else { Ok(()) }
             }
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
@@ -321,10 +344,10 @@ impl Router {
                         }
                         return Ok(());
                     }
-                    Err(StoreError::Lost(_)) => return Err(self.lost(topic, index)),
+                    Err(StoreError::Lost(_)) => return Err(self.reports.lost(topic, index)),
                     told => told?,
                 }
-                *fenced = Some((seen, tokio::time::Instant::now()));
+                *fenced = Some((seen, Instant::now()));
                 Ok(())
             }
             _ => Ok(()),
@@ -334,17 +357,15 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use duetime_core::limits::BATCH_ITEMS_MAX;
     use duetime_core::routing::RoutingState;
     use duetime_core::{Timestamp, TopicConfig, TopicStore as _};
+    use duetime_resize::Draw;
     use duetime_testkit::{ManualClock, MemStore};
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::catalog::Catalog;
-    use crate::lane::{Called, Kit};
+    use crate::lane::Called;
 
     #[test]
     fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
@@ -398,17 +419,18 @@ mod tests {
         }
     }
 
-    async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Arc<Router>, Lanes<Scripted>) {
+    async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatcher, Lanes<Scripted>) {
         let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
         let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, "first".into(), Timestamp::ZERO);
         record.routing = Routing { epoch: 1, ..routing.clone() };
         store.put_topic(&record, None).await.unwrap();
-        let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
+        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
         catalog.learn(topic, &routing);
         let meters = Arc::new(duetime_metrics::Meters::new());
         let mover = Arc::new(duetime_resize::Tools::new(store.clone()));
-        let kit = Kit { store: store.clone(), mover: mover.clone(), clock: clock.clone(), meters: meters.clone() };
-        (catalog.clone(), Router::new(store, mover, catalog, clock, meters), Lanes::new(kit))
+        let kit = Kit { store, mover, clock, meters: meters.clone() };
+        let reports = Reports::new(catalog.clone(), meters);
+        (catalog.clone(), Dispatcher::new(kit.clone(), catalog, reports), Lanes::new(kit))
     }
 
     fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
@@ -440,7 +462,7 @@ mod tests {
     async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place() {
         let topic = TopicName::new("t").unwrap();
         let first = moving(2, 4, 8);
-        let (catalog, router, lanes) = routed(&topic, first.clone()).await;
+        let (catalog, dispatcher, lanes) = routed(&topic, first.clone()).await;
         let second = moving(3, 16, 32);
         let seed = first.seed(&topic);
         let ids = || (0..10_000).map(|n| MessageId::new(&n.to_string()).unwrap());
@@ -454,7 +476,7 @@ mod tests {
             AtOld::Absent
         };
         let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
-        let answers = router.run(&lanes, &topic, vec![(0, script.clone())], |_, _| (id.clone(), None)).await;
+        let answers = dispatcher.run(&lanes, &topic, vec![(0, script.clone())], |_, _| (id.clone(), None)).await;
         assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
         let calls = [(home(4), Role::Old, 1), (home(16), Role::Old, 1), (home(32), Role::Home, 1)];
         assert_eq!(*script.calls.lock(), calls, "what is absent at an old home may have been moved to another since");

@@ -44,7 +44,7 @@ impl RoutedStore {
             let Some(routing) = record.as_ref().map(|record| &record.routing) else { return ask(shard.clone()).await };
             match ask(routing.shard(topic, shard.index)).await {
                 Err(error) if is_misrouted(&error) && tries < CLAIM_TRIES => {
-                    self.router.catch_up(topic, routing, shard.index, &error).await?;
+                    self.router.dispatcher.catch_up(topic, routing, shard.index, &error).await?;
                 }
                 answer => return answer,
             }

@@ -14,14 +14,13 @@ use duetime_core::{
     TopicRecord,
 };
 use duetime_metrics::Meters;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use crate::catalog::Catalog;
 use crate::error::RouteError;
 use crate::lane::{Kit, Lanes};
 use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
-use crate::route::{Answers, Unheard};
+use crate::reports::Reports;
+use crate::route::{Answers, Dispatcher};
 use crate::topic_limits::TopicLimits;
 
 /// What became of one enqueue, and where.
@@ -89,8 +88,8 @@ pub struct Router {
     quiet_settles: Lanes<QuietSettleOp<false>>,
     kept_quiet_settles: Lanes<QuietSettleOp<true>>,
     pub(crate) deads: Lanes<DeadOp>,
-    /// The last shard that was told of a record because it had not heard, and when.
-    pub(crate) fencing: Mutex<Option<(Unheard, Instant)>>,
+    pub(crate) reports: Reports,
+    pub(crate) dispatcher: Dispatcher,
 }
 
 impl std::fmt::Debug for Router {
@@ -111,6 +110,7 @@ impl Router {
         meters: Arc<Meters>,
     ) -> Arc<Self> {
         let kit = Kit { store, mover, clock, meters };
+        let reports = Reports::new(catalog.clone(), kit.meters.clone());
         Arc::new(Self {
             limits: TopicLimits::default(),
             enqueues: Lanes::new(kit.clone()),
@@ -121,7 +121,8 @@ impl Router {
             quiet_settles: Lanes::new(kit.clone()),
             kept_quiet_settles: Lanes::new(kit.clone()),
             deads: Lanes::new(kit.clone()),
-            fencing: Mutex::default(),
+            dispatcher: Dispatcher::new(kit.clone(), catalog.clone(), reports.clone()),
+            reports,
             kit,
             catalog,
         })
@@ -133,7 +134,7 @@ impl Router {
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
-        self.catalog.find(name).await?.ok_or_else(|| self.unknown(name))
+        self.dispatcher.topic(name).await
     }
 
     /// Schedules messages, any number of them. Items of one id act one after the other, in order. What the
@@ -165,7 +166,7 @@ impl Router {
 
     async fn place(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
         let of = |_, item: &Enqueue| (item.id.clone(), None);
-        let answers = self.run(&self.enqueues, topic, items, of).await.into_iter();
+        let answers = self.dispatcher.run(&self.enqueues, topic, items, of).await.into_iter();
         answers
             .map(|answer| {
                 agreed(answer).map(|(shard, done)| Placed {
@@ -184,13 +185,13 @@ impl Router {
             let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
             (id.clone(), None)
         };
-        let answers = self.run(&self.edits, topic, edits, of).await.into_iter();
+        let answers = self.dispatcher.run(&self.edits, topic, edits, of).await.into_iter();
         answers.map(|answer| agreed(answer).map(|(_, (edited, replicas))| Changed { edited, replicas })).collect()
     }
 
     /// Reads messages, each with the shard it lives in.
     pub async fn get(&self, topic: &TopicName, ids: Vec<MessageId>) -> Answers<(u32, Option<StoredMessage>)> {
-        self.run(&self.gets, topic, ids, |_, id| (id.clone(), None)).await
+        self.dispatcher.run(&self.gets, topic, ids, |_, id| (id.clone(), None)).await
     }
 
     /// Settles claims by their receipts; with each answer, how many replicas have it where the topic's acks
@@ -221,9 +222,9 @@ impl Router {
             (settle.id.clone(), Some(receipt.shard))
         };
         let settled = if record.config.confirm_acks {
-            self.run(&self.kept_settles, topic, items, of).await
+            self.dispatcher.run(&self.kept_settles, topic, items, of).await
         } else {
-            self.run(&self.settles, topic, items, of).await
+            self.dispatcher.run(&self.settles, topic, items, of).await
         };
         let settled: Vec<_> = settled.into_iter().map(agreed).collect();
         let gone = self.gone(topic, &receipts, &settled).await;
@@ -282,9 +283,9 @@ impl Router {
         }
         let of = |_, settle: &Settle| (settle.id.clone(), Some(shard.index));
         let settled = if record.config.confirm_acks {
-            self.run(&self.kept_quiet_settles, topic, batch.to_vec(), of).await
+            self.dispatcher.run(&self.kept_quiet_settles, topic, batch.to_vec(), of).await
         } else {
-            self.run(&self.quiet_settles, topic, batch.to_vec(), of).await
+            self.dispatcher.run(&self.quiet_settles, topic, batch.to_vec(), of).await
         };
         let settled = settled.into_iter().map(|answer| agreed(answer).map(|(_, (settled, _))| settled));
         settled.map(|answer| answer.map_err(StoreError::from)).collect()

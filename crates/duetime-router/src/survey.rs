@@ -72,7 +72,7 @@ impl Router {
         if self.catalog.get(topic).is_some()
             && let Ok(Ok(())) = tokio::time::timeout(FRESH_WAIT, self.catalog.refresh()).await
         {
-            return self.catalog.get(topic).ok_or_else(|| self.unknown(topic));
+            return self.catalog.get(topic).ok_or_else(|| self.reports.unknown(topic));
         }
         self.topic(topic).await
     }

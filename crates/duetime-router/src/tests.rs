@@ -16,7 +16,7 @@ use duetime_core::{
     RoutingAuthority as _, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
 };
 use duetime_metrics::{Event, Meters};
-use duetime_resize::Tools;
+use duetime_resize::{Draw, Tools};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -139,7 +139,7 @@ impl House {
         let store = Surrounded::new(mem.clone(), watched.clone());
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
         let meters = Arc::new(Meters::new());
-        let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
+        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         catalog.put(&topic, &change(&format!("{{\"shards\":{shards}}}"))).await.unwrap();
         let router = Router::new(
@@ -320,7 +320,7 @@ async fn a_shard_that_is_not_ready_is_asked_again_and_nothing_is_answered_twice(
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
     let house = House::with_shards(2).await;
-    let other = Catalog::open(house.store.clone(), house.clock.clone()).await.unwrap();
+    let other = Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.unwrap();
     let bills = TopicName::new("bills").unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(matches!(house.router.enqueue(&bills, vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
@@ -347,7 +347,7 @@ async fn names_nobody_knows_cost_few_looks_at_the_store() {
 #[tokio::test]
 async fn changes_by_two_nodes_at_once_are_both_kept() {
     let house = House::with_shards(2).await;
-    let other = Catalog::open(house.store.clone(), house.clock.clone()).await.unwrap();
+    let other = Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.unwrap();
     let (a, b) = (change(r#"{"visibility_timeout":"5s"}"#), change(r#"{"max_payload":7}"#));
     let (first, second) = tokio::join!(house.catalog.put(&house.topic, &a), other.put(&house.topic, &b));
     assert!(first.is_ok() && second.is_ok());
@@ -430,7 +430,10 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
     house.watched.behind.store(true, Ordering::SeqCst);
     house.catalog.refresh().await.unwrap();
     assert_eq!(house.catalog.get(&house.topic).unwrap().routing, seen.routing);
-    assert!(Catalog::open(house.store.clone(), house.clock.clone()).await.is_err(), "nothing older is known there");
+    assert!(
+        Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.is_err(),
+        "nothing older is known there"
+    );
     house.watched.behind.store(false, Ordering::SeqCst);
     house.catalog.refresh().await.unwrap();
     assert_eq!(house.catalog.get(&house.topic).unwrap().routing, new.routing);

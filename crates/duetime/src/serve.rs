@@ -8,7 +8,7 @@ use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, HttpOptions, HttpParts, Listening, NodeInfo};
 use duetime_metrics::Meters;
-use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
+use duetime_resize::{Draw, ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, CatalogError, Metering, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
@@ -19,13 +19,14 @@ use toml::Value;
 use tracing::{info, warn};
 
 use crate::clock::SystemClock;
+use crate::commands::output;
 use crate::config::{self, Config, Overlay, OwnershipMode};
 use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
 use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
-use crate::{commands, greeting, manager, version};
+use crate::{greeting, manager, version};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
 #[derive(Debug, clap::Args)]
@@ -96,7 +97,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
         Ok(config) => config,
         Err(complaints) => {
             for complaint in &complaints {
-                commands::complain(&complaint.to_string());
+                output::complain(&complaint.to_string());
             }
             return Ok(false);
         }
@@ -144,7 +145,7 @@ async fn start(
         stores::open_patiently(&config.store, meters.clone()).await?;
     let store: Arc<dyn Store> = Metering::of(store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
-    let catalog = Catalog::open(store.clone(), clock.clone()).await.context("reading the topics")?;
+    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
     create_topics(config, &catalog).await?;
     let tools = Tools { grace: move_grace, steps, ..Tools::new(store.clone()) };

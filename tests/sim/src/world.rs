@@ -132,7 +132,7 @@ impl World {
         let dice = self.dice.clone();
         let draw = Draw::new(move || dice.next());
         let catalog = loop {
-            if let Ok(catalog) = Catalog::open_drawing(store.clone(), clock.clone(), draw.clone()).await {
+            if let Ok(catalog) = Catalog::open(store.clone(), clock.clone(), draw.clone()).await {
                 break catalog;
             }
         };

@@ -27,7 +27,7 @@ use duetime_core::{
     Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
-use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
+use duetime_resize::{Draw, ResizeConfig, ResizeParts, Resizer, Tools};
 use duetime_router::{Catalog, Metering, Router};
 use duetime_testkit::{ManualClock, MemStore};
 use futures::StreamExt as _;
@@ -126,7 +126,7 @@ impl House {
         let meters = Arc::new(Meters::new());
         let store: Arc<dyn Store> = Metering::of(store, meters.clone());
         let tools = Tools::new(store.clone());
-        let catalog = Catalog::open(store.clone(), clock.clone()).await.unwrap();
+        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
         let router =
             Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
         let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };

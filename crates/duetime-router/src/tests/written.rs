@@ -50,7 +50,7 @@ async fn a_read_that_began_before_a_topic_was_written_does_not_undo_what_is_know
 #[tokio::test]
 async fn another_nodes_change_is_seen_by_whoever_looks_at_the_topic() {
     let house = House::with_shards(1).await;
-    let other = Catalog::open(house.store.clone(), house.clock.clone()).await.unwrap();
+    let other = Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.unwrap();
     other.put(&house.topic, &change(r#"{"max_payload":7}"#)).await.unwrap();
     assert_eq!(house.router.survey(&house.topic).await.unwrap().record.config.max_payload, 7);
     other.put(&house.topic, &change(r#"{"max_payload":8}"#)).await.unwrap();

@@ -1,0 +1,66 @@
+//! Notes what is wrong with topics and shards, in the log and the metrics, and what callers are answered then.
+//!
+//! Upstream: `route` and `review`, which find it. Downstream: the catalog's troubles.
+
+use std::sync::Arc;
+
+use duetime_core::{StoreError, TopicName};
+use duetime_metrics::Meters;
+use tracing::{error, info};
+
+use crate::catalog::Catalog;
+use crate::error::RouteError;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Reports {
+    catalog: Arc<Catalog>,
+    meters: Arc<Meters>,
+}
+
+impl Reports {
+    pub(crate) fn new(catalog: Arc<Catalog>, meters: Arc<Meters>) -> Self {
+        Self { catalog, meters }
+    }
+
+    /// The topic's shards are of a later life than its record and hold so many messages; `None`: they are not.
+    pub(crate) fn later(&self, topic: &TopicName, later: Option<u64>) {
+        let troubles = self.catalog.troubles();
+        match later {
+            Some(messages) if troubles.outdate(topic, messages) => {
+                error!(
+                    %topic, messages,
+                    "the catalogue is older than the shards of this topic, which are of a later life; adopt the topic"
+                );
+            }
+            Some(_) => {}
+            None if troubles.is_outdated(topic) => {
+                troubles.agree(topic);
+                info!(%topic, "the record of this topic and its shards agree again");
+            }
+            None => {}
+        }
+        self.meters.topics_troubled("outdated", troubles.count_outdated());
+    }
+
+    /// Notes that a shard is of a later life than the record that the catalogue has, after it was read again.
+    pub(crate) fn outdated(&self, topic: &TopicName) -> StoreError {
+        // How many messages it is about, the next review says.
+        self.later(topic, Some(self.catalog.troubles().messages_of_later(topic)));
+        StoreError::Outdated(topic.to_string())
+    }
+
+    /// Notes that a shard that a call went to is lost.
+    pub(crate) fn lost(&self, topic: &TopicName, index: u32) -> StoreError {
+        if self.catalog.troubles().lose_one(topic, index) {
+            error!(%topic, index, "shard is lost: its server came back without it");
+        }
+        self.meters.shards_lost(topic, self.catalog.troubles().count_lost(topic));
+        StoreError::Lost(format!("{topic}:{index}"))
+    }
+
+    /// Why there is no such topic.
+    pub(crate) fn unknown(&self, topic: &TopicName) -> RouteError {
+        self.catalog.troubles().of(topic).map_or_else(|| RouteError::UnknownTopic(topic.clone()), RouteError::from)
+    }
+}

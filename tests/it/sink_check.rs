@@ -166,7 +166,7 @@ async fn what_is_wrong_with_a_sink_or_a_topic_is_said_with_its_remedy_and_withou
     }
     assert!(!said.contains("topics.elsewhere"), "its sink was told already: {said}");
 
-    // Once mended, there is nothing to say.
+    // Once fixed, there is nothing to say.
     servers.redis.cli(&["DEL", "due"]);
     let admin = lapin::Connection::connect(&rabbit, lapin::ConnectionProperties::default()).await.unwrap();
     let channel = admin.create_channel().await.unwrap();

@@ -387,10 +387,10 @@ pub struct Resize {
     pub moved: u64,
     /// Messages still to be moved.
     pub remaining: u64,
-    /// The next wish, which starts after this one.
+    /// The next request, which starts after this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<u32>,
-    /// Messages moved a second of late.
+    /// Messages moved a second lately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_second: Option<f64>,
     /// Seconds until nothing remains, at that rate.

@@ -1,4 +1,4 @@
-//! The contract between the front door and the engine for topics without a sink: consumers claim.
+//! The contract between the HTTP API and the engine for topics without a sink: consumers claim.
 
 use std::any::Any;
 use std::fmt;

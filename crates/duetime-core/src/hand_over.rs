@@ -23,7 +23,7 @@ pub struct HandOver {
     pub request: u64,
     /// Most messages, at most [`crate::limits::BATCH_ITEMS_MAX`].
     pub limit: usize,
-    /// The sink's wishes.
+    /// The sink's settings.
     pub how: InPlace,
 }
 

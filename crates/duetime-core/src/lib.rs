@@ -1,4 +1,4 @@
-//! The language of the house: nouns, pure rules and contracts.
+//! The language of the product: nouns, pure rules and contracts.
 //!
 //! Upstream: nothing of ours. Downstream: every other crate. Does no I/O, spawns nothing,
 //! reads no clock: time and randomness are arguments.

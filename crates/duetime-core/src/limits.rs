@@ -1,4 +1,4 @@
-//! Every bound that more than one room must agree on, by name.
+//! Every bound that more than one crate must agree on, by name.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::limits::{ID_BYTES_MAX, TOPIC_BYTES_MAX};
 
-/// Why a name was refused; the text says how to mend it.
+/// Why a name was refused; the text says how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {

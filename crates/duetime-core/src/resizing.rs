@@ -1,4 +1,4 @@
-//! The contracts of whoever changes a topic's number of shards: with the front door, which asks for it, and
+//! The contracts of whoever changes a topic's number of shards: with the HTTP API, which asks for it, and
 //! with the router, which meets messages on their way.
 
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub struct ResizeProgress {
     pub from: u32,
     /// Shards after.
     pub to: u32,
-    /// The next wish, which starts after this change.
+    /// The next request, which starts after this change.
     pub desired: Option<u32>,
     /// Messages that are in their new home.
     pub moved: u64,
     /// Messages that are not.
     pub remaining: u64,
-    /// Messages moved a second of late; `None`: not known yet.
+    /// Messages moved a second lately; `None`: not known yet.
     pub per_second: Option<f64>,
     /// Time until nothing remains, at that rate.
     pub left: Option<Duration>,
@@ -32,7 +32,7 @@ pub struct ResizeProgress {
     pub blocked: Option<String>,
 }
 
-/// Why a wish for another number of shards was refused.
+/// Why a request for another number of shards was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
@@ -50,14 +50,14 @@ pub enum ResizeError {
 /// Changes numbers of shards while everything goes on.
 #[async_trait]
 pub trait Resizing: Send + Sync + std::fmt::Debug + 'static {
-    /// Whether a wish could be taken now; asked before anything else is changed for it.
+    /// Whether a request could be taken now; asked before anything else is changed for it.
     ///
     /// # Errors
     ///
     /// [`ResizeError`].
     async fn check(&self, topic: &TopicName) -> Result<RoutingRecord, ResizeError>;
 
-    /// Begins the change to `shards`, or keeps the wish until the one that runs is done: the last wish
+    /// Begins the change to `shards`, or keeps the request until the one that runs is done: the last request
     /// wins. Answers the record as it is now.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub struct Routing {
 pub struct RoutingRecord {
     /// The record everybody has copies of.
     pub routing: Routing,
-    /// The last wish for another number of shards, kept while one resize runs; the next starts from
+    /// The last request for another number of shards, kept while one resize runs; the next starts from
     /// it after the commit.
     pub desired: Option<u32>,
 }

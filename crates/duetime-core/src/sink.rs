@@ -80,7 +80,7 @@ pub enum Verdict {
     NotSent {
         /// Which limit, for the operator.
         reason: String,
-        /// When there may be room again.
+        /// When messages may be taken again.
         after: Duration,
     },
     /// The target as a whole cannot be used (no connection, no login, no rights) or asks for a pause: costs
@@ -129,7 +129,7 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// A sentence that says what is wrong and how to mend it.
+    /// A sentence that says what is wrong and how to fix it.
     async fn check(&self) -> Result<(), String>;
 }
 

@@ -17,7 +17,7 @@ pub enum StoreError {
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// No room for another message; nothing was written. The producer must slow down.
+    /// No memory for another message; nothing was written. The producer must slow down.
     #[error("store is full: {0}")]
     Full(String),
     /// The caller's routing record is old; here is the present one.

@@ -225,7 +225,7 @@ pub struct TopicRecord {
     pub config: TopicConfig,
     /// How many shards it has.
     pub routing: Routing,
-    /// The last wish for another number of shards, while one resize runs.
+    /// The last request for another number of shards, while one resize runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<u32>,
     /// The most shards it ever had: retired ones keep their record until the topic is deleted.

@@ -1,4 +1,4 @@
-//! What the engine knows of its store's health: says once what is wrong, and once that it is mended.
+//! What the engine knows of its store's health: says once what is wrong, and once that it is fixed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -33,7 +33,7 @@ impl Throughput {
         (held as usize).max(self.calls_max)
     }
 
-    /// How long a call may take, going by the slow ones of late.
+    /// How long a call may take, going by the slow ones lately.
     pub(crate) fn call_time(&self) -> Duration {
         self.longest
     }

@@ -56,7 +56,7 @@ impl Work {
     }
 
     /// A message is only sent while its deadline is at least this far ahead: a part of the
-    /// visibility timeout, or what a call takes, going by the slow ones of late.
+    /// visibility timeout, or what a call takes, going by the slow ones lately.
     pub(crate) fn send_margin(&self, call_time: Duration) -> Duration {
         let visibility = self.record.config.visibility_timeout;
         let least = (visibility / 4).min(Duration::from_secs(5));

@@ -166,7 +166,7 @@ impl Connections {
         Admission::Place(Place { inner: self.inner.clone(), address, ended, at: Mutex::new(Some(at)) })
     }
 
-    /// Ends up to `count` idle connections, so that the system has room for others.
+    /// Ends up to `count` idle connections, so that others can be opened.
     pub fn shed(&self, count: usize) {
         let mut inner = self.inner.lock();
         for _ in 0..count {

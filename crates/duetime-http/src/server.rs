@@ -80,7 +80,7 @@ impl Listening {
 ///
 /// # Errors
 ///
-/// None after it has begun; the signature leaves room for listeners that break.
+/// None after it has begun; the signature allows for listeners that break.
 pub async fn serve(
     listener: TcpListener,
     router: axum::Router,

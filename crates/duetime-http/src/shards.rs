@@ -24,7 +24,7 @@ use crate::problem::Problem;
 use crate::schema;
 use crate::state::HttpParts;
 
-/// Largest body of a wish for another shard count.
+/// Largest body of a request for another shard count.
 const SHARDS_BYTES_MAX: usize = 4 << 10;
 
 /// One shard.
@@ -81,7 +81,7 @@ pub(crate) struct ShardView {
 pub(crate) struct ResizeView {
     from: u32,
     to: u32,
-    /// The next wish, which starts after this one; absent when there is none.
+    /// The next request, which starts after this one; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     desired: Option<u32>,
@@ -89,7 +89,7 @@ pub(crate) struct ResizeView {
     moved: u64,
     /// Messages that are not, an estimate too.
     remaining: u64,
-    /// Messages a second of late; absent while not known.
+    /// Messages a second lately; absent while not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     per_second: Option<f64>,
@@ -224,7 +224,7 @@ fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
 /// Ask for another shard count
 ///
 /// Messages move while everything goes on; `GET` shows how far it is. While one resize runs another
-/// wish is only kept and starts after it: the last wish wins.
+/// request is only kept and starts after it: the last request wins.
 #[utoipa::path(
     put, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "put_shards",
     params(("topic" = String, Path, description = "Name of the topic")),

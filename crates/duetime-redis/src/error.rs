@@ -119,7 +119,7 @@ fn judge(code: &str, detail: &str) -> Failure {
         }
         // A demoted primary: the address may lead elsewhere by now.
         "READONLY" | "UNBLOCKED" => Failure::Transient { reconnect: true, text: text() },
-        // A full disk or a failed snapshot: the server takes writes again when it is mended.
+        // A full disk or a failed snapshot: the server takes writes again when it is fixed.
         "MISCONF" => Failure::Transient { reconnect: false, text: text() },
         "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::Setup(LOGIN_REFUSED.to_owned())),
         "NOPERM" => Failure::Final(LinkError::Setup(format!(

@@ -1,4 +1,4 @@
-//! Looks at the server before it is trusted; each refusal says how to mend it.
+//! Looks at the server before it is trusted; each refusal says how to fix it.
 
 use std::collections::HashMap;
 use std::time::Duration;

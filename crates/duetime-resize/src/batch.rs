@@ -20,7 +20,7 @@ const ROUNDS_MAX: u32 = 16;
 ///
 /// # Errors
 ///
-/// The store's. [`StoreError::Full`]: the destination has no room; the batch stays frozen.
+/// The store's. [`StoreError::Full`]: the destination has no memory left; the batch stays frozen.
 pub async fn finish(
     tools: &Tools,
     topic: &TopicName,

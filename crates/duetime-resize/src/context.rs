@@ -18,7 +18,7 @@ use crate::progress::Tracks;
 use crate::steps::{Step, Tools};
 use crate::throttle::Throttle;
 
-/// How often a wish is tried again because somebody else changed the record in between.
+/// How often a request is tried again because somebody else changed the record in between.
 const CONFLICTS_MAX: u32 = 16;
 
 /// What the loops share.
@@ -47,7 +47,7 @@ impl Context {
         record.ok_or_else(|| ResizeError::UnknownTopic(topic.clone()))
     }
 
-    /// Wishes for `shards`: begins, or keeps the wish.
+    /// Requests `shards`: begins, or keeps the request.
     pub(crate) async fn wish(&self, topic: &TopicName, shards: u32) -> Result<RoutingRecord, ResizeError> {
         for _ in 0..CONFLICTS_MAX {
             let seen = self.present(topic).await?;
@@ -106,7 +106,7 @@ impl Context {
         Ok(new)
     }
 
-    /// Takes up the wish that `seen`, which is stable, keeps; nothing where another record has taken its place.
+    /// Takes up the request that `seen`, which is stable, keeps; nothing where another record has taken its place.
     pub(crate) async fn take_up(&self, topic: &TopicName, seen: &RoutingRecord, shards: u32) -> Result<(), StoreError> {
         let taken_up = if seen.routing.shards == shards {
             let without = RoutingRecord { routing: seen.routing.clone(), desired: None };

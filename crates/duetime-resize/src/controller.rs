@@ -1,6 +1,6 @@
-//! Takes wishes, sees to it that every change that was begun is carried on, and tells how far it is.
+//! Takes requests, sees to it that every change that was begun is carried on, and tells how far it is.
 //!
-//! Upstream: the front door (wishes), the catalog's topics (changes begun elsewhere), the number of
+//! Upstream: the HTTP API (requested shard counts), the catalog's topics (changes begun elsewhere), the number of
 //! nodes (`"auto"`). Downstream: the drive of each change, the scrubber.
 
 use std::collections::HashSet;
@@ -131,7 +131,7 @@ impl Resizer {
 }
 
 impl Context {
-    /// Begins what the topic's settings say, if nothing is under way: a wish whose node died before it was
+    /// Begins what the topic's settings say, if nothing is under way: a request whose node died before it was
     /// written down, or the number of nodes that `"auto"` follows. Only from the record that was read with
     /// those settings: a node that stood still in between may know a request that another has superseded.
     async fn follow(&self, known: &TopicRecord, auto: &mut Auto) {

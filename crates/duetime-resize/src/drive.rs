@@ -36,7 +36,7 @@ enum Went {
 }
 
 impl Context {
-    /// Works on the topic's change, and on the next wish after it, until neither is left or the
+    /// Works on the topic's change, and on the next request after it, until neither is left or the
     /// topic is gone.
     pub(crate) async fn drive(&self, topic: &TopicName) {
         let mut failures: u32 = 0;

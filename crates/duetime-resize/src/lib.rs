@@ -6,9 +6,9 @@
 //! safe, and who is killed is replaced by whoever looks next. `docs/RESIZE.md` tells the steps.
 //!
 //! ```text
-//! wish ──▶ controller ── begin ─▶ fence all ─▶ mover, shard by shard ─▶ verifier ─▶ commit
-//!                                               │ take put check drop      │ misplaced
-//!                                               ◀──────────────────────────┘
+//! request ──▶ controller ── begin ─▶ fence all ─▶ mover, shard by shard ─▶ verifier ─▶ commit
+//!                                                   │ take put check drop      │ misplaced
+//!                                                   ◀──────────────────────────┘
 //! scrubber: for ever, slowly: what a failover brought back where it does not belong
 //! ```
 

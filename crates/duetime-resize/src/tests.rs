@@ -101,7 +101,7 @@ impl World {
         self.store.enqueue(&record.routing.home(&self.topic, &id), self.clock.now(), &[item]).await.unwrap();
     }
 
-    /// The setting, without the wish.
+    /// The setting, without the request.
     async fn set(&self, shards: u32) {
         let mut record = self.record().await;
         record.config.shards = ShardCount::Fixed(shards);
@@ -109,7 +109,7 @@ impl World {
         self.store.put_topic(&record, Some(record.version - 1)).await.unwrap();
     }
 
-    /// As the front door does it: the setting, then the wish.
+    /// As the HTTP API does it: the setting, then the request.
     async fn wish(&self, resizer: &Resizer, shards: u32) -> Result<RoutingRecord, ResizeError> {
         self.set(shards).await;
         resizer.ask(&self.topic, ShardCount::Fixed(shards)).await
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// Runs a resizer until nothing moves and nothing is wished.
+    /// Runs a resizer until nothing moves and nothing is requested.
     async fn settle(&self, resizer: &Resizer) -> Routing {
         let shutdown = CancellationToken::new();
         let run = tokio::spawn(resizer.clone().run(shutdown.clone()));

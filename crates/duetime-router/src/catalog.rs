@@ -1,6 +1,6 @@
 //! This node's picture of the topics: read from memory, changed through the store.
 //!
-//! Upstream: the front door, the engine (which watches it), the program at start. Downstream:
+//! Upstream: the HTTP API, the engine (which watches it), the program at start. Downstream:
 //! `TopicStore`. Reads follow one another, and what is in memory is what the last one found: a change that
 //! this node makes is read back before it is answered. A change made by another node is seen at the next
 //! refresh or the next refused call.

@@ -33,7 +33,7 @@ impl From<StoreError> for RouteError {
 }
 
 impl RouteError {
-    /// Whether a look at the present topics may mend it.
+    /// Whether a look at the present topics may fix it.
     #[must_use]
     pub fn is_misrouted(&self) -> bool {
         matches!(self, Self::Store(error) if is_misrouted(error))
@@ -68,7 +68,7 @@ pub(crate) fn is_misrouted(error: &StoreError) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// The wish makes no sense; `detail` says what to write.
+    /// The request makes no sense; `detail` says what to write.
     #[error("{detail}")]
     Invalid {
         /// The field, when one is to blame.

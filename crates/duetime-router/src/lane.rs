@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::RouteError;
 
-/// Room for what waits in one lane, in KiB; who finds it full waits.
+/// Most that waits in one lane, in KiB; a caller that finds it full waits.
 const LANE_KIB_MAX: u32 = 16 << 10;
 
 /// Lanes kept before idle ones are looked for.

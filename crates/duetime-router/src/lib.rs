@@ -1,6 +1,6 @@
 //! Operations on ids: finds each id's home shard, groups into batches, keeps the order of answers.
 //!
-//! Upstream: the front door and the command line. Downstream: `Store`. Knows no JSON of the API, no
+//! Upstream: the HTTP API and the command line. Downstream: `Store`. Knows no JSON of the API, no
 //! sink, no claim: claiming is the engine's. [`Catalog`] is this node's picture of the topics,
 //! [`Router`] acts on messages wherever they are while shards change, [`RoutedStore`] does so for the
 //! engine, [`Metering`] times every call on its way down.

@@ -1,6 +1,6 @@
 //! Acts on messages by id: each goes to its home shard, shards work at once, answers keep their order.
 //!
-//! Upstream: the front door. Downstream: `route`, lanes, and through them the store. A shard that
+//! Upstream: the HTTP API. Downstream: `route`, lanes, and through them the store. A shard that
 //! fails fails for its own items only.
 
 use std::collections::HashSet;

@@ -23,7 +23,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 pub struct DiskReserve {
     path: PathBuf,
     there: bool,
-    /// The database has as much room inside.
+    /// The database has as much free space inside.
     room: bool,
     tried: Option<Instant>,
 }

@@ -222,7 +222,7 @@ impl RedisStore {
     }
 }
 
-/// The longest time that the first argument of a script has room for: in the year 2286.
+/// The longest time that the first argument of a script can hold: in the year 2286.
 const TIME_MAX_MS: i64 = 9_999_999_999_999;
 
 /// The first argument of every script on a shard; see `prelude.lua`.

@@ -1,6 +1,6 @@
 //! What the tests stand on: a reference store, clocks moved by hand, suites and real servers.
 //!
-//! Upstream: tests of every room. Never linked into the program.
+//! Upstream: tests of every crate. Never linked into the program.
 
 pub mod clock;
 pub mod conformance;

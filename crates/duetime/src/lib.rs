@@ -1,4 +1,4 @@
-//! The hall: command line, configuration, wiring, drain. The only crate that names a concrete store,
+//! The program: command line, configuration, wiring, drain. The only crate that names a concrete store,
 //! ownership or sink.
 
 mod cli;

@@ -1,4 +1,4 @@
-//! Wires a node and runs it: store, topics, sinks, engine, front door; then waits for the end.
+//! Wires a node and runs it: store, topics, sinks, engine, HTTP API; then waits for the end.
 
 use std::path::PathBuf;
 use std::sync::Arc;

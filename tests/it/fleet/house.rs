@@ -103,7 +103,7 @@ impl House {
         house
     }
 
-    /// A house without a node.
+    /// Servers without a node.
     pub async fn empty(servers: Servers, sharing: Sharing) -> Self {
         let etcd = match sharing {
             Sharing::Etcd => Some(EtcdServers::start(3).await),

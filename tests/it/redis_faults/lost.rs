@@ -40,7 +40,7 @@ impl LossyWay {
         self.lose.store(true, Ordering::SeqCst);
     }
 
-    /// Nothing comes through, on the connections there are and on new ones, until it is mended.
+    /// Nothing comes through, on the connections there are and on new ones, until it is fixed.
     pub fn cut(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
     }

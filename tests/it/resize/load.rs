@@ -280,7 +280,7 @@ impl Load {
         self.nodes.send_modify(|all| all.push(Place { url, is_up: true }));
     }
 
-    /// Wishes for another count.
+    /// Requests another count.
     pub async fn resize(&self, shards: u32) {
         let answer = self.api.call(Method::PUT, "/shards", json!({ "shards": shards })).await;
         let (status, body) = answer.expect("answered");
@@ -297,7 +297,7 @@ impl Load {
         tokio::time::timeout(ANSWER_MAX, wished).await.expect("answered");
     }
 
-    /// Waits until nothing moves and nothing else is wished for, as every node sees it; answers the count.
+    /// Waits until nothing moves and nothing else is requested, as every node sees it; answers the count.
     pub async fn settled(&self, patience: Duration) -> u64 {
         let nodes = self.nodes.borrow().len();
         let mut last = Value::Null;

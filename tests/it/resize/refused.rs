@@ -1,4 +1,4 @@
-//! A wish for a shard count that cannot be had, or not be written down, is refused and forgotten.
+//! A request for a shard count that cannot be had, or not be written down, is refused and forgotten.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Many wishes at once, nodes that come and go, producers who sleep through changes.
+//! Many requests at once, nodes that come and go, producers who sleep through changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Cluster, Kafka, bind};
 
-/// Longest wait until what was mended is seen.
+/// Longest wait until what was fixed is seen.
 const MENDED_MAX: Duration = Duration::from_secs(60);
 
 fn batch(prefix: &str, count: usize) -> Vec<Delivery> {

@@ -41,7 +41,7 @@ fn is_at_home(world: &World, record: &TopicRecord) -> bool {
     })
 }
 
-/// Whether nothing is claimed, due or on its way between shards, and the shard count is the wished one.
+/// Whether nothing is claimed, due or on its way between shards, and the shard count is the requested one.
 pub fn is_at_rest(world: &World, last: u32) -> bool {
     let near = world.clock.now().plus(NEAR);
     let all = records(world);

@@ -295,7 +295,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
             passed_on(ended);
         }
     }
-    // What catalogues lost has to be wished again.
+    // What catalogues lost has to be requested again.
     world.wish(&nodes[0], &orders(), last).await;
     for round in 1.. {
         judge::comes_to_rest(&world, last).await;
@@ -304,7 +304,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
             passed_on(ended);
         }
         // A node that was slow to follow settings which are changed by now may have begun one more change
-        // meanwhile, and another one goes back to what is wished.
+        // meanwhile, and another one goes back to what is requested.
         if judge::is_at_rest(&world, last) {
             break;
         }

@@ -239,7 +239,7 @@ async fn sink_stops(hook: &mut Webhook, shared: &Shared, draw: &mut Draw, began:
     shared.during(FaultKind::TargetFailed, stopped).await;
 }
 
-/// Wishes for another count; the change goes on while other things happen.
+/// Requests another count; the change goes on while other things happen.
 async fn resize(shared: &Shared, draw: &mut Draw, began: Instant) {
     let (topic, shards) = (TOPICS[index(draw, TOPICS.len())], 1 + draw.below(SHARDS_MAX));
     say(began, &format!("{topic} is to have {shards} shards"));

@@ -1,4 +1,4 @@
-// What broke, and is it mended?
+// What broke, and is it fixed?
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, readOnly, topicPath } from "../api.js";

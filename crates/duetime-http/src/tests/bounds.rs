@@ -12,7 +12,7 @@ use crate::{HttpOptions, HttpParts, RequestMemory};
 
 const MESSAGES: &str = "/v1/topics/orders/messages";
 
-/// A house of the topic `orders` whose requests share `bytes`.
+/// A node with the topic `orders` whose requests share `bytes`.
 async fn house_with(bytes: u64) -> House {
     let house = House::with_orders().await;
     let options = HttpOptions { memory: RequestMemory::new(bytes), ..HttpOptions::default() };

@@ -174,7 +174,7 @@ impl House {
         self.api.clone()
     }
 
-    /// A house with the topic `orders` of 4 shards.
+    /// A node with the topic `orders` of 4 shards.
     pub async fn with_orders() -> Self {
         let house = Self::new().await;
         assert_eq!(house.put("/v1/topics/orders", r#"{"shards":4}"#).await.status, 201);

@@ -2,7 +2,7 @@
 //!
 //! Upstream: the conformance suite and the property tests, which hold every other store against
 //! it, and unit tests that want a store without a server. One lock, plain maps, no cleverness:
-//! where model and contract differ, one of the two is wrong and must be mended.
+//! where model and contract differ, one of the two is wrong and must be fixed.
 
 mod claim;
 mod enqueue;

@@ -72,7 +72,7 @@ async fn set(topic: &str, wish: &str, detach: bool, connection: &Connection) -> 
     Ok(true)
 }
 
-/// Shows the change under way, and those that are wished after it, until none is left.
+/// Shows the change under way, and those that are requested after it, until none is left.
 async fn watch(topic: &str, client: &Client, mut now: Shards) -> anyhow::Result<Shards> {
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} moved {msg}")?);

@@ -30,7 +30,7 @@ pub enum Origin {
 pub struct Complaint {
     /// Where.
     pub origin: Origin,
-    /// What, and how to mend it.
+    /// What, and how to fix it.
     pub text: String,
 }
 
@@ -245,7 +245,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, 
     let wrong: Vec<Vec<String>> = faults.iter().map(|(path, _)| path.clone()).collect();
     faults.extend(check::faults(&config, &wrong));
     complaints.extend(faults.into_iter().map(|fault| source.complaint(fault)));
-    // As they stand in the file, so that they can be mended from top to bottom.
+    // As they stand in the file, so that they can be fixed from top to bottom.
     complaints.sort_by_key(|complaint| match &complaint.origin {
         Origin::Line(_, line) => *line,
         Origin::Flag(_) | Origin::Whole => 0,

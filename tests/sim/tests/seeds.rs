@@ -3,13 +3,16 @@
 use duetime_sim::{Mutation, Sum, judged};
 
 const SEEDS: u64 = 60;
+/// With `DUETIME_TEST_QUICK`, which `./test --quick` sets: too few for all that can happen to happen.
+const SEEDS_QUICK: u64 = 10;
 /// A rule that is left out is missed within so many seeds.
 const MISSED_WITHIN: u64 = 1_000;
 
 #[test]
 fn in_every_world_nothing_is_lost_doubled_early_or_misplaced() {
     let (mut failed, mut sum) = (Vec::new(), Sum::default());
-    for seed in 0..SEEDS {
+    let quick = std::env::var_os("DUETIME_TEST_QUICK").is_some();
+    for seed in 0..if quick { SEEDS_QUICK } else { SEEDS } {
         let ended = judged(seed, None);
         sum.add(ended.as_ref());
         failed.extend(ended.err().map(|why| (seed, why)));
@@ -17,7 +20,9 @@ fn in_every_world_nothing_is_lost_doubled_early_or_misplaced() {
     let seeds: Vec<u64> = failed.iter().map(|(seed, _)| *seed).collect();
     let why = failed.first().map_or("", |(_, why)| why);
     assert!(failed.is_empty(), "seeds {seeds:?}; again: cargo run -p duetime-sim --bin simulate SEED 1\n{why}");
-    assert_eq!(sum.check(), Ok(()), "{sum}");
+    if !quick {
+        assert_eq!(sum.check(), Ok(()), "{sum}");
+    }
 }
 
 #[test]

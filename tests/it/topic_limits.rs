@@ -89,3 +89,51 @@ async fn a_full_topic_refuses_what_is_new_and_harms_no_other_on_redis() {
     let redis = RedisServer::start().await;
     fills_up(&Node::start(PROGRAM, &redis.url(), "").await).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_at_once_take_in_no_more_than_the_limit_and_fill_it() {
+    const MOST: u64 = 200;
+    let redis = RedisServer::start().await;
+    let node = |n: usize| format!("[node]\nid = \"n{n}\"\n[ownership]\nmode = \"round-robin\"\n");
+    let nodes =
+        [Node::start(PROGRAM, &redis.url(), &node(0)).await, Node::start(PROGRAM, &redis.url(), &node(1)).await];
+    let shops = nodes.each_ref().map(Shop::of);
+    let limit = json!({"shards": 4, "max_messages": MOST});
+    assert_eq!(shops[0].send("PUT", "small", limit).await.0, StatusCode::CREATED);
+    let since = Instant::now();
+    loop {
+        // A node that does not know of the other yet would take its part as well.
+        let (_, listed) = shops[0].send("GET", "../nodes", Value::Null).await;
+        if listed["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2) {
+            break;
+        }
+        in_time!(since.elapsed() < PATIENCE, "the nodes see each other: {listed}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let offers = |shop: usize| {
+        let shop = &shops[shop];
+        let first = if std::ptr::eq(shop, &shops[0]) { 0 } else { 1_000_000 };
+        async move {
+            let (mut taken, mut next) = (0, first);
+            let since = Instant::now();
+            // Until nothing was taken for two counts.
+            let mut last = Instant::now();
+            while last.elapsed() < Duration::from_secs(3) {
+                in_time!(since.elapsed() < PATIENCE, "{taken} were taken and it goes on");
+                let answers = shop.enqueue("small", next..next + 20).await;
+                next += 20;
+                let some = answers.iter().filter(|answer| answer["outcome"] == "scheduled").count();
+                assert!(answers.iter().all(|answer| answer["outcome"] == "scheduled" || full(answer)), "{answers:?}");
+                if some > 0 {
+                    last = Instant::now();
+                }
+                taken += some as u64;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            taken
+        }
+    };
+    let (first, second) = tokio::join!(offers(0), offers(1));
+    let (_, view) = shops[1].send("GET", "small", Value::Null).await;
+    assert_eq!((first + second, &view["scheduled"]), (MOST, &json!(MOST)), "by the first {first}, {view}");
+}

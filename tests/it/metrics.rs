@@ -232,3 +232,42 @@ async fn a_call_of_redis_is_counted_once() {
     let redis = RedisServer::start().await;
     count_store_calls(&Node::start(PROGRAM, &redis.url(), "").await).await;
 }
+
+/// Waits until the node serves this line.
+async fn until_served(node: &Node, line: &str) {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let text = scrape(node).await;
+        if text.lines().any(|served| served == line) {
+            return;
+        }
+        duetime_testkit::in_time!(begun.elapsed() < SURVEYED_WITHIN, "{line} is not served:\n{text}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_given_back_for_later_is_a_retry_that_waits() {
+    let node = Node::start_embedded(PROGRAM, "").await;
+    let made = client().put(format!("{}/v1/topics/orders", node.url())).json(&json!({"shards": 1})).send().await;
+    assert_eq!(made.unwrap().status(), 201);
+    post(&node, "orders/messages", json!({"id": "a"})).await;
+    let claimed = post(&node, "orders/claim", json!({"max": 1, "wait": "10s"})).await;
+    let receipt = &claimed["messages"][0]["receipt"];
+    post(&node, "orders/nack", json!({"receipts": [receipt], "delay": "1h"})).await;
+    until_served(&node, "duetime_retries_waiting{topic=\"orders\"} 1").await;
+}
+
+#[tokio::test]
+async fn an_enqueue_that_fewer_replicas_have_than_were_asked_for_is_counted() {
+    let redis = RedisServer::start().await;
+    let node = Node::start(PROGRAM, &redis.url(), "[store]\ndurability = \"replicas:1\"\n").await;
+    let made = client().put(format!("{}/v1/topics/orders", node.url())).json(&json!({"shards": 1})).send().await;
+    assert_eq!(made.unwrap().status(), 201);
+    post(&node, "orders/messages", json!({"id": "a", "delay": "1h"})).await;
+    let text = scrape(&node).await;
+    let served = samples(&text)["duetime_durability_total"].clone();
+    let count = |reached: &str| served.iter().find(|(labels, _)| labels["reached"] == reached).map(|(_, n)| *n);
+    assert!(count("no").unwrap() >= 1.0, "{served:?}");
+    assert_eq!(count("yes"), Some(0.0));
+}

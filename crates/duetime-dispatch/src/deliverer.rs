@@ -448,6 +448,11 @@ impl Deliverer {
     }
 
     async fn owe(&self, owed: Vec<Owed>) {
+        for owed in &owed {
+            if let Settlement::Nack(wait) = owed.settle.how {
+                self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1);
+            }
+        }
         if !owed.is_empty() && self.to.send(owed).await.is_err() {
             // Only when the end of the grace period cut the settler off.
             debug!(topic = %self.work.record.name, "verdicts came after the end");

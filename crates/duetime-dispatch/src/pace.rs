@@ -207,6 +207,7 @@ impl Pace {
 
     async fn survey_once(&self, gauges: &Gauges) -> Result<(), StoreError> {
         let now = self.clock.now();
+        self.meters.retries_due(now);
         let lanes: Vec<Arc<Lane>> = self.lanes.read().values().cloned().collect();
         // Shards that are only looked at for consumers are another node's to report.
         let owned = self.owned.borrow().clone();

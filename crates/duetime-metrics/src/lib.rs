@@ -4,16 +4,19 @@
 
 mod budget;
 mod labels;
+mod retries;
 mod shards;
 mod sinks;
 pub mod table;
+mod topics;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use duetime_core::{StoreError, TopicName};
-use parking_lot::RwLock;
+use duetime_core::{StoreError, Timestamp, TopicName};
+use parking_lot::{Mutex, RwLock};
 use prometheus::core::Collector;
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -21,6 +24,7 @@ use prometheus::{
 };
 
 use labels::{LEASE_KINDS, shown_op};
+use retries::Retries;
 use shards::ShardMeters;
 use table::{Kind, Metric};
 
@@ -28,13 +32,16 @@ pub use budget::BudgetMeters;
 pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, StoreTrouble};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
+pub use topics::{REST, TOPIC_SERIES_MAX};
 
 /// The meters of one topic.
 #[derive(Debug)]
 pub struct TopicMeters {
     /// See [`table::LATENESS`].
     pub lateness: Histogram,
-    events: Vec<IntCounter>,
+    /// It has series of its own; see [`TOPIC_SERIES_MAX`].
+    is_named: bool,
+    events: Vec<(IntCounter, AtomicU64)>,
     cancels: Vec<IntCounter>,
     /// See [`table::SCHEDULED`].
     pub scheduled: IntGauge,
@@ -50,6 +57,12 @@ pub struct TopicMeters {
     pub shards: IntGauge,
     /// See [`table::SHARDS_OWNED`].
     pub shards_owned: IntGauge,
+    /// See [`table::SHARDS_UNOWNED`].
+    pub shards_unowned: IntGauge,
+    shards_lost: IntGauge,
+    shards_of_rest: Mutex<Option<ShardBacklog>>,
+    retries_waiting: IntGauge,
+    retries: Mutex<Retries>,
     /// See [`table::RESIZE_REMAINING`].
     pub resize_remaining: IntGauge,
     /// See [`table::CLAIM_BATCH_SIZE`].
@@ -74,7 +87,9 @@ impl TopicMeters {
     /// Counts `n` messages to which `event` happened.
     pub fn count(&self, event: Event, n: u64) {
         if n > 0 {
-            self.events[event as usize].inc_by(n);
+            let (counter, own) = &self.events[event as usize];
+            counter.inc_by(n);
+            own.fetch_add(n, Ordering::Relaxed);
         }
     }
 
@@ -88,7 +103,17 @@ impl TopicMeters {
     /// How many messages `event` happened to so far.
     #[must_use]
     pub fn counted(&self, event: Event) -> u64 {
-        self.events[event as usize].get()
+        self.events[event as usize].1.load(Ordering::Relaxed)
+    }
+
+    /// This node gave back `n` messages for another attempt after `wait`.
+    pub fn retry_later(&self, now: Timestamp, wait: Duration, n: u64) {
+        self.retries.lock().add(now, wait, n);
+    }
+
+    fn retries_due(&self, now: Timestamp) {
+        let waiting = self.retries.lock().waiting(now);
+        self.retries_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 }
 
@@ -106,6 +131,8 @@ pub struct Meters {
     oldest_due_age: GaugeVec,
     shards: IntGaugeVec,
     shards_owned: IntGaugeVec,
+    shards_unowned: IntGaugeVec,
+    retries_waiting: IntGaugeVec,
     resize_remaining: IntGaugeVec,
     claim_batch_size: HistogramVec,
     claims_expired: IntCounterVec,
@@ -117,6 +144,7 @@ pub struct Meters {
     hand_over: HistogramVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
+    durability: IntCounterVec,
     shard_refusals: IntCounterVec,
     shards_lost: IntGaugeVec,
     topics_troubled: IntGaugeVec,
@@ -190,6 +218,8 @@ impl Meters {
             oldest_due_age: registered(r, GaugeVec::new(opts(&table::OLDEST_DUE_AGE), table::OLDEST_DUE_AGE.labels)),
             shards: gauge(r, &table::SHARDS),
             shards_owned: gauge(r, &table::SHARDS_OWNED),
+            shards_unowned: gauge(r, &table::SHARDS_UNOWNED),
+            retries_waiting: gauge(r, &table::RETRIES_WAITING),
             resize_remaining: gauge(r, &table::RESIZE_REMAINING),
             claim_batch_size: histogram(r, &table::CLAIM_BATCH_SIZE),
             claims_expired: counter(r, &table::CLAIMS_EXPIRED),
@@ -204,6 +234,7 @@ impl Meters {
             hand_over: histogram(r, &table::HAND_OVER),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
+            durability: from_zero(counter(r, &table::DURABILITY), &["yes", "no"]),
             shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
             shards_lost: gauge(r, &table::SHARDS_LOST),
             topics_troubled: {
@@ -262,30 +293,44 @@ impl Meters {
             return found.clone();
         }
         let mut topics = self.topics.write();
-        topics.entry(topic.clone()).or_insert_with(|| Arc::new(self.make_topic(topic.as_str()))).clone()
+        let is_named = topics.values().filter(|topic| topic.is_named).count() < TOPIC_SERIES_MAX;
+        let make = || Arc::new(self.make_topic(if is_named { topic.as_str() } else { REST }, is_named));
+        topics.entry(topic.clone()).or_insert_with(make).clone()
     }
 
-    fn make_topic(&self, name: &str) -> TopicMeters {
+    fn make_topic(&self, name: &str, is_named: bool) -> TopicMeters {
         let labels = &[name];
+        // Counters and histograms of the others are one; their gauges are summed up when they are served.
+        let gauge = |all: &IntGaugeVec| topics::gauge(all, is_named.then_some(name));
+        let float_gauge = |all: &GaugeVec| topics::float_gauge(all, is_named.then_some(name));
         TopicMeters {
+            is_named,
             lateness: self.lateness.with_label_values(labels),
-            events: Event::ALL.iter().map(|(_, event)| self.messages.with_label_values(&[name, event])).collect(),
+            events: {
+                let counter = |event: &&str| self.messages.with_label_values(&[name, event]);
+                Event::ALL.iter().map(|(_, event)| (counter(event), AtomicU64::default())).collect()
+            },
             cancels: {
                 let all = CancelVerdict::ALL.iter();
                 all.map(|(_, verdict)| self.cancels.with_label_values(&[name, verdict])).collect()
             },
-            scheduled: self.scheduled.with_label_values(labels),
-            due: self.due.with_label_values(labels),
-            in_flight: self.in_flight.with_label_values(labels),
-            dead: self.dead.with_label_values(labels),
-            oldest_due_age: self.oldest_due_age.with_label_values(labels),
-            shards: self.shards.with_label_values(labels),
-            shards_owned: self.shards_owned.with_label_values(labels),
-            resize_remaining: self.resize_remaining.with_label_values(labels),
+            scheduled: gauge(&self.scheduled),
+            due: gauge(&self.due),
+            in_flight: gauge(&self.in_flight),
+            dead: gauge(&self.dead),
+            oldest_due_age: float_gauge(&self.oldest_due_age),
+            shards: gauge(&self.shards),
+            shards_owned: gauge(&self.shards_owned),
+            shards_unowned: gauge(&self.shards_unowned),
+            shards_lost: topics::gauge(&self.shards_lost, None),
+            shards_of_rest: Mutex::default(),
+            retries_waiting: gauge(&self.retries_waiting),
+            retries: Mutex::default(),
+            resize_remaining: gauge(&self.resize_remaining),
             claim_batch_size: self.claim_batch_size.with_label_values(labels),
             claims_expired: self.claims_expired.with_label_values(labels),
             settlements_lost: self.settlements_lost.with_label_values(labels),
-            breaker_open: self.breaker_open.with_label_values(labels),
+            breaker_open: gauge(&self.breaker_open),
             breaker_opens: self.breaker_opens.with_label_values(labels),
             breaker_open_seconds: self.breaker_open_seconds.with_label_values(labels),
             claim_delay: self.claim_delay.with_label_values(labels),
@@ -296,7 +341,8 @@ impl Meters {
     /// Takes a deleted topic's rows out of the answer.
     pub fn forget_topic(&self, topic: &TopicName) {
         self.shard_backlogs(topic, Vec::new());
-        if self.topics.write().remove(topic).is_none() {
+        // What is summed up stays in the counts of the rest.
+        if self.topics.write().remove(topic).is_none_or(|meters| !meters.is_named) {
             return;
         }
         let labels = &[topic.as_str()];
@@ -313,6 +359,8 @@ impl Meters {
             &self.dead,
             &self.shards,
             &self.shards_owned,
+            &self.shards_unowned,
+            &self.retries_waiting,
             &self.resize_remaining,
             &self.breaker_open,
         ] {
@@ -332,7 +380,11 @@ impl Meters {
 
     /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none.
     pub fn shard_backlogs(&self, topic: &TopicName, shards: Vec<ShardBacklog>) {
-        self.shard_backlogs.set(topic, shards);
+        let known = self.known_topic(topic);
+        match known.filter(|meters| !meters.is_named) {
+            Some(meters) => *meters.shards_of_rest.lock() = shards::sum(shards),
+            None => self.shard_backlogs.set(topic, shards),
+        }
     }
 
     /// One call to the store took this long.
@@ -345,19 +397,14 @@ impl Meters {
         self.shard_refusals.with_label_values(&[kind]).inc();
     }
 
-    /// So many shards of `topic` are lost.
-    pub fn shards_lost(&self, topic: &TopicName, shards: usize) {
-        if shards == 0 {
-            // It may have had none before.
-            let _ = self.shards_lost.remove_label_values(&[topic.as_str()]);
-        } else {
-            self.shards_lost.with_label_values(&[topic.as_str()]).set(i64::try_from(shards).unwrap_or(i64::MAX));
-        }
-    }
-
     /// So many topics are in trouble of this kind.
     pub fn topics_troubled(&self, kind: &str, topics: usize) {
         self.topics_troubled.with_label_values(&[kind]).set(i64::try_from(topics).unwrap_or(i64::MAX));
+    }
+
+    /// A change was waited for until replicas had it; as many as `store.durability` asks for, or fewer.
+    pub fn durability(&self, is_reached: bool) {
+        self.durability.with_label_values(&[if is_reached { "yes" } else { "no" }]).inc();
     }
 
     /// One call to the store failed.
@@ -431,70 +478,10 @@ impl Meters {
     /// Everything, in Prometheus's text format.
     #[must_use]
     pub fn render(&self) -> String {
+        self.sum_up_rest();
         TextEncoder::new().encode_to_string(&self.registry.gather()).expect("text can be written to memory")
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
-        let meters = Meters::new();
-        let topic = TopicName::new("orders").unwrap();
-        meters.topic(&topic).count(Event::Scheduled, 3);
-        meters.store_call("claim", Duration::from_millis(1));
-        meters.store_call("heads", Duration::from_millis(1));
-        meters.store_trouble(StoreTrouble::Disk, 1);
-        let sink = meters.sink("shop", "http");
-        sink.call(Duration::from_millis(1));
-        sink.errors("retry", 1);
-        let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };
-        meters.shard_backlogs(&topic, vec![shard(0)]);
-        meters.owners("solo", 1);
-        meters.loop_started("timer");
-        meters.in_flight_budget(1, 1).set(1, 1);
-        meters.shard_refusal("lost");
-        meters.shards_lost(&topic, 1);
-        meters.topics_troubled("vanished", 0);
-        meters.topic(&topic).cancels(CancelVerdict::InFlight, 2);
-        meters.request("/v1/topics", "GET", 200, Duration::from_millis(3));
-        meters.auth_refused("token_unknown");
-        meters.auth_refused("unknown_topic");
-        meters.build_info(["0.1.0", "1234567890ab", "none"], "embedded", "solo");
-        let text = meters.render();
-        for row in table::TABLE {
-            assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
-        }
-        assert!(text.contains("duetime_sink_errors_total{kind=\"retry\",sink=\"shop\",type=\"http\"} 1"));
-        assert!(text.contains("duetime_sink_errors_total{kind=\"rejected\",sink=\"shop\",type=\"http\"} 0"));
-        assert!(text.contains("duetime_breaker_opens_total{topic=\"orders\"} 0"));
-        assert!(text.contains("duetime_breaker_open_seconds_total{topic=\"orders\"} 0"));
-        for row in table::TABLE.iter().filter(|row| row.kind == Kind::Gauge && row.name != "duetime_build_info") {
-            let says = ["sum over nodes", "Sum over nodes", "max over nodes", "Look at each node"];
-            assert!(says.iter().any(|word| row.help.contains(word)), "{}: how do nodes add up?", row.name);
-        }
-        for line in [
-            "duetime_messages_total{event=\"scheduled\",topic=\"orders\"} 3",
-            "duetime_cancels_total{topic=\"orders\",verdict=\"in_flight\"} 2",
-            "duetime_store_call_seconds_count{op=\"next_due\"} 1",
-            "duetime_cancels_total{topic=\"orders\",verdict=\"unknown\"} 0",
-            "duetime_http_request_seconds_count{method=\"GET\",route=\"/v1/topics\"} 1",
-            "duetime_auth_refused_total{reason=\"token_unknown\"} 1",
-            "duetime_auth_refused_total{reason=\"forbidden\"} 0",
-            "duetime_build_info{commit=\"1234567890ab\",features=\"none\",mode=\"solo\",store=\"embedded\",version=\"0.1.0\"} 1",
-        ] {
-            assert!(text.contains(line), "{line} is not in\n{text}");
-        }
-        assert!(!text.contains("unknown_topic"));
-        meters.shard_backlogs(&topic, (0..100).map(shard).collect());
-        let text = meters.render();
-        assert_eq!(text.matches("duetime_shard_due{").count(), SHARD_SERIES_MAX + 1);
-        assert!(text.contains("duetime_shard_oldest_due_age_seconds{shard=\"99\",topic=\"orders\"} 99"));
-        assert!(text.contains("duetime_shard_due{shard=\"rest\",topic=\"orders\"} 136"), "{text}");
-        assert!(!text.contains("shard=\"0\""), "what is not shown by itself any more is gone");
-        meters.forget_topic(&topic);
-        assert!(!meters.render().contains("orders"));
-    }
-}
+mod tests;

@@ -24,6 +24,16 @@ pub struct ShardBacklog {
     pub oldest_age_s: f64,
 }
 
+/// What is due in all of them, and how late the latest is; `None`: there is none.
+pub(crate) fn sum(shards: impl IntoIterator<Item = ShardBacklog>) -> Option<ShardBacklog> {
+    let add = |a: ShardBacklog, b: ShardBacklog| ShardBacklog {
+        index: 0,
+        due: a.due.saturating_add(b.due),
+        oldest_age_s: a.oldest_age_s.max(b.oldest_age_s),
+    };
+    shards.into_iter().reduce(add)
+}
+
 /// The series of all topics.
 #[derive(Debug)]
 pub(crate) struct ShardMeters {
@@ -43,11 +53,7 @@ impl ShardMeters {
         if shards.len() > SHARD_SERIES_MAX {
             let weight = |shard: &ShardBacklog| (shard.oldest_age_s, shard.due);
             shards.sort_by(|a, b| weight(b).partial_cmp(&weight(a)).expect("ages are numbers"));
-            for shard in shards.split_off(SHARD_SERIES_MAX) {
-                let sum = rest.get_or_insert(ShardBacklog { index: 0, due: 0, oldest_age_s: 0.0 });
-                sum.due += shard.due;
-                sum.oldest_age_s = sum.oldest_age_s.max(shard.oldest_age_s);
-            }
+            rest = sum(shards.split_off(SHARD_SERIES_MAX));
         }
         let named = shards.into_iter().map(|shard| (shard.index.to_string(), shard));
         let all: Vec<(String, ShardBacklog)> = named.chain(rest.map(|sum| (REST.to_owned(), sum))).collect();
@@ -66,6 +72,21 @@ impl ShardMeters {
         for gone in old.difference(&labels) {
             let _ = self.due.remove_label_values(&[topic.as_str(), gone]);
             let _ = self.oldest.remove_label_values(&[topic.as_str(), gone]);
+        }
+    }
+
+    /// Sets the one series of the topics that have none of their own, called `topic`, or removes it.
+    pub(crate) fn set_rest(&self, topic: &str, shards: impl Iterator<Item = ShardBacklog>) {
+        let labels = &[topic, REST];
+        match sum(shards) {
+            Some(shard) => {
+                self.due.with_label_values(labels).set(i64::try_from(shard.due).unwrap_or(i64::MAX));
+                self.oldest.with_label_values(labels).set(shard.oldest_age_s);
+            }
+            None => {
+                let _ = self.due.remove_label_values(labels);
+                let _ = self.oldest.remove_label_values(labels);
+            }
         }
     }
 }

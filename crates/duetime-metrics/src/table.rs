@@ -64,6 +64,10 @@ table! {
         "Shards the topic has; the same at each node: max over nodes.";
     SHARDS_OWNED = "duetime_shards_owned", Kind::Gauge, ["topic"],
         "Shards of the topic this node scans: sum over nodes.";
+    SHARDS_UNOWNED = "duetime_shards_unowned", Kind::Gauge, ["topic"],
+        "Shards of the topic that no node scans, as this node sees it; 0 in round-robin, where none sees who scans the others': max over nodes.";
+    RETRIES_WAITING = "duetime_retries_waiting", Kind::Gauge, ["topic"],
+        "Messages that this node gave back for another attempt and whose time for it has not come; one that is cancelled meanwhile is still counted, and a restart forgets: sum over nodes. A part of duetime_scheduled.";
     RESIZE_REMAINING = "duetime_resize_remaining", Kind::Gauge, ["topic"],
         "Messages still to be moved by the resize under way, as far as this node knows; 0 when none is: max over nodes.";
     CLAIM_BATCH_SIZE = "duetime_claim_batch_size", Kind::Histogram(BATCH), ["topic"],
@@ -82,6 +86,8 @@ table! {
         "Time of one call to the store, by operation; reshard_… and …_at_source are of a change of the shard count.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
+    DURABILITY = "duetime_durability_total", Kind::Counter, ["reached"],
+        "Calls to the store that waited for replicas, by whether as many have it as store.durability asks for: yes, no. Only with replicas:N.";
     STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],
         "By how much the store's clock is ahead of this node's, negative: behind; of several masters, the one that is furthest away; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes. Look at each node.";
     SHARD_REFUSALS = "duetime_shard_refusals_total", Kind::Counter, ["kind"],

@@ -281,10 +281,14 @@ impl<const KEPT: bool> Op for SettleOp<KEPT> {
 
     async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
         let called = QuietSettleOp::<KEPT>::call(kit, shard, role, items).await;
+        let (meters, now) = (kit.meters.topic(&shard.topic), kit.clock.now());
         let happened = done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
             (Settlement::Ack, _) => Some(Event::Delivered),
-            (Settlement::Nack(_), _) => Some(Event::Retried),
+            (Settlement::Nack(wait), _) => {
+                meters.retry_later(now, *wait, 1);
+                Some(Event::Retried)
+            }
             (Settlement::Bury(_), _) => Some(Event::Dead),
             (Settlement::Release | Settlement::Defer(_) | Settlement::Extend(..), _) => None,
         });

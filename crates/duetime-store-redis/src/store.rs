@@ -193,6 +193,7 @@ impl RedisStore {
             run.await
         })
         .await?;
+        self.meters.durability(reached >= u32::from(replicas));
         Ok((value, Some(reached)))
     }
 

@@ -1,11 +1,11 @@
 //! Is the other side up, and how do hand-overs go?
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CLAIM_BATCH_SIZE, CLAIMS_EXPIRED, MESSAGES, SETTLEMENTS_LOST, SINK_CALL, SINK_ERRORS,
+    BREAKER_OPEN, CLAIM_BATCH_SIZE, CLAIMS_EXPIRED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_LOST, SINK_CALL, SINK_ERRORS,
 };
 
 use crate::board::Board;
-use crate::expr::{NODES, TOPICS, WINDOW, count_rate, max, quantile, rate};
+use crate::expr::{NODES, TOPICS, WINDOW, count_rate, max, quantile, rate, sum};
 use crate::panel::{Panel, Shape};
 
 pub(super) fn board() -> Board {
@@ -36,6 +36,9 @@ pub(super) fn board() -> Board {
                 Panel::new(Shape::Lines, "Retries for each delivery", "short",
                     "Above 0.1 for long: many messages need more than one attempt.")
                     .query(format!("{} / ({} > 0)", of("retried"), of("delivered")), "{{topic}}"),
+                Panel::new(Shape::Lines, "Retries waiting", "short",
+                    "Given back for another attempt whose time has not come. It grows while a sink refuses messages.")
+                    .query(sum(&RETRIES_WAITING, "topic", TOPICS), "{{topic}}"),
                 Panel::new(Shape::Lines, "Dead letters a second", "cps", "Messages that were given up.")
                     .query(of("dead"), "{{topic}}"),
                 Panel::new(Shape::Lines, "Claims that ended without a verdict", "cps",

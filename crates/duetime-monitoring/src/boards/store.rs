@@ -1,8 +1,8 @@
 //! Is the store well, and who scans what?
 
 use duetime_metrics::table::{
-    LEASE_CHANGES, OWNERS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST, SHARDS_OWNED, STORE_CALL,
-    STORE_CLOCK_SKEW, STORE_ERRORS, STORE_TROUBLES, TOPICS_TROUBLED,
+    DURABILITY, LEASE_CHANGES, OWNERS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST, SHARDS_OWNED,
+    SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_TROUBLES, TOPICS_TROUBLED,
 };
 
 use crate::board::Board;
@@ -42,6 +42,9 @@ pub(super) fn board() -> Board {
                     .query(count_rate(&STORE_CALL, "op", NODES, WINDOW), "{{op}}"),
                 Panel::new(Shape::Stacked, "Calls that failed", "cps", "By kind. `full` needs memory or disk, `unavailable` a server.")
                     .query(format!("{} or vector(0)", rate(&STORE_ERRORS, "kind", NODES, WINDOW)), "{{kind}}"),
+                Panel::new(Shape::Stacked, "Calls that waited for replicas", "cps",
+                    "By whether as many have it as store.durability asks for; `no`: a failover now would lose what those that follow lack.")
+                    .query(rate(&DURABILITY, "reached", NODES, WINDOW), "{{reached}}"),
                 Panel::new(Shape::Lines, "Clock of the store against the nodes'", "s", "Above 0 the store is ahead.")
                     .query(series(&STORE_CLOCK_SKEW, NODES), "{{instance}}"),
             ],
@@ -55,6 +58,9 @@ pub(super) fn board() -> Board {
                     .query(format!("topk(10, {})", sum(&SHARD_DUE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
                 Panel::new(Shape::Stacked, "Shards by the node that scans them", "short", "The sum is the number of shards; a dent is a hand-over.")
                     .query(format!("sum by (instance) ({})", series(&SHARDS_OWNED, TOPICS)), "{{instance}}"),
+                Panel::new(Shape::Lines, "Shards that no node scans", "short",
+                    "Above 0 for seconds while a node comes or goes; what is due in them waits. Always 0 in round-robin.")
+                    .query(max(&SHARDS_UNOWNED, "topic", TOPICS), "{{topic}}"),
                 Panel::new(Shape::Lines, "Nodes that share the shards", "short", "As each node sees them. Lines that differ for long: nodes do not see each other.")
                     .query(series(&OWNERS, NODES), "{{instance}}"),
                 Panel::new(Shape::Stacked, "Changes of owners", "cps", "By what became of shards at a node.")

@@ -12,6 +12,8 @@
 //! scrubber: for ever, slowly: what a failover brought back where it does not belong
 //! ```
 
+#[cfg(test)]
+mod afternoon;
 mod auto;
 mod batch;
 mod config;

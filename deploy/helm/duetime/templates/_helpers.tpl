@@ -14,6 +14,26 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* More nodes help where due messages wait for nodes, not where they wait for a sink that is down. */}}
+{{- define "duetime.late" -}}
+max((max by (topic) (duetime_oldest_due_age_seconds{job="duetime"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1)) or vector(0)
+{{- end }}
+
+{{/* Messages a second that fall due in the coming five minutes. */}}
+{{- define "duetime.ahead" -}}
+sum((sum by (topic) (duetime_forecast{job="duetime",within="5m"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1)) / 300 or vector(0)
+{{- end }}
+
+{{/* One node at a time is taken away, and rarely: each change moves shards. */}}
+{{- define "duetime.behavior" -}}
+scaleDown:
+  stabilizationWindowSeconds: {{ .Values.autoscaling.cooldownSeconds }}
+  policies: [{type: Pods, value: 1, periodSeconds: {{ .Values.autoscaling.cooldownSeconds }}}]
+scaleUp:
+  stabilizationWindowSeconds: 30
+  policies: [{type: Pods, value: 2, periodSeconds: 60}]
+{{- end }}
+
 {{- define "duetime.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}

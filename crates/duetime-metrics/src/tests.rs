@@ -100,6 +100,12 @@ fn a_thousand_topics_have_as_many_series_as_the_limit_and_the_others_are_summed_
     ] {
         assert!(text.contains(&line), "{line}");
     }
+    for row in table::TABLE.iter().filter(|row| row.labels.contains(&"topic")) {
+        let series =
+            if matches!(row.kind, Kind::Histogram(_)) { format!("{}_count", row.name) } else { row.name.to_owned() };
+        let of_row = |line: &&str| line.starts_with(&format!("{series}{{"));
+        assert!(text.lines().filter(of_row).any(|line| line.contains("topic=\"(rest)\"")), "{series} of the rest");
+    }
     assert_eq!(meters.topic(&name(900)).counted(Event::Scheduled), 2, "its own, for who asks the node");
     TopicName::new(REST).expect_err("no topic is called so");
 

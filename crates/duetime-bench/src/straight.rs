@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use duetime_core::around::Surrounded;
 use duetime_core::ownership::Demand;
+use duetime_core::reinstate::SameShard;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Survey};
 use duetime_core::{
     Clock, Delivery, Due, Fleet, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard, ShardCount,
@@ -108,6 +109,7 @@ impl Target for Straight {
         let topics = watch::Sender::new(Arc::new(topics));
         let engine = Engine::start(EngineParts {
             store: self.store.clone(),
+            reinstate: Arc::new(SameShard { clock: self.clock.clone(), store: self.store.clone() }),
             schedule: self.store.clone(),
             topics: topics.subscribe(),
             owned: ownership.owned(),

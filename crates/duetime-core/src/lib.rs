@@ -18,6 +18,7 @@ pub mod names;
 pub mod ownership;
 pub mod place;
 pub mod receipt;
+pub mod reinstate;
 pub mod reshard;
 pub mod resizing;
 pub mod retry;

@@ -1,7 +1,8 @@
 //! One claim for a consumer, from one shard.
 //!
 //! It runs in a task of its own: a consumer may go away, or go on because the shard's answer is slow. Whatever
-//! the claim brings is [`Given`], which goes back to the shard, and costs no attempt, unless it is handed out.
+//! the claim brings is [`Given`], which goes back to the shard, and costs no attempt, unless it is handed out. What
+//! an at-most-once claim brings is in no shard any more: it is scheduled again.
 
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use crate::work::{Work, bytes_of};
 
 /// How often a release is tried while the store does not answer.
 const RELEASE_TRIES: u32 = 5;
+/// How often it is tried to schedule messages again that are nowhere but in this node: for about a minute.
+const REINSTATE_TRIES: u32 = 64;
 
 /// Messages that were claimed for a consumer. Dropped, they go back at once.
 #[derive(Debug)]
@@ -157,10 +160,7 @@ impl Work {
     async fn release(&self, index: u32, messages: Vec<ClaimedMessage>) {
         let (gone, held): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| message.score == Receipt::SETTLED);
-        if !gone.is_empty() {
-            self.topic_meters.count(Event::Dead, gone.len() as u64);
-            warn!(topic = %self.record.name, dropped = gone.len(), "at-most-once messages had no taker and are gone");
-        }
+        self.reinstate(index, gone).await;
         let release =
             |message: ClaimedMessage| Settle { id: message.id, score: message.score, how: Settlement::Release };
         let batch: Vec<Settle> = held.into_iter().map(release).collect();
@@ -178,6 +178,33 @@ impl Work {
             tries += 1;
             if tries == RELEASE_TRIES {
                 break;
+            }
+            tokio::time::sleep(crate::config::store_backoff(tries)).await;
+        }
+    }
+
+    /// Schedules again what an at-most-once claim brought for nobody.
+    async fn reinstate(&self, index: u32, messages: Vec<ClaimedMessage>) {
+        let mut tries = 0;
+        while !messages.is_empty() {
+            tries += 1;
+            let why = match self.reinstate.reinstate(&self.lane.shard(index), &messages).await {
+                Ok(done) => {
+                    self.lane.hint(index, self.clock.now());
+                    let unneeded = done.iter().filter(|done| !**done).count();
+                    debug!(topic = %self.record.name, scheduled = done.len() - unneeded, unneeded, "scheduled again");
+                    return;
+                }
+                Err(error) => error,
+            };
+            self.health.failed(&why);
+            if tries == REINSTATE_TRIES {
+                self.topic_meters.count(Event::Dead, messages.len() as u64);
+                warn!(
+                    topic = %self.record.name, dropped = messages.len(), error = %why,
+                    "at-most-once messages had no taker, could not be scheduled again, and are gone"
+                );
+                return;
             }
             tokio::time::sleep(crate::config::store_backoff(tries)).await;
         }

@@ -87,6 +87,9 @@ struct Asker {
     visibility: Option<Duration>,
     /// Messages that are neither in hand nor asked for.
     room: usize,
+    /// One shard after the other, each of which is waited for while it does not hesitate: what a claim at most
+    /// once brings too late has to be scheduled again.
+    one_at_a_time: bool,
     given: Vec<Given>,
     bytes: usize,
     asking: FuturesUnordered<Pin<Box<dyn Future<Output = Asked> + Send>>>,
@@ -112,6 +115,7 @@ impl Asker {
             until: now + wanted.wait.min(CLAIM_WAIT_MAX),
             visibility: wanted.visibility,
             room: wanted.max.clamp(1, BATCH_ITEMS_MAX),
+            one_at_a_time: false,
             given: Vec::new(),
             bytes: 0,
             asking: FuturesUnordered::new(),
@@ -138,8 +142,21 @@ impl Asker {
 
     /// Whether what is in hand goes out although more is asked for, or may be.
     fn goes_out(&self) -> bool {
+        if self.one_at_a_time {
+            return !self.given.is_empty() && !self.asking.is_empty() && self.again_at() <= Instant::now();
+        }
         let in_vain = self.hopeful == 0 && !self.asking.is_empty();
         self.goes_out_at.is_some_and(|at| in_vain || at <= Instant::now())
+    }
+
+    /// When it is looked again whether others are asked, or what is in hand goes out.
+    fn again_at(&self) -> Instant {
+        match self.goes_out_at {
+            Some(_) if self.one_at_a_time => self.asked_at + IN_HAND_MAX,
+            Some(at) => at,
+            // Others are asked while a server hesitates.
+            None => self.asked_at + HESITATES,
+        }
     }
 
     /// Takes in what a claim brought; what is beyond the bounds is given back.
@@ -166,6 +183,9 @@ impl Asker {
     fn may_ask(&self, work: &Work) -> bool {
         if self.asking.is_empty() {
             return true;
+        }
+        if self.one_at_a_time {
+            return false;
         }
         // Until it is known how large messages are, a second claim could bring too much.
         let hesitates = work.lane.places() > 1 && self.asked_at.elapsed() >= HESITATES;
@@ -228,6 +248,7 @@ impl Consumers for EngineConsumers {
 impl EngineConsumers {
     /// Claims until the consumer has what it asks for, or nothing more is to be waited for.
     async fn gather(&self, work: &Work, asker: &mut Asker) -> Result<(), StoreError> {
+        asker.one_at_a_time = work.at_most_once();
         // One look tells what no hint has told yet; from then on the timer does.
         let mut look = self.look(work, asker.bounds());
         loop {
@@ -235,12 +256,11 @@ impl EngineConsumers {
                 return Ok(());
             }
             let (bounds, may_ask, idle) = (asker.bounds(), asker.may_ask(work), asker.asking.is_empty());
-            let (room, others) = (asker.room, ASKING_MAX - asker.asking.len().min(ASKING_MAX - 1));
+            let others = if asker.one_at_a_time { 1 } else { ASKING_MAX - asker.asking.len().min(ASKING_MAX - 1) };
+            let room = asker.room;
             let nothing_more = if asker.given.is_empty() { asker.until } else { Instant::now() };
             let looked_enough = look.is_none() || !asker.given.is_empty();
-            // Others are asked while a server hesitates.
-            let hesitates_at = asker.asked_at + HESITATES;
-            let again_at = asker.goes_out_at.unwrap_or(hesitates_at);
+            let again_at = asker.again_at();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
+use duetime_core::reinstate::Reinstate;
 use duetime_core::{
     ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, SinkStates, TopicName,
     TopicRecord, Topics,
@@ -37,6 +38,8 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 pub struct EngineParts {
     /// Where messages are claimed and settled.
     pub store: Arc<dyn ClaimStore>,
+    /// Schedules again what an at-most-once claim removed and nobody was given.
+    pub reinstate: Arc<dyn Reinstate>,
     /// When they are due.
     pub schedule: Arc<dyn ScheduleStore>,
     /// The topics, now and as they change.
@@ -316,6 +319,7 @@ impl Reconciler {
         let work = Work {
             record: record.clone(),
             store: parts.store.clone(),
+            reinstate: parts.reinstate.clone(),
             lane: running.lane.clone(),
             budget: TopicBudget::new(self.budget.clone(), &self.config, usize::MAX),
             rate: Arc::new(Rate::new(record.config.rate_limit)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::reinstate::Reinstate;
 use duetime_core::store::{ClaimedMessage, Settle};
 use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Score, Timestamp, TopicRecord};
 use duetime_metrics::{Meters, TopicMeters};
@@ -39,6 +40,7 @@ impl Ends {
 pub(crate) struct Work {
     pub(crate) record: Arc<TopicRecord>,
     pub(crate) store: Arc<dyn ClaimStore>,
+    pub(crate) reinstate: Arc<dyn Reinstate>,
     pub(crate) lane: Arc<Lane>,
     pub(crate) budget: Arc<TopicBudget>,
     pub(crate) rate: Arc<Rate>,

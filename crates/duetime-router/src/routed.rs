@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::hand_over::{HandOver, Streamed};
-use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, StoreError};
+use duetime_core::reinstate::Reinstate;
+use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, StoreError};
 use duetime_core::{ClaimStore, Shard, Timestamp};
 
 use crate::error::is_misrouted;
@@ -69,5 +70,12 @@ impl ClaimStore for RoutedStore {
 
     async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         self.router.settle_claimed(shard, batch).await
+    }
+}
+
+#[async_trait]
+impl Reinstate for RoutedStore {
+    async fn reinstate(&self, shard: &Shard, messages: &[ClaimedMessage]) -> Result<Vec<bool>, StoreError> {
+        self.router.reinstate(shard, messages).await
     }
 }

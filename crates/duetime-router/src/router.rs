@@ -7,8 +7,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::routing::shard_of;
-use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
+use duetime_core::reinstate::as_it_was;
+use duetime_core::routing::{life_of, shard_of};
+use duetime_core::store::{ClaimedMessage, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
     Clock, LeaseClass, MessageId, Mover, Receipt, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName,
     TopicRecord,
@@ -177,6 +178,16 @@ impl Router {
                 })
             })
             .collect()
+    }
+
+    /// See [`duetime_core::reinstate::Reinstate`]. A topic's limits are not asked: these messages were let in once.
+    pub(crate) async fn reinstate(&self, shard: &Shard, messages: &[ClaimedMessage]) -> Result<Vec<bool>, StoreError> {
+        let record = self.catalog.find(&shard.topic).await?;
+        if record.is_none_or(|record| record.routing.life() != life_of(shard.epoch)) {
+            return Ok(vec![false; messages.len()]);
+        }
+        let placed = self.place(&shard.topic, messages.iter().map(as_it_was).collect()).await.into_iter();
+        placed.map(|answer| Ok(answer.map_err(StoreError::from)?.outcome == EnqueueOutcome::Scheduled)).collect()
     }
 
     /// Cancels and reschedules.

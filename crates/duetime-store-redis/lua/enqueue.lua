@@ -12,13 +12,14 @@
 if before then return before == '' and own or cmsgpack.unpack(before) end
 local n, kinds, now, soon = A[3] + 0, A[8], own, A[4] + 0
 if refused then
-  -- What lives as this very enqueue made it says that it was carried out.
+  -- What lives as this very enqueue made it says that it was carried out, but not whether it took another's place.
   local ids, outcome, dues = {}, {}, {}
   for i = 1, n do ids[i] = A[11 + 2 * i] end
   local there = call('HMGET', B, unpack(ids))
   for i = 1, n do
     local was, nonce = there[i], byte(kinds, i) == 100 and 1 or 10
-    if not was or sub(was, 10, 17) ~= sub(A[12 + 2 * i], nonce, nonce + 7) then return refused end
+    local lives = was and sub(was, 10, 17) == sub(A[12 + 2 * i], nonce, nonce + 7)
+    if not lives or byte(A[7], i) ~= 114 then return refused end
     outcome[i], dues[i] = 0, (struct.unpack('>I8', was, 2))
   end
   return { now, outcome, dues }

@@ -168,8 +168,10 @@ async fn start(
         supervisor: supervisor.clone(),
     };
     let ownership = sharing::ownership(config, parts)?;
+    let routed = RoutedStore::new(router.clone());
     let engine = Engine::start(EngineParts {
-        store: RoutedStore::new(router.clone()),
+        store: routed.clone(),
+        reinstate: routed,
         schedule: store.clone(),
         topics: catalog.watch(),
         owned: ownership.owned(),

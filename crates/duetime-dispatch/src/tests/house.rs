@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use duetime_core::reinstate::SameShard;
 use duetime_core::store::{DeadPage, Edit, Enqueue, Survey};
 use duetime_core::{
     Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership, ScheduleStore as _,
@@ -81,6 +82,7 @@ impl House {
         let supervisor = Supervisor::new(meters.clone());
         let engine = Engine::start(EngineParts {
             store: store.clone(),
+            reinstate: Arc::new(SameShard { clock: clock.clone(), store: store.mem.clone() }),
             schedule: store.clone(),
             topics: watched,
             owned: ownership.owned(),

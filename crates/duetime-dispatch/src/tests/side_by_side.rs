@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_core::{ClaimAsk, Clock, HandedOver, MessageState, ShardCount, TopicConfig, TopicStore as _};
+use duetime_core::{ClaimAsk, Clock, DeliveryMode, HandedOver, MessageState, ShardCount, TopicConfig, TopicStore as _};
 use tokio::time::Instant;
 
 use super::house::{House, ids, ms, name, secs, without_sink};
@@ -165,4 +165,57 @@ async fn who_waits_while_the_topic_s_settings_change_goes_on_waiting_under_the_n
     let visible = handed[0].messages[0].score.visible_at();
     let left = visible.since(house.clock.now());
     assert!(left <= secs(7), "{left:?}");
+}
+
+async fn at_most_once() -> House {
+    let delivery = DeliveryMode::AtMostOnce;
+    let house = House::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), delivery, ..without_sink() }).await;
+    house.put("first", ms(0)).await;
+    assert_eq!(count(&house.engine.consumers().claim(&name(), ask(1, secs(1))).await.unwrap()), 1);
+    house
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_once_loses_nothing_to_a_shard_whose_answer_is_slow() {
+    let house = at_most_once().await;
+    one_each(&house).await;
+    house.pass(ms(10)).await;
+    *house.store.delay.lock() = ms(2);
+    *house.store.slow_shard.lock() = Some((3, secs(3)));
+    let consumers = house.engine.consumers();
+    let mut taken = 0;
+    for round in 0..SHARDS * 3 {
+        // Each answer of that shard comes when nobody waits for it any more; then it is well again.
+        if round == SHARDS {
+            *house.store.slow_shard.lock() = None;
+        }
+        taken += count(&consumers.claim(&name(), ask(100, secs(2))).await.unwrap_or_default());
+    }
+    assert_eq!(taken, SHARDS as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_claimed_at_most_once_for_a_client_that_hangs_up_is_scheduled_again() {
+    let house = at_most_once().await;
+    let all = one_each(&house).await;
+    house.pass(ms(10)).await;
+    *house.store.delay.lock() = ms(4);
+    let consumers = house.engine.consumers();
+    let gone = tokio::time::timeout(ms(2), consumers.claim(&name(), ask(100, secs(20)))).await;
+    assert!(gone.is_err());
+    house.pass(ms(50)).await;
+    for id in &all {
+        assert_eq!(house.get(id).await.unwrap().state, MessageState::Scheduled, "{id}");
+    }
+    let mut taken = Vec::new();
+    while taken.len() < all.len() {
+        let handed = consumers.claim(&name(), ask(100, secs(1))).await.unwrap();
+        assert!(count(&handed) > 0, "{taken:?}");
+        taken.extend(handed.iter().flat_map(|one| one.messages.iter().map(|message| message.id.to_string())));
+    }
+    taken.sort();
+    let mut all = all;
+    all.sort();
+    assert_eq!(taken, all, "each once");
+    assert_eq!(house.held(), (0, 0));
 }

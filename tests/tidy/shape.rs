@@ -42,7 +42,7 @@ fn background_loops_are_started_by_the_supervisor() {
         "crates/duetime-http/src/unread.rs",
         "crates/duetime-redis/src/confirmed.rs",
         "crates/duetime-redis/src/server_clock.rs",
-        "crates/duetime-router/src/lane.rs",
+        "crates/duetime-router/src/batch_queue.rs",
         "crates/duetime-sinks/src/gate.rs",
         "crates/duetime-sinks/src/kafka/call.rs",
         "crates/duetime-sinks/src/rabbitmq/connection.rs",

@@ -1,6 +1,6 @@
 //! Words that have no place in the repository, and names that must be in a table.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use duetime_metrics::table::{Kind, TABLE};
 
@@ -105,4 +105,49 @@ fn names(line: &str) -> impl Iterator<Item = &str> {
         let name = &line[at..end];
         (name.len() > "duetime_".len() && !name.ends_with('_')).then_some(name)
     })
+}
+
+/// Types of the client have the names that the API has, and those of the test kit stand for product ones.
+const NAMED_AFTER_OTHERS: [&str; 2] = ["crates/duetime-client/", "crates/duetime-testkit/"];
+
+/// Names that two types share still. It only gets shorter.
+const DOUBLED: [&str; 5] = ["Link", "Member", "Target", "Template", "Turn"];
+
+#[test]
+fn no_two_types_of_the_product_have_one_name() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let of_the_product = |path: &str| {
+        path.starts_with("crates/")
+            && is(path, "rs")
+            && !path.contains("/tests")
+            && !NAMED_AFTER_OTHERS.iter().any(|other| path.starts_with(other))
+    };
+    for file in files(of_the_product) {
+        let code = file.text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            if let Some(name) = public_type(line) {
+                places.entry(name.to_owned()).or_default().push(format!("{}:{}", file.path, number + 1));
+            }
+        }
+    }
+    let doubled = places.into_iter().filter(|(name, at)| at.len() > 1 && !DOUBLED.contains(&name.as_str()));
+    let broken = doubled.map(|(name, at)| format!("{name}: {}", at.join(", "))).collect();
+    none("one name, one meaning: say in the name what the type is of", broken);
+}
+
+/// The name of the type that a line begins, if more than its file sees it.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub")?;
+    let rest = if rest.starts_with('(') { rest.split_once(')')?.1 } else { rest };
+    let (kind, rest) = rest.trim_start().split_once(' ')?;
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    ["struct", "enum", "trait", "type"].contains(&kind).then(|| &rest[..end])
+}
+
+#[test]
+fn the_name_of_a_public_type_is_read_right() {
+    assert_eq!(public_type("    pub(crate) struct Found<'a> {"), Some("Found"));
+    assert_eq!(public_type("pub enum Lookup<T> {"), Some("Lookup"));
+    assert_eq!(public_type("pub fn found() -> Found {"), None);
+    assert_eq!(public_type("struct Own;"), None);
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, Floor, Put, Reshard, RoutingAuthority};
+use duetime_core::reshard::{Batch, BatchPut, Floor, Reshard, RoutingAuthority};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
@@ -224,7 +224,7 @@ async fn main() {
             .of("put", async {
                 for one in &taken {
                     let put = store.put(&routing.shard(&topic, one.to), one).await.expect("the server answers");
-                    assert!(matches!(put, Put::Done { .. }), "{put:?}");
+                    assert!(matches!(put, BatchPut::Done { .. }), "{put:?}");
                 }
                 items
             })

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::args::Common;
 use crate::enqueue::AHEAD;
-use crate::load::{Ids, Phase, Took, drive, payload, schedule};
+use crate::load::{Ids, LoadPhase, Took, drive, payload, schedule};
 use crate::report::Report;
-use crate::target::{CancelOutcome, Target};
+use crate::target::{CancelOutcome, LoadTarget};
 
-pub async fn run(common: &Common, target: &Arc<dyn Target>, report: &mut Report) -> anyhow::Result<()> {
+pub async fn run(common: &Common, target: &Arc<dyn LoadTarget>, report: &mut Report) -> anyhow::Result<()> {
     let (ids, payload) = (Ids::new(), payload(common.payload));
     let due_at = report.began_at().plus(AHEAD);
     let all = common.warmup() + common.count;
-    let phase = |name| Phase { name, target, batch: common.batch, concurrency: common.concurrency };
+    let phase = |name| LoadPhase { name, target, batch: common.batch, concurrency: common.concurrency };
     schedule(&phase("enqueue"), &ids, 0, all, due_at, &payload).await?;
     cancel(&phase("warm-up"), &ids, 0, common.warmup()).await?;
     let took = cancel(&phase("cancel"), &ids, common.warmup(), common.count).await?;
@@ -22,7 +22,7 @@ pub async fn run(common: &Common, target: &Arc<dyn Target>, report: &mut Report)
     Ok(())
 }
 
-async fn cancel(phase: &Phase<'_>, ids: &Ids, first: u64, count: u64) -> anyhow::Result<Took> {
+async fn cancel(phase: &LoadPhase<'_>, ids: &Ids, first: u64, count: u64) -> anyhow::Result<Took> {
     let ids = ids.clone();
     drive(
         phase,

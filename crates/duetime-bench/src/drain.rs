@@ -8,9 +8,9 @@ use duetime_core::{MessageId, Timestamp};
 use tokio::time::{Instant, sleep};
 
 use crate::args::Common;
-use crate::load::{Ids, Phase, Took, bar, histogram, payload, schedule};
+use crate::load::{Ids, LoadPhase, Took, bar, histogram, payload, schedule};
 use crate::report::Report;
-use crate::target::{Recorder, Target};
+use crate::target::{LoadTarget, Recorder};
 
 /// How often the bar is moved and the end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -27,10 +27,10 @@ impl Recorder for Counter {
     }
 }
 
-pub async fn run(common: &Common, target: &Arc<dyn Target>, report: &mut Report) -> anyhow::Result<()> {
+pub async fn run(common: &Common, target: &Arc<dyn LoadTarget>, report: &mut Report) -> anyhow::Result<()> {
     let (ids, payload) = (Ids::new(), payload(common.payload));
     let due_at = report.began_at();
-    let phase = |name| Phase { name, target, batch: common.batch, concurrency: common.concurrency };
+    let phase = |name| LoadPhase { name, target, batch: common.batch, concurrency: common.concurrency };
     schedule(&phase("enqueue"), &ids, 0, common.warmup(), due_at, &payload).await?;
     drain("warm-up", target, common.warmup()).await?;
     schedule(&phase("enqueue"), &ids, common.warmup(), common.count, due_at, &payload).await?;
@@ -45,7 +45,7 @@ pub async fn run(common: &Common, target: &Arc<dyn Target>, report: &mut Report)
 }
 
 /// From the first claim to the last settlement; also how many deliveries there were.
-async fn drain(name: &'static str, target: &Arc<dyn Target>, count: u64) -> anyhow::Result<(Took, u64)> {
+async fn drain(name: &'static str, target: &Arc<dyn LoadTarget>, count: u64) -> anyhow::Result<(Took, u64)> {
     let counter = Arc::new(Counter::default());
     let bar = bar(name, count);
     let began = Instant::now();

@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::Lateness;
 use crate::clock::FineClock;
-use crate::load::{Ids, LONGEST_US, Phase, Took, bar, histogram, payload, schedule};
+use crate::load::{Ids, LONGEST_US, LoadPhase, Took, bar, histogram, payload, schedule};
 use crate::report::Report;
-use crate::target::{Item, Recorder, Target};
+use crate::target::{Item, LoadTarget, Recorder};
 
 /// Messages that fall due in this time at the beginning are not counted.
 const WARMUP: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ impl Recorder for Watch {
 
 pub async fn run(
     own: &Lateness,
-    target: &Arc<dyn Target>,
+    target: &Arc<dyn LoadTarget>,
     host: Arc<dyn Clock>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -93,7 +93,12 @@ pub async fn run(
     }
 }
 
-async fn steady(own: &Lateness, target: &Arc<dyn Target>, clock: FineClock, report: &mut Report) -> anyhow::Result<()> {
+async fn steady(
+    own: &Lateness,
+    target: &Arc<dyn LoadTarget>,
+    clock: FineClock,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let begin = clock.now().plus(own.ahead);
     let count = own.rate * u64::try_from((own.duration + WARMUP).as_millis())? / 1000;
     let watch = Watch::new(clock, begin.plus(WARMUP));
@@ -120,7 +125,7 @@ fn verdict(watch: &Watch, all: u64, count: u64, report: &mut Report) {
 /// Schedules `count` messages, `rate` a second, each `ahead` of its due time; the time of each call.
 async fn produce(
     own: Lateness,
-    target: Arc<dyn Target>,
+    target: Arc<dyn LoadTarget>,
     begin: Timestamp,
     count: u64,
 ) -> anyhow::Result<Histogram<u64>> {
@@ -164,13 +169,13 @@ async fn produce(
 async fn burst(
     own: &Lateness,
     count: u64,
-    target: &Arc<dyn Target>,
+    target: &Arc<dyn LoadTarget>,
     clock: FineClock,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let common = &own.common;
     let due_at = clock.now().plus(own.ahead + Duration::from_secs(count / BURST_PER_S));
-    let phase = Phase { name: "enqueue", target, batch: common.batch, concurrency: common.concurrency };
+    let phase = LoadPhase { name: "enqueue", target, batch: common.batch, concurrency: common.concurrency };
     let watch = Watch::new(clock, Timestamp::ZERO);
     let consuming = target.consume(watch.clone()).await?;
     let memory = target.memory().await;

@@ -1,7 +1,7 @@
 //! Load: `duetime bench`, against a running node or straight against a store.
 //!
 //! Upstream: the program, which opens stores and tells the time. Downstream: the client, or a store
-//! and the engine in this process. Each workload is a file; all of them see a [`Target`] and nothing else.
+//! and the engine in this process. Each workload is a file; all of them see a [`LoadTarget`] and nothing else.
 
 mod args;
 mod cancel;
@@ -30,7 +30,7 @@ use futures::future::BoxFuture;
 pub use args::Args;
 use args::{Common, What};
 use report::Report;
-use target::Target;
+use target::LoadTarget;
 
 /// Opens the store that a URL names. Only the program knows how.
 pub type OpenStore =
@@ -80,13 +80,13 @@ pub async fn run(args: Args, host: Host) -> anyhow::Result<bool> {
     Ok(report.is_sound())
 }
 
-async fn open(common: &Common, host: &Host) -> anyhow::Result<Arc<dyn Target>> {
+async fn open(common: &Common, host: &Host) -> anyhow::Result<Arc<dyn LoadTarget>> {
     match &common.store {
         Some(url) => {
             let meters = Arc::new(Meters::new());
             let store = (host.open_store)(url.clone(), meters.clone()).await?;
             Ok(Arc::new(straight::Straight::create(store, common, host.clock.clone(), meters).await?))
         }
-        None => Ok(Arc::new(node::Node::create(common).await?)),
+        None => Ok(Arc::new(node::BenchNode::create(common).await?)),
     }
 }

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::target::{Item, Target};
+use crate::target::{Item, LoadTarget};
 
 /// From 1 µs to one hour, three digits.
 pub const LONGEST_US: u64 = 3_600_000_000;
@@ -88,7 +88,7 @@ impl Ids {
 
 /// Makes `count` things from number `first` on and calls `op` with batches of them, each batch of one lane.
 pub async fn drive<T, M, L, O, F>(
-    phase: &Phase<'_>,
+    phase: &LoadPhase<'_>,
     first: u64,
     count: u64,
     make: M,
@@ -98,8 +98,8 @@ pub async fn drive<T, M, L, O, F>(
 where
     T: Send + 'static,
     M: Fn(u64) -> T + Clone + Send + 'static,
-    L: Fn(&Arc<dyn Target>, &T) -> usize + Copy + Send + 'static,
-    O: Fn(Arc<dyn Target>, Vec<T>) -> F + Clone + Send + Sync + 'static,
+    L: Fn(&Arc<dyn LoadTarget>, &T) -> usize + Copy + Send + 'static,
+    O: Fn(Arc<dyn LoadTarget>, Vec<T>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = anyhow::Result<()>> + Send,
 {
     let bar = bar(phase.name, count);
@@ -135,7 +135,7 @@ where
 }
 
 async fn send<T, O, F>(
-    target: &Arc<dyn Target>,
+    target: &Arc<dyn LoadTarget>,
     op: &O,
     things: &mut Vec<T>,
     batch: usize,
@@ -143,7 +143,7 @@ async fn send<T, O, F>(
     bar: &ProgressBar,
 ) -> anyhow::Result<()>
 where
-    O: Fn(Arc<dyn Target>, Vec<T>) -> F,
+    O: Fn(Arc<dyn LoadTarget>, Vec<T>) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
     let full = std::mem::replace(things, Vec::with_capacity(batch));
@@ -156,16 +156,16 @@ where
 }
 
 /// Who is driven how.
-pub struct Phase<'a> {
+pub struct LoadPhase<'a> {
     pub name: &'static str,
-    pub target: &'a Arc<dyn Target>,
+    pub target: &'a Arc<dyn LoadTarget>,
     pub batch: usize,
     pub concurrency: usize,
 }
 
 /// Schedules `count` messages from number `first` on, all of them new.
 pub async fn schedule(
-    phase: &Phase<'_>,
+    phase: &LoadPhase<'_>,
     ids: &Ids,
     first: u64,
     count: u64,

@@ -16,19 +16,19 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::args::Common;
-use crate::target::{CancelOutcome, Consuming, Item, Recorder, Target};
+use crate::target::{CancelOutcome, Consuming, Item, LoadTarget, Recorder};
 
 /// How long a consumer waits for something due before it looks whether the bench is over.
 const CLAIM_WAIT: Duration = Duration::from_millis(500);
 
 /// See the module.
-pub struct Node {
+pub struct BenchNode {
     client: Client,
     topic: String,
     consumers: usize,
 }
 
-impl Node {
+impl BenchNode {
     /// Makes the topic.
     pub async fn create(common: &Common) -> anyhow::Result<Self> {
         let client = Client::new(&common.node, common.token.clone())?;
@@ -43,7 +43,7 @@ impl Node {
 }
 
 #[async_trait]
-impl Target for Node {
+impl LoadTarget for BenchNode {
     fn lanes(&self) -> usize {
         1
     }

@@ -18,7 +18,7 @@ use crate::args::Orders;
 use crate::clock::FineClock;
 use crate::load::{Ids, LONGEST_US, bar, histogram, payload};
 use crate::report::Report;
-use crate::target::{CancelOutcome, Item, Recorder, Target};
+use crate::target::{CancelOutcome, Item, LoadTarget, Recorder};
 
 /// What falls into one step of this is sent together.
 const STEP: Duration = Duration::from_millis(5);
@@ -145,7 +145,7 @@ fn script(own: &Orders) -> Vec<Happening> {
 
 pub async fn run(
     own: &Orders,
-    target: &Arc<dyn Target>,
+    target: &Arc<dyn LoadTarget>,
     host: Arc<dyn Clock>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -190,7 +190,7 @@ pub async fn run(
 }
 
 /// Waits until all is due and settled, or the grace is over; how much is left.
-async fn wait(own: &Orders, target: &Arc<dyn Target>) -> anyhow::Result<u64> {
+async fn wait(own: &Orders, target: &Arc<dyn LoadTarget>) -> anyhow::Result<u64> {
     let until = Instant::now() + own.timeout + own.grace;
     loop {
         let survey = target.survey().await?;
@@ -204,7 +204,12 @@ async fn wait(own: &Orders, target: &Arc<dyn Target>) -> anyhow::Result<u64> {
     }
 }
 
-async fn play(own: &Orders, target: &Arc<dyn Target>, ledger: &Arc<Ledger>, all: Vec<Happening>) -> anyhow::Result<()> {
+async fn play(
+    own: &Orders,
+    target: &Arc<dyn LoadTarget>,
+    ledger: &Arc<Ledger>,
+    all: Vec<Happening>,
+) -> anyhow::Result<()> {
     let bar = bar("orders", all.len() as u64);
     let payload = payload(own.common.payload);
     let permits = Arc::new(Semaphore::new(own.common.concurrency));
@@ -250,7 +255,7 @@ async fn play(own: &Orders, target: &Arc<dyn Target>, ledger: &Arc<Ledger>, all:
     Ok(())
 }
 
-async fn place(target: &Arc<dyn Target>, ledger: &Ledger, orders: Vec<u64>, timeout: Duration, payload: Bytes) {
+async fn place(target: &Arc<dyn LoadTarget>, ledger: &Ledger, orders: Vec<u64>, timeout: Duration, payload: Bytes) {
     let due_at = ledger.clock.now().plus(timeout);
     let batch: Vec<Item> = orders.iter().map(|order| ledger.ids.item(*order, due_at, &payload)).collect();
     let all_new = target.enqueue(batch).await.is_ok_and(|new| new == orders.len() as u64);
@@ -259,7 +264,7 @@ async fn place(target: &Arc<dyn Target>, ledger: &Ledger, orders: Vec<u64>, time
     }
 }
 
-async fn cancel(target: &Arc<dyn Target>, ledger: &Ledger, mut orders: Vec<u64>) {
+async fn cancel(target: &Arc<dyn LoadTarget>, ledger: &Ledger, mut orders: Vec<u64>) {
     // Nobody pays an order that the shop has not confirmed.
     orders.retain(|order| ledger.note(*order, 0) & known::SCHEDULED != 0);
     if orders.is_empty() {

@@ -21,7 +21,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::watch;
 
 use crate::args::Common;
-use crate::target::{CancelOutcome, Consuming, Item, Recorder, Target};
+use crate::target::{CancelOutcome, Consuming, Item, LoadTarget, Recorder};
 use crate::timed::Stopwatch;
 
 /// The engine is given this long to settle what is in flight.
@@ -64,7 +64,7 @@ impl Straight {
 }
 
 #[async_trait]
-impl Target for Straight {
+impl LoadTarget for Straight {
     fn lanes(&self) -> usize {
         self.shards.len()
     }

@@ -44,7 +44,7 @@ pub trait Consuming: Send {
 
 /// A topic of the bench's own: on a node, or straight in a store.
 #[async_trait]
-pub trait Target: Send + Sync + 'static {
+pub trait LoadTarget: Send + Sync + 'static {
     /// Lanes that batches are made for: the shards of a store, one for a node.
     fn lanes(&self) -> usize;
 

@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
-use crate::hand_over::{HandOver, Streamed};
+use crate::hand_over::{StreamTransfer, Streamed};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
 use crate::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, ScanPage,
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::store::{
@@ -134,7 +134,7 @@ surrounded! {
 surrounded! {
     ClaimStore {
         claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
-        hand_over(shard: &Shard, now: Timestamp, ask: &HandOver) -> Streamed, "hand_over", slice::from_ref(shard), 0;
+        hand_over(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "hand_over", slice::from_ref(shard), 0;
         settle(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Vec<Settled>,
             "settle", slice::from_ref(shard), batch.len();
         settle_kept(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Kept<Settled>,
@@ -184,21 +184,21 @@ surrounded! {
         fence(topic: &TopicName, index: u32, routing: &Routing, floor: &Floor) -> Fenced,
             "fence", &[routing.shard(topic, index)], 0;
         inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "inspect", &[], 0;
-        enqueue_old(shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Vec<AtOld<Enqueued>>,
+        enqueue_old(shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Vec<Lookup<Enqueued>>,
             "enqueue_old", slice::from_ref(shard), batch.len();
-        edit_old(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Vec<AtOld<Edited>>,
+        edit_old(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Vec<Lookup<Edited>>,
             "edit_old", slice::from_ref(shard), batch.len();
-        get_old(shard: &Shard, ids: &[MessageId]) -> Vec<AtOld<StoredMessage>>,
+        get_old(shard: &Shard, ids: &[MessageId]) -> Vec<Lookup<StoredMessage>>,
             "get_old", slice::from_ref(shard), ids.len();
-        settle_old(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Vec<AtOld<Settled>>,
+        settle_old(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Vec<Lookup<Settled>>,
             "settle_old", slice::from_ref(shard), batch.len();
-        settle_dead_old(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Vec<AtOld<bool>>,
+        settle_dead_old(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Vec<Lookup<bool>>,
             "settle_dead_old", slice::from_ref(shard), ids.len();
         scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "scan", slice::from_ref(shard), 0;
         take(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
             "take", slice::from_ref(shard), ids.len();
         outbox(shard: &Shard) -> Option<Batch>, "outbox", slice::from_ref(shard), 0;
-        put(shard: &Shard, batch: &Batch) -> Put, "put", slice::from_ref(shard), batch.messages.len();
+        put(shard: &Shard, batch: &Batch) -> BatchPut, "put", slice::from_ref(shard), batch.messages.len();
         memory(shard: &Shard, from: u32) -> Option<BatchName>, "memory", slice::from_ref(shard), 0;
         renumber(shard: &Shard, seen: u64, new: BatchName) -> bool, "renumber", slice::from_ref(shard), 0;
         drop_batch(shard: &Shard, nonce: u64) -> bool, "drop_batch", slice::from_ref(shard), 0;

@@ -24,7 +24,7 @@ pub struct ClaimAsk {
 
 /// Messages of one shard, handed to a consumer.
 #[derive(Clone, Debug)]
-pub struct HandedOver {
+pub struct ClaimedBatch {
     /// Where they were claimed.
     pub shard: Shard,
     /// The messages.
@@ -59,5 +59,5 @@ pub trait Consumers: Send + Sync + std::fmt::Debug + 'static {
     /// # Errors
     ///
     /// As [`crate::ClaimStore::claim`]; [`StoreError::UnknownShard`] when the topic does not exist.
-    async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<HandedOver>, StoreError>;
+    async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<ClaimedBatch>, StoreError>;
 }

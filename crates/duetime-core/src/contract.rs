@@ -19,7 +19,7 @@ use std::fmt;
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use crate::hand_over::{HandOver, Streamed};
+use crate::hand_over::{StreamTransfer, Streamed};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
@@ -172,7 +172,7 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
 
     /// Moves messages that are due to the shard's own stream: claim, hand-over and ack in one step.
     /// O(limit · log N). Only where [`ClaimStore::has_streams`].
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError>;
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError>;
 
     /// Whether [`ClaimStore::hand_over`] works. A store that has no streams refuses it by [`no_streams`].
     fn has_streams(&self) -> bool;

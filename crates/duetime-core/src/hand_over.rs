@@ -18,7 +18,7 @@ pub struct InPlace {
 
 /// What one step is asked to hand over.
 #[derive(Clone, Debug)]
-pub struct HandOver {
+pub struct StreamTransfer {
     /// Random name of this step, so that one whose answer was lost is told again and not counted twice.
     pub request: u64,
     /// Most messages, at most [`crate::limits::BATCH_ITEMS_MAX`].
@@ -27,7 +27,7 @@ pub struct HandOver {
     pub how: InPlace,
 }
 
-/// The answer to a [`HandOver`].
+/// The answer to a [`StreamTransfer`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streamed {
     /// Messages that are in the stream now.

@@ -34,9 +34,9 @@ pub mod time;
 pub mod topic;
 pub mod units;
 
-pub use consumer::{ClaimAsk, Consumers, HandedOver, HeldBudget};
+pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, HeldBudget};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
-pub use hand_over::{HandOver, InPlace, Streamed};
+pub use hand_over::{InPlace, StreamTransfer, Streamed};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
 pub use ownership::{Fleet, Member, MemberState, OwnedShards, Ownership};

@@ -10,7 +10,7 @@
 //!   without misplaced ids, a batch that is remembered) is on as many replicas as the store waits for
 //!   when it answers, all of it on one and the same primary; else the answer is
 //!   [`StoreError::Unavailable`] and the call is made again. So a caller never waits for replicas
-//!   itself. [`Kept`] says when there was no replica to wait for.
+//!   itself. [`Replication`] says when there was no replica to wait for.
 //! - **The caller's epoch is checked** as in [`crate::store`]: lower than the shard's is
 //!   [`StoreError::Stale`] with the shard's record, higher is [`StoreError::NotReady`]: fence the shard
 //!   ([`Reshard::fence`]) and repeat.
@@ -86,12 +86,12 @@ impl Floor {
 
 /// Whether what was answered outlives the server that answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Replication {
     /// On the disk of an embedded store, or on as many replicas as a move waits for.
-    Safe,
+    Replicated,
     /// In one server only, which has no replica: its restart may undo the last moments. Keep a batch
     /// that was put for a grace period, and look again ([`Reshard::memory`]) before it is dropped.
-    Alone,
+    Unreplicated,
 }
 
 /// What [`Reshard::fence`] found and left.
@@ -118,9 +118,9 @@ pub struct Inspected {
 
 /// What a call on an id found at its old home.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AtOld<T> {
+pub enum Lookup<T> {
     /// It lives here (dead letters too): this became of it, and that is final.
-    There(T),
+    Found(T),
     /// It is not here and never will be again. Nothing was done; go to the new home.
     Absent,
     /// It is in the outbox. Nothing was done; finish the batch (or let the mover) and ask again.
@@ -205,14 +205,14 @@ pub struct Batch {
 
 /// What became of a batch at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum BatchPut {
     /// It is there, by this call or an earlier one of the same batch. `fresh`: how many messages this
     /// call inserted; of others the id lived there already.
     Done {
         /// Inserted by this call.
         fresh: u64,
         /// Whether that outlives the server.
-        kept: Kept,
+        kept: Replication,
     },
     /// Another batch of this source with this number or a higher one was put before; nothing was
     /// written. [`Reshard::renumber`] the batch above it and put it again.
@@ -256,15 +256,15 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
         shard: &Shard,
         now: Timestamp,
         batch: &[Enqueue],
-    ) -> Result<Vec<AtOld<Enqueued>>, StoreError>;
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError>;
 
-    /// [`crate::MessageStore::edit`] at the old home; `There` is never [`Edited::Unknown`].
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError>;
+    /// [`crate::MessageStore::edit`] at the old home; `Found` is never [`Edited::Unknown`].
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError>;
 
     /// [`crate::MessageStore::get`] at the old home.
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError>;
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError>;
 
-    /// [`crate::ClaimStore::settle`] at the old home. `There(Expired)`: the id lives here and the receipt is not its.
+    /// [`crate::ClaimStore::settle`] at the old home. `Found(Expired)`: the id lives here and the receipt is not its.
     ///
     /// Also the way to settle what was claimed in a shard that is not the id's home any more: a
     /// receipt is good wherever its message is.
@@ -273,16 +273,16 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<AtOld<Settled>>, StoreError>;
+    ) -> Result<Vec<Lookup<Settled>>, StoreError>;
 
-    /// [`crate::MessageStore::settle_dead`] at the old home. `There(false)`: the id lives here, but not as a dead letter.
+    /// [`crate::MessageStore::settle_dead`] at the old home. `Found(false)`: the id lives here, but not as a dead letter.
     async fn settle_dead_old(
         &self,
         shard: &Shard,
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<AtOld<bool>>, StoreError>;
+    ) -> Result<Vec<Lookup<bool>>, StoreError>;
 
     /// One page of the shard's ids, about `limit` of them; `from`: where the page before ended.
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError>;
@@ -303,7 +303,7 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
     /// # Errors
     ///
     /// [`StoreError::Full`]: nothing was written, the batch stays frozen; try again later.
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError>;
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError>;
 
     /// The last batch of source `from` that was put in `shard`.
     async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError>;

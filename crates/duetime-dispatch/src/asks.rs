@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settlement};
-use duetime_core::{HandedOver, HeldBudget, LeaseClass, Receipt, Shard, StoreError, Timestamp};
+use duetime_core::{ClaimedBatch, HeldBudget, LeaseClass, Receipt, Shard, StoreError, Timestamp};
 use duetime_metrics::Event;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ impl Given {
     }
 
     /// The consumer settles them from here on.
-    pub(crate) fn hand_out(mut self) -> HandedOver {
+    pub(crate) fn hand_out(mut self) -> ClaimedBatch {
         let took = self.sent.elapsed();
         for message in &self.messages {
             let waited = self.now.since(message.due_at);
@@ -65,7 +65,7 @@ impl Given {
             self.work.topic_meters.hand_over.observe(took.as_secs_f64());
         }
         let held = self.guard.take().map(|guard| HeldBudget::new(guard.into_permit())).unwrap_or_default();
-        HandedOver { shard: self.shard.clone(), messages: std::mem::take(&mut self.messages), held }
+        ClaimedBatch { shard: self.shard.clone(), messages: std::mem::take(&mut self.messages), held }
     }
 }
 

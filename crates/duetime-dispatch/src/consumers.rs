@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
-use duetime_core::{ClaimAsk, Consumers, HandedOver, StoreError, TopicName, Topics};
+use duetime_core::{ClaimAsk, ClaimedBatch, Consumers, StoreError, TopicName, Topics};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::RwLock;
@@ -129,7 +129,7 @@ impl Asker {
         }
     }
 
-    fn end(self) -> Result<Vec<HandedOver>, StoreError> {
+    fn end(self) -> Result<Vec<ClaimedBatch>, StoreError> {
         match self.failed {
             Some(error) if self.given.is_empty() && !self.answered => Err(error),
             _ => Ok(self.given.into_iter().map(Given::hand_out).collect()),
@@ -229,7 +229,7 @@ impl Asker {
 
 #[async_trait]
 impl Consumers for EngineConsumers {
-    async fn claim(&self, topic: &TopicName, wanted: ClaimAsk) -> Result<Vec<HandedOver>, StoreError> {
+    async fn claim(&self, topic: &TopicName, wanted: ClaimAsk) -> Result<Vec<ClaimedBatch>, StoreError> {
         // The end of the node waits for what this gives back.
         let _under_way = self.tracker.token();
         let mut asker = Asker::new(wanted);

@@ -5,7 +5,7 @@
 //! breaker: nothing is ever held, and when the store is away nothing is due.
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::{HandOver, InPlace, Streamed};
+use duetime_core::{InPlace, StreamTransfer, Streamed};
 use duetime_metrics::{Event, SinkMeters};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -60,7 +60,7 @@ impl Streamer {
 
     async fn step(&self, mut taken: Taken, limit: usize) {
         let Work { store, lane, clock, health, rate, .. } = &self.work;
-        let ask = HandOver { request: rand::random(), limit, how: self.how };
+        let ask = StreamTransfer { request: rand::random(), limit, how: self.how };
         let (sent_at, sent) = (clock.now(), Instant::now());
         let index = taken.shard.index;
         let asked = store.hand_over(&taken.shard, sent_at, &ask);

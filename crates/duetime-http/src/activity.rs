@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::connections::Place;
+use crate::connections::ConnectionPermit;
 
 /// A connection without a request is closed after so long, and so is one whose client does not
 /// finish the next request's head.
@@ -38,11 +38,11 @@ struct State {
 pub(crate) struct Activity {
     state: Mutex<State>,
     /// Its place among the connections; `None`: it has none, and only a short life.
-    place: Option<Place>,
+    place: Option<ConnectionPermit>,
 }
 
 impl Activity {
-    pub fn new(place: Option<Place>) -> Arc<Self> {
+    pub fn new(place: Option<ConnectionPermit>) -> Arc<Self> {
         let state = State { open: 0, handling: 0, blocked: false, last: Instant::now() };
         Arc::new(Self { state: Mutex::new(state), place })
     }

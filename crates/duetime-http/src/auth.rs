@@ -12,7 +12,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::problem::Problem;
-use crate::rates::Rate;
+use crate::rates::RequestRate;
 use crate::secret::SecretSource;
 
 /// Shortest secret that is taken.
@@ -113,8 +113,8 @@ struct Token {
     hash: Hash,
     scopes: Vec<Scope>,
     topics: Option<Vec<String>>,
-    requests: Option<Rate>,
-    messages: Option<Rate>,
+    requests: Option<RequestRate>,
+    messages: Option<RequestRate>,
     topics_max: Option<usize>,
 }
 
@@ -198,7 +198,7 @@ fn read_token(config: &TokenConfig) -> Result<Token, String> {
         Some(rate) if !(rate >= RATE_MIN && rate.is_finite()) => {
             Err(complaint(format!("{name} must be a number above 0; leave it out for no limit")))
         }
-        rate => Ok(rate.map(Rate::new)),
+        rate => Ok(rate.map(RequestRate::new)),
     };
     Ok(Token {
         name: config.name.clone(),
@@ -392,7 +392,7 @@ impl Caller {
 
     /// Most messages of a stream that are taken together.
     pub fn portion(&self) -> usize {
-        self.0.as_ref().and_then(|token| token.messages.as_ref()).map_or(usize::MAX, Rate::portion)
+        self.0.as_ref().and_then(|token| token.messages.as_ref()).map_or(usize::MAX, RequestRate::portion)
     }
 
     /// Refuses another topic where there are `there` among those it is for.

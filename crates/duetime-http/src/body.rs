@@ -22,20 +22,20 @@ pub(crate) const BODY_IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// What a body says it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum BodyKind {
     Json,
     Ndjson,
 }
 
 /// Reads `Content-Type`. Absent means JSON: [`typed`] has refused what must have one.
-pub(crate) fn kind(headers: &HeaderMap) -> Result<Kind, Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(Kind::Json) };
+pub(crate) fn kind(headers: &HeaderMap) -> Result<BodyKind, Problem> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(BodyKind::Json) };
     let text = value.to_str().unwrap_or_default();
     let essence = text.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
-        Ok(Kind::Json)
+        Ok(BodyKind::Json)
     } else if essence.eq_ignore_ascii_case("application/x-ndjson") {
-        Ok(Kind::Ndjson)
+        Ok(BodyKind::Ndjson)
     } else {
         Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -65,8 +65,8 @@ pub(crate) fn typed(request: &Request) -> Result<(), Problem> {
 /// Refuses anything but JSON.
 pub(crate) fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
     match kind(headers)? {
-        Kind::Json => Ok(()),
-        Kind::Ndjson => Err(Problem::new(
+        BodyKind::Json => Ok(()),
+        BodyKind::Ndjson => Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_media_type",
             "NDJSON is read only by POST /v1/topics/{topic}/messages; send application/json",

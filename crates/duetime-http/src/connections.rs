@@ -130,9 +130,9 @@ pub(crate) struct Connections {
 }
 
 /// What a new connection gets.
-pub(crate) enum Admission {
+pub(crate) enum ConnectionAdmission {
     /// A place, until it is dropped.
-    Place(Place),
+    ConnectionPermit(ConnectionPermit),
     /// No place; a short answer, until then.
     Brief(Brief),
 }
@@ -143,7 +143,7 @@ impl Connections {
     }
 
     /// Lets a connection in.
-    pub fn admit(&self, address: IpAddr) -> Admission {
+    pub fn admit(&self, address: IpAddr) -> ConnectionAdmission {
         let address = network(address);
         let ended = CancellationToken::new();
         let mut inner = self.inner.lock();
@@ -158,12 +158,17 @@ impl Connections {
             {
                 oldest.cancel();
             }
-            return Admission::Brief(Brief { inner: self.inner.clone(), at, ended });
+            return ConnectionAdmission::Brief(Brief { inner: self.inner.clone(), at, ended });
         }
         inner.all += 1;
         inner.addresses.entry(address).or_default().count += 1;
         let at = inner.set_idle(address, true, &ended);
-        Admission::Place(Place { inner: self.inner.clone(), address, ended, at: Mutex::new(Some(at)) })
+        ConnectionAdmission::Place(ConnectionPermit {
+            inner: self.inner.clone(),
+            address,
+            ended,
+            at: Mutex::new(Some(at)),
+        })
     }
 
     /// Ends up to `count` idle connections, so that others can be opened.
@@ -189,7 +194,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// A connection's place.
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     inner: Arc<Mutex<Inner>>,
     address: IpAddr,
     /// Cancelled when the connection has to make way.
@@ -198,7 +203,7 @@ pub(crate) struct Place {
     at: Mutex<Option<u64>>,
 }
 
-impl Place {
+impl ConnectionPermit {
     /// A request has begun.
     pub fn busy(&self) {
         if let Some(at) = self.at.lock().take() {
@@ -215,7 +220,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut inner = self.inner.lock();
         let counted = match self.at.get_mut().take() {
@@ -250,10 +255,10 @@ mod tests {
         [10, 0, 0, n].into()
     }
 
-    fn place(connections: &Connections, n: u8) -> Place {
+    fn place(connections: &Connections, n: u8) -> ConnectionPermit {
         match connections.admit(from(n)) {
-            Admission::Place(place) => place,
-            Admission::Brief(_) => panic!("no place"),
+            ConnectionAdmission::Place(place) => place,
+            ConnectionAdmission::Brief(_) => panic!("no place"),
         }
     }
 
@@ -270,7 +275,7 @@ mod tests {
         let fifth = place(&connections, 5);
         assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled() && !fourth.ended.is_cancelled());
         fifth.busy();
-        assert!(matches!(connections.admit(from(6)), Admission::Brief(_)), "all are busy");
+        assert!(matches!(connections.admit(from(6)), ConnectionAdmission::Brief(_)), "all are busy");
         drop((silent, idle));
         assert_eq!(connections.inner.lock().all, 3, "who made way is not counted twice");
         drop(busy);
@@ -285,11 +290,11 @@ mod tests {
         let connections = Connections::new(ConnectionBounds { all: 100, per_address: 2 });
         let other = place(&connections, 2);
         let first = place(&connections, 1);
-        let held: Vec<Place> = (0..5).map(|_| place(&connections, 1)).collect();
+        let held: Vec<ConnectionPermit> = (0..5).map(|_| place(&connections, 1)).collect();
         assert!(first.ended.is_cancelled() && !other.ended.is_cancelled());
         assert_eq!(held.iter().filter(|place| !place.ended.is_cancelled()).count(), 2);
-        held.iter().for_each(Place::busy);
-        assert!(matches!(connections.admit(from(1)), Admission::Brief(_)));
+        held.iter().for_each(ConnectionPermit::busy);
+        assert!(matches!(connections.admit(from(1)), ConnectionAdmission::Brief(_)));
         assert_eq!(connections.inner.lock().all, 3);
         let six = |text: &str| network(text.parse().unwrap());
         assert_eq!(six("2001:db8::1"), six("2001:db8::ffff:1"));
@@ -301,8 +306,8 @@ mod tests {
         let connections = Connections::new(ConnectionBounds { all: 0, per_address: 1 });
         let briefs: Vec<Brief> = (0..=BRIEF_MAX)
             .map(|_| match connections.admit(from(1)) {
-                Admission::Brief(brief) => brief,
-                Admission::Place(_) => panic!("no place is there"),
+                ConnectionAdmission::Brief(brief) => brief,
+                ConnectionAdmission::Place(_) => panic!("no place is there"),
             })
             .collect();
         assert!(briefs[0].ended.is_cancelled() && !briefs[1].ended.is_cancelled());

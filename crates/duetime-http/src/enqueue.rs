@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use crate::at_most::AtMost;
 use crate::audit;
 use crate::auth::Caller;
-use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, Kind};
+use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, BodyKind};
 use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
@@ -117,7 +117,7 @@ pub(crate) async fn post(
     let kind = body::kind(&headers)?;
     let record = app.router.topic(&topic).await?;
     let style = style(&headers);
-    if kind == Kind::Ndjson {
+    if kind == BodyKind::Ndjson {
         return Ok(stream(app, caller, record, body, style).await);
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);

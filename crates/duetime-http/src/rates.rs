@@ -15,12 +15,12 @@ struct State {
 }
 
 /// A token bucket. What is larger than its burst passes when something is left, and the next waits longer.
-pub(crate) struct Rate {
+pub(crate) struct RequestRate {
     per_second: f64,
     state: Mutex<State>,
 }
 
-impl Rate {
+impl RequestRate {
     pub fn new(per_second: f64) -> Self {
         Self { per_second, state: Mutex::new(State { left: Self::most(per_second), at: Instant::now() }) }
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_more_passes_than_a_second_is_worth_and_debts_are_paid_by_waiting() {
-        let rate = Rate::new(10.0);
+        let rate = RequestRate::new(10.0);
         assert!((0..10).all(|_| rate.take(1).is_ok()));
         let wait = rate.take(1).unwrap_err();
         assert_eq!(wait, Duration::from_millis(100));
@@ -64,7 +64,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(rate.take(1000).is_ok(), "larger than the burst");
         assert_eq!(rate.take(1).unwrap_err(), Duration::from_millis(99_100));
-        let slow = Rate::new(0.1);
+        let slow = RequestRate::new(0.1);
         assert!(slow.take(1).is_ok());
         assert_eq!(slow.take(1).unwrap_err().as_secs(), 10);
     }

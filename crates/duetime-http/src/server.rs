@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use crate::activity::{Activity, IDLE_MAX, Watched};
-use crate::connections::{Admission, ConnectionBounds, Connections};
+use crate::connections::{ConnectionAdmission, ConnectionBounds, Connections};
 use crate::observe;
 use crate::peer::Peer;
 use crate::problem::Problem;
@@ -123,9 +123,9 @@ pub async fn serve(
 }
 
 impl Serving {
-    async fn connection(self, stream: TcpStream, peer: SocketAddr, admission: Admission, watcher: Watcher) {
+    async fn connection(self, stream: TcpStream, peer: SocketAddr, admission: ConnectionAdmission, watcher: Watcher) {
         match admission {
-            Admission::Place(place) => {
+            ConnectionAdmission::Place(place) => {
                 let ended = place.ended.clone();
                 let work = self.secured(stream, peer, Activity::new(Some(place)), false, watcher);
                 tokio::select! {
@@ -134,7 +134,7 @@ impl Serving {
                     () = work => {}
                 }
             }
-            Admission::Brief(brief) => {
+            ConnectionAdmission::Brief(brief) => {
                 let work = self.secured(stream, peer, Activity::new(None), true, watcher);
                 tokio::select! {
                     biased;

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::config::LinkConfig;
-use crate::connection::{Connection, Open, Server};
+use crate::connection::{OpenConnection, Server, ServerConnection};
 use crate::error::{Failure, LinkError, into_result};
 use crate::replicated::{UNKNOWN, followers};
 use crate::server_clock::End;
@@ -46,7 +46,7 @@ struct Job {
 
 /// The connection for it, and who waits for it.
 pub(crate) struct Confirms {
-    connection: Connection,
+    connection: ServerConnection,
     server: Arc<Server>,
     waiting: Mutex<Vec<Job>>,
     sending: Arc<tokio::sync::Mutex<()>>,
@@ -63,7 +63,7 @@ fn lost() -> Failure {
 
 impl Confirms {
     pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
-        let connection = Connection::new(client, config, server);
+        let connection = ServerConnection::new(client, config, server);
         // An answer must not come later than the connection waits for one.
         let wait_ms = u64::try_from(WAIT_FOR.min(config.response_timeout / 2).as_millis()).expect("a second at most");
         Self {
@@ -191,7 +191,7 @@ impl Confirms {
     /// as follow. Answers the values, and how many replicas it were, or why that is not known.
     async fn wait_behind(
         &self,
-        open: &mut Open,
+        open: &mut OpenConnection,
         end: End,
         mut all: Pipeline,
         replicas: u8,

@@ -19,7 +19,7 @@ const RECONNECT_EVERY: Duration = Duration::from_millis(50);
 
 /// A connection that can be used.
 #[derive(Clone)]
-pub(crate) struct Open {
+pub(crate) struct OpenConnection {
     pub(crate) generation: u64,
     pub(crate) connection: MultiplexedConnection,
     seen: Arc<Seen>,
@@ -38,7 +38,7 @@ struct Refused {
 struct State {
     /// Grows with every connection, so that a late complaint does not end a fresh one.
     generation: u64,
-    open: Option<Open>,
+    open: Option<OpenConnection>,
     refused: Option<Refused>,
 }
 
@@ -55,7 +55,7 @@ impl Server {
 }
 
 /// See the module.
-pub(crate) struct Connection {
+pub(crate) struct ServerConnection {
     client: Client,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     fencing: tokio::sync::Mutex<()>,
 }
 
-impl Connection {
+impl ServerConnection {
     pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
         Self {
             client: client.clone(),
@@ -78,13 +78,13 @@ impl Connection {
         }
     }
 
-    fn open(&self) -> Option<Open> {
+    fn open(&self) -> Option<OpenConnection> {
         let state = self.state.lock();
         state.open.as_ref().filter(|open| open.round == self.server.debts.round()).cloned()
     }
 
     /// The open connection, or a new one.
-    pub(crate) async fn get(&self) -> Result<Open, Failure> {
+    pub(crate) async fn get(&self) -> Result<OpenConnection, Failure> {
         if let Some(open) = self.open() {
             return Ok(open);
         }
@@ -121,7 +121,7 @@ impl Connection {
                 let mut state = self.state.lock();
                 state.generation += 1;
                 state.refused = None;
-                let open = Open { generation: state.generation, connection, seen, round };
+                let open = OpenConnection { generation: state.generation, connection, seen, round };
                 state.open = Some(open.clone());
                 return Ok(open);
             }
@@ -137,7 +137,7 @@ impl Connection {
     }
 
     /// What this connection may still have to do, when it is begun now.
-    pub(crate) async fn end(&self, open: &mut Open) -> Result<End, Failure> {
+    pub(crate) async fn end(&self, open: &mut OpenConnection) -> Result<End, Failure> {
         let end = self.server.clock.end(&mut open.connection).await;
         end.map_err(|failure| self.end_if_broken(open.generation, failure))
     }
@@ -145,7 +145,7 @@ impl Connection {
     /// Ends a connection on which a call got no answer, and returns when none that was sent on it by `over_at`'s
     /// call can be carried out any more: the server ended it, or the call's own end has passed. Whoever waits for
     /// the same connection shares one word to the server.
-    pub(crate) async fn fence(&self, lost: &Open, over_at: Instant) {
+    pub(crate) async fn fence(&self, lost: &OpenConnection, over_at: Instant) {
         self.broken(lost.generation);
         self.server.debts.tell(&lost.seen);
         let ended = async {
@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// Why a call got no answer, once it cannot be carried out any more.
-    pub(crate) async fn given_up(&self, open: &Open, end: End, error: RedisError) -> Failure {
+    pub(crate) async fn given_up(&self, open: &OpenConnection, end: End, error: RedisError) -> Failure {
         let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         let failure = self.end_if_broken(open.generation, Failure::from(error));
         if !answered {

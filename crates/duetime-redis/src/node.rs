@@ -11,19 +11,19 @@ use tokio::time::Instant;
 
 use crate::config::LinkConfig;
 use crate::confirmed::Confirms;
-use crate::connection::{Connection, Open, Server};
+use crate::connection::{OpenConnection, Server, ServerConnection};
 use crate::error::{Failure, into_result};
-use crate::replicated::Waits;
+use crate::replicated::ReplicaWaits;
 
 /// Certificates and address are in the client. Connects when it is first asked.
 pub(crate) struct Node {
     /// `host:port`, as the cluster names it.
     pub(crate) name: String,
     pub(crate) client: Client,
-    pub(crate) waits: Waits,
+    pub(crate) waits: ReplicaWaits,
     pub(crate) confirms: Arc<Confirms>,
     server: Arc<Server>,
-    connections: Vec<Connection>,
+    connections: Vec<ServerConnection>,
     turn: AtomicUsize,
     /// Another server has taken its place: its calls fail at once. Never taken back: a server that
     /// becomes a master again is a new `Node`.
@@ -35,8 +35,9 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(name: String, client: Client, config: &LinkConfig) -> Self {
         let server = Server::new(config);
-        let connections = (0..config.connections.max(1)).map(|_| Connection::new(&client, config, &server)).collect();
-        let waits = Waits::new(&client, config, &server);
+        let connections =
+            (0..config.connections.max(1)).map(|_| ServerConnection::new(&client, config, &server)).collect();
+        let waits = ReplicaWaits::new(&client, config, &server);
         let confirms = Arc::new(Confirms::new(&client, config, &server));
         let (deposed, asked_about) = (watch::Sender::new(false), Mutex::default());
         Self { name, client, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
@@ -78,7 +79,7 @@ impl Node {
         }
     }
 
-    fn connection(&self) -> &Connection {
+    fn connection(&self) -> &ServerConnection {
         &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()]
     }
 
@@ -99,7 +100,7 @@ impl Node {
                 .unwrap_or_else(|| Err(Failure::odd("two answers were expected")));
         }
         let slot = self.connection();
-        let Open { generation, mut connection, .. } = slot.get().await?;
+        let OpenConnection { generation, mut connection, .. } = slot.get().await?;
         let failure = match connection.send_packed_command(cmd).await {
             Ok(value) => match into_result(value) {
                 Ok(value) => return Ok(value),
@@ -157,7 +158,7 @@ impl Node {
         longest: Option<Duration>,
     ) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let slot = self.connection();
-        let Open { generation, mut connection, .. } = slot.get().await?;
+        let OpenConnection { generation, mut connection, .. } = slot.get().await?;
         let sending = connection.send_packed_commands(pipeline, 0, pipeline.len());
         let sent = match longest {
             None => sending.await,

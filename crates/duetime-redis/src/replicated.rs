@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, Pipeline, Value};
 
 use crate::config::LinkConfig;
-use crate::connection::{Connection, Server};
+use crate::connection::{Server, ServerConnection};
 use crate::error::{Failure, into_result};
 use crate::reply::text;
 
@@ -36,21 +36,21 @@ pub struct Backing {
 }
 
 /// The connections for it, and how many replicas to wait for.
-pub(crate) struct Waits {
-    connections: Vec<Connection>,
+pub(crate) struct ReplicaWaits {
+    connections: Vec<ServerConnection>,
     server: Arc<Server>,
     turn: AtomicUsize,
     /// Replicas that followed when the server was last asked; [`UNKNOWN`] before that.
     online: AtomicU32,
 }
 
-impl Waits {
+impl ReplicaWaits {
     pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
-        let connections = (0..CONNECTIONS).map(|_| Connection::new(client, config, server)).collect();
+        let connections = (0..CONNECTIONS).map(|_| ServerConnection::new(client, config, server)).collect();
         Self { connections, server: server.clone(), turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
     }
 
-    fn connection(&self) -> &Connection {
+    fn connection(&self) -> &ServerConnection {
         &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()]
     }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::LinkConfig;
-use crate::connection::{Connection, Server};
+use crate::connection::{Server, ServerConnection};
 use crate::url::RedisUrl;
 
 /// Until the call is over by its own end.
@@ -81,9 +81,9 @@ impl World {
         Self { orders, port, server: Server::new(&config), config, serving }
     }
 
-    fn slot(&self) -> Arc<Connection> {
+    fn slot(&self) -> Arc<ServerConnection> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
-        Arc::new(Connection::new(&client, &self.config, &self.server))
+        Arc::new(ServerConnection::new(&client, &self.config, &self.server))
     }
 
     fn killed(&self) -> usize {

@@ -4,7 +4,7 @@
 //! of a batch tell repetitions from another batch, and a batch is dropped only by its nonce.
 
 use async_trait::async_trait;
-use duetime_core::reshard::{Batch, BatchName, Kept, Put};
+use duetime_core::reshard::{Batch, BatchName, BatchPut, Replication};
 use duetime_core::{Mover, Routing, StoreError, TopicName};
 
 use crate::fence::fence_all;
@@ -40,15 +40,15 @@ pub async fn finish(
         };
         let destination = routing.shard(topic, batch.to);
         match tools.store.put(&destination, &batch).await? {
-            Put::Conflict { last } => {
+            BatchPut::Conflict { last } => {
                 let new = BatchName { number: last.number + 1, nonce: tools.draw.next() };
                 tools.store.renumber(&source, batch.name.nonce, new).await?;
                 tools.steps.reached(Step::Renumbered).await;
             }
-            Put::Done { fresh: inserted, kept } => {
+            BatchPut::Done { fresh: inserted, kept } => {
                 fresh += inserted;
                 tools.steps.reached(Step::Put).await;
-                if kept == Kept::Alone && !tools.grace.is_zero() {
+                if kept == Replication::Unreplicated && !tools.grace.is_zero() {
                     tokio::time::sleep(tools.grace).await;
                 }
                 // Its present primary is asked: a failover may have undone the put.

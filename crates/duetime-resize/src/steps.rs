@@ -96,7 +96,7 @@ pub struct Tools {
     /// Where messages are.
     pub store: Arc<dyn Store>,
     /// How long a batch is kept at its source where its destination has no replica to wait for
-    /// ([`duetime_core::reshard::Kept::Alone`]). Zero where all shards are on one server: then one restart undoes
+    /// ([`duetime_core::reshard::Replication::Unreplicated`]). Zero where all shards are on one server: then one restart undoes
     /// source and destination alike.
     pub grace: Duration,
     /// Random names of batches and changes.

@@ -59,7 +59,7 @@ pub struct Catalog {
 
 /// What [`Catalog::put`] did.
 #[derive(Clone, Debug)]
-pub struct Put {
+pub struct TopicPut {
     /// The topic as it is.
     pub record: Arc<TopicRecord>,
     /// It was not there before.
@@ -290,7 +290,7 @@ impl Catalog {
     ///
     /// [`CatalogError::Invalid`] names the field; [`StoreError::Conflict`] after several changes
     /// by others in between.
-    pub async fn put(&self, name: &TopicName, change: &TopicChange) -> Result<Put, CatalogError> {
+    pub async fn put(&self, name: &TopicName, change: &TopicChange) -> Result<TopicPut, CatalogError> {
         self.write(name, change, true).await.map(|put| put.expect("what is not there is created"))
     }
 
@@ -299,11 +299,16 @@ impl Catalog {
     /// # Errors
     ///
     /// As [`Catalog::put`].
-    pub async fn change(&self, name: &TopicName, change: &TopicChange) -> Result<Option<Put>, CatalogError> {
+    pub async fn change(&self, name: &TopicName, change: &TopicChange) -> Result<Option<TopicPut>, CatalogError> {
         self.write(name, change, false).await
     }
 
-    async fn write(&self, name: &TopicName, change: &TopicChange, creates: bool) -> Result<Option<Put>, CatalogError> {
+    async fn write(
+        &self,
+        name: &TopicName,
+        change: &TopicChange,
+        creates: bool,
+    ) -> Result<Option<TopicPut>, CatalogError> {
         self.refresh().await?;
         let mut tries = 0;
         loop {
@@ -323,7 +328,7 @@ impl Catalog {
         name: &TopicName,
         change: &TopicChange,
         creates: bool,
-    ) -> Result<Option<Put>, CatalogError> {
+    ) -> Result<Option<TopicPut>, CatalogError> {
         let present = self.get(name);
         if present.is_none() && !creates {
             return Ok(None);
@@ -348,7 +353,7 @@ impl Catalog {
                 record
             }
             Some(old) if old.config == config => {
-                return Ok(Some(Put { record: old.clone(), created: false }));
+                return Ok(Some(TopicPut { record: old.clone(), created: false }));
             }
             Some(old) => TopicRecord { config, version: old.version + 1, ..(**old).clone() },
         };
@@ -361,7 +366,7 @@ impl Catalog {
             warn!(topic = %name, %error, "a changed topic could not be read back");
             self.take_in(&record);
         }
-        Ok(Some(Put { record, created: present.is_none() }))
+        Ok(Some(TopicPut { record, created: present.is_none() }))
     }
 
     /// Takes in what this node wrote, unless a later record of the topic is known.

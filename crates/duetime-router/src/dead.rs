@@ -84,7 +84,7 @@ impl Router {
         for _ in 0..PAGE_TRIES {
             let record = self.topic(&shard.topic).await?;
             let present = record.routing.shard(&shard.topic, shard.index);
-            match self.kit.store.dead(&present, from, limit).await {
+            match self.context.store.dead(&present, from, limit).await {
                 Err(error) if is_misrouted(&error) => {
                     self.dispatcher.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
                 }

@@ -5,11 +5,11 @@
 //! [`Router`] acts on messages wherever they are while shards change, [`RoutedStore`] does so for the
 //! engine, [`Metering`] times every call on its way down.
 
+mod batch_queue;
 mod catalog;
 mod change;
 mod dead;
 mod error;
-mod lane;
 mod metered;
 mod ops;
 mod reports;
@@ -24,7 +24,7 @@ mod troubles;
 #[cfg(test)]
 mod tests;
 
-pub use catalog::{Catalog, Put};
+pub use catalog::{Catalog, TopicPut};
 pub use change::TopicChange;
 pub use dead::{DeadCursor, DeadList, DeadSettled, DeadSweep};
 pub use error::{CatalogError, RouteError};

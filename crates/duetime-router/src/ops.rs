@@ -1,23 +1,23 @@
-//! The kinds of operation that go through lanes, and what each counts.
+//! The kinds of operation that go through queues, and what each counts.
 
 use std::collections::HashSet;
 
 use duetime_core::limits::OLD_ITEMS_MAX;
-use duetime_core::reshard::AtOld;
+use duetime_core::reshard::Lookup;
 use duetime_core::store::{
     DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
 };
 use duetime_core::{MessageId, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
 
-use crate::lane::{Called, Kit, Op, Role};
+use crate::batch_queue::{Called, Op, OpContext, Role};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
 
 /// At home what there is to say is said.
-fn said<A>(answers: Vec<A>) -> Vec<AtOld<A>> {
-    answers.into_iter().map(AtOld::There).collect()
+fn said<A>(answers: Vec<A>) -> Vec<Lookup<A>> {
+    answers.into_iter().map(Lookup::Found).collect()
 }
 
 /// A batch in parts that are one step of the store each, so that an error loses no answer: items of one
@@ -28,33 +28,33 @@ fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Ite
 }
 
 /// An answer, and how many replicas have what it tells of.
-pub(crate) type Answered<A> = (A, Option<u32>);
+pub(crate) type WithReplicas<A> = (A, Option<u32>);
 
 /// The same where replicas may be waited for.
-fn kept<A>(kept: Kept<A>) -> Vec<AtOld<Answered<A>>> {
-    kept.answers.into_iter().map(|answer| AtOld::There((answer, kept.replicas))).collect()
+fn kept<A>(kept: Kept<A>) -> Vec<Lookup<WithReplicas<A>>> {
+    kept.answers.into_iter().map(|answer| Lookup::Found((answer, kept.replicas))).collect()
 }
 
 /// At an old home as many replicas as follow have it; how many is not counted there.
-fn uncounted<A>(answers: Vec<AtOld<A>>) -> Vec<AtOld<Answered<A>>> {
+fn uncounted<A>(answers: Vec<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
     let each = answers.into_iter().map(|answer| match answer {
-        AtOld::There(answer) => AtOld::There((answer, None)),
-        AtOld::Absent => AtOld::Absent,
-        AtOld::Frozen => AtOld::Frozen,
+        Lookup::Found(answer) => Lookup::Found((answer, None)),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Frozen => Lookup::Frozen,
     });
     each.collect()
 }
 
 /// The items that an answer is about, with it.
-fn acted<'a, I, A>(items: &'a [I], answers: &'a [AtOld<A>]) -> impl Iterator<Item = (&'a I, &'a A)> {
+fn acted<'a, I, A>(items: &'a [I], answers: &'a [Lookup<A>]) -> impl Iterator<Item = (&'a I, &'a A)> {
     items.iter().zip(answers).filter_map(|(item, answer)| match answer {
-        AtOld::There(answer) => Some((item, answer)),
-        AtOld::Absent | AtOld::Frozen => None,
+        Lookup::Found(answer) => Some((item, answer)),
+        Lookup::Absent | Lookup::Frozen => None,
     })
 }
 
 /// The same without those that were refused.
-fn done<'a, I, A>(items: &'a [I], answers: &'a [AtOld<Result<A, i64>>]) -> impl Iterator<Item = (&'a I, &'a A)> {
+fn done<'a, I, A>(items: &'a [I], answers: &'a [Lookup<Result<A, i64>>]) -> impl Iterator<Item = (&'a I, &'a A)> {
     acted(items, answers).filter_map(|(item, answer)| Some((item, answer.as_ref().ok()?)))
 }
 
@@ -66,11 +66,11 @@ trait Timed {
     fn id(item: &Self::Item) -> &MessageId;
     fn is_relative(item: &Self::Item) -> bool;
     fn ask(
-        kit: &Kit,
+        context: &OpContext,
         shard: &Shard,
         role: Role,
         items: &[Self::Item],
-    ) -> impl Future<Output = Result<Vec<AtOld<Self::Said>>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Lookup<Self::Said>>, StoreError>> + Send;
 }
 
 /// Makes a call; where the clocks are too far apart for the relative times in it, makes it for the other
@@ -78,12 +78,12 @@ trait Timed {
 ///
 /// Items of one id keep their order: behind one that is left out, the others of its id are left out too.
 async fn without_skewed<O: Timed>(
-    kit: &Kit,
+    context: &OpContext,
     shard: &Shard,
     role: Role,
     items: &[O::Item],
-) -> Result<Vec<AtOld<Result<O::Said, i64>>>, StoreError> {
-    let apart_ms = match O::ask(kit, shard, role, items).await {
+) -> Result<Vec<Lookup<Result<O::Said, i64>>>, StoreError> {
+    let apart_ms = match O::ask(context, shard, role, items).await {
         Err(StoreError::Skew(apart_ms)) => apart_ms,
         answers => return Ok(answers?.into_iter().map(served).collect()),
     };
@@ -97,29 +97,29 @@ async fn without_skewed<O: Timed>(
     }
     let rest: Vec<O::Item> =
         items.iter().zip(&goes_on).filter(|(_, goes_on)| **goes_on).map(|(item, _)| item.clone()).collect();
-    let answers = if rest.is_empty() { Vec::new() } else { O::ask(kit, shard, role, &rest).await? };
+    let answers = if rest.is_empty() { Vec::new() } else { O::ask(context, shard, role, &rest).await? };
     let mut answers = answers.into_iter().map(served);
-    let refused = || AtOld::There(Err(apart_ms));
+    let refused = || Lookup::Found(Err(apart_ms));
     let each =
         goes_on.into_iter().map(|goes_on| if goes_on { answers.next().unwrap_or_else(refused) } else { refused() });
     Ok(each.collect())
 }
 
-fn served<A>(answer: AtOld<A>) -> AtOld<Result<A, i64>> {
+fn served<A>(answer: Lookup<A>) -> Lookup<Result<A, i64>> {
     match answer {
-        AtOld::There(answer) => AtOld::There(Ok(answer)),
-        AtOld::Absent => AtOld::Absent,
-        AtOld::Frozen => AtOld::Frozen,
+        Lookup::Found(answer) => Lookup::Found(Ok(answer)),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Frozen => Lookup::Frozen,
     }
 }
 
 /// Counts what happened to a batch: once a batch, not once an item.
-fn count(kit: &Kit, shard: &Shard, events: impl Iterator<Item = Event>) {
+fn count(context: &OpContext, shard: &Shard, events: impl Iterator<Item = Event>) {
     let mut tally = [0u64; Event::ALL.len()];
     for event in events {
         tally[event as usize] += 1;
     }
-    let meters = kit.meters.topic(&shard.topic);
+    let meters = context.meters.topic(&shard.topic);
     for (event, _) in Event::ALL {
         meters.count(event, tally[event as usize]);
     }
@@ -139,10 +139,15 @@ impl Timed for EnqueueOp {
         item.is_relative()
     }
 
-    async fn ask(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+    async fn ask(
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         match role {
-            Role::Home => Ok(said(kit.store.enqueue(shard, kit.clock.now(), items).await?)),
-            Role::Old => kit.store.enqueue_old(shard, kit.clock.now(), items).await,
+            Role::Home => Ok(said(context.store.enqueue(shard, context.clock.now(), items).await?)),
+            Role::Old => context.store.enqueue_old(shard, context.clock.now(), items).await,
         }
     }
 }
@@ -156,11 +161,11 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Self::Answer> {
+    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
-        called.add(items.len(), without_skewed::<Self>(kit, shard, role, items).await);
+        called.add(items.len(), without_skewed::<Self>(context, shard, role, items).await);
         count(
-            kit,
+            context,
             shard,
             done(items, &called.answers).map(|(_, answer)| match answer.outcome {
                 EnqueueOutcome::Scheduled => Event::Scheduled,
@@ -176,7 +181,7 @@ pub(crate) struct EditOp;
 
 impl Timed for EditOp {
     type Item = Edit;
-    type Said = Answered<Edited>;
+    type Said = WithReplicas<Edited>;
 
     fn id(item: &Edit) -> &MessageId {
         let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
@@ -188,12 +193,12 @@ impl Timed for EditOp {
     }
 
     async fn ask(
-        kit: &Kit,
+        context: &OpContext,
         shard: &Shard,
         role: Role,
         items: &[Edit],
-    ) -> Result<Vec<AtOld<Answered<Edited>>>, StoreError> {
-        let (store, now) = (&kit.store, kit.clock.now());
+    ) -> Result<Vec<Lookup<WithReplicas<Edited>>>, StoreError> {
+        let (store, now) = (&context.store, context.clock.now());
         Ok(match role {
             Role::Home => kept(store.edit_kept(shard, now, items).await?),
             Role::Old => uncounted(store.edit_old(shard, now, items).await?),
@@ -203,17 +208,17 @@ impl Timed for EditOp {
 
 impl Op for EditOp {
     type Item = Edit;
-    type Answer = Result<Answered<Edited>, i64>;
+    type Answer = Result<WithReplicas<Edited>, i64>;
 
     fn weight(item: &Edit) -> usize {
         let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Edit]) -> Called<Self::Answer> {
+    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
         for step in steps(role, items, |a, b| matches!(a, Edit::Cancel(_)) == matches!(b, Edit::Cancel(_))) {
-            if !called.add(step.len(), without_skewed::<Self>(kit, shard, role, step).await) {
+            if !called.add(step.len(), without_skewed::<Self>(context, shard, role, step).await) {
                 break;
             }
         }
@@ -223,7 +228,7 @@ impl Op for EditOp {
             (Edit::Reschedule(..), Edited::Rescheduled(_)) => Some(Event::Rescheduled),
             _ => None,
         });
-        count(kit, shard, happened);
+        count(context, shard, happened);
         let mut verdicts = [0; CancelVerdict::ALL.len()];
         for (_, (answer, _)) in done(items, &called.answers).filter(|(edit, _)| matches!(edit, Edit::Cancel(_))) {
             let verdict = match answer {
@@ -233,7 +238,7 @@ impl Op for EditOp {
             };
             verdicts[verdict as usize] += 1;
         }
-        let meters = kit.meters.topic(&shard.topic);
+        let meters = context.meters.topic(&shard.topic);
         CancelVerdict::ALL.iter().for_each(|(verdict, _)| meters.cancels(*verdict, verdicts[*verdict as usize]));
         called
     }
@@ -250,15 +255,20 @@ impl Op for GetOp {
         item.as_str().len() + (64 << 10)
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[MessageId]) -> Called<Option<StoredMessage>> {
+    async fn call(
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[MessageId],
+    ) -> Called<Option<StoredMessage>> {
         let mut called = Called::new(items.len());
         let done = match role {
-            Role::Home => kit.store.get(shard, items).await.map(said),
-            Role::Old => kit.store.get_old(shard, items).await.map(|found| {
+            Role::Home => context.store.get(shard, items).await.map(said),
+            Role::Old => context.store.get_old(shard, items).await.map(|found| {
                 let each = found.into_iter().map(|found| match found {
-                    AtOld::There(message) => AtOld::There(Some(message)),
-                    AtOld::Absent => AtOld::Absent,
-                    AtOld::Frozen => AtOld::Frozen,
+                    Lookup::Found(message) => Lookup::Found(Some(message)),
+                    Lookup::Absent => Lookup::Absent,
+                    Lookup::Frozen => Lookup::Frozen,
                 });
                 each.collect()
             }),
@@ -273,15 +283,15 @@ pub(crate) struct SettleOp<const KEPT: bool>;
 
 impl<const KEPT: bool> Op for SettleOp<KEPT> {
     type Item = Settle;
-    type Answer = Result<Answered<Settled>, i64>;
+    type Answer = Result<WithReplicas<Settled>, i64>;
 
     fn weight(item: &Settle) -> usize {
         QuietSettleOp::<KEPT>::weight(item)
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
-        let called = QuietSettleOp::<KEPT>::call(kit, shard, role, items).await;
-        let (meters, now) = (kit.meters.topic(&shard.topic), kit.clock.now());
+    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
+        let called = QuietSettleOp::<KEPT>::call(context, shard, role, items).await;
+        let (meters, now) = (context.meters.topic(&shard.topic), context.clock.now());
         let happened = done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.how, answer) {
             (_, Settled::Expired) => None,
             (Settlement::Ack, _) => Some(Event::Delivered),
@@ -292,7 +302,7 @@ impl<const KEPT: bool> Op for SettleOp<KEPT> {
             (Settlement::Bury(_), _) => Some(Event::Dead),
             (Settlement::Release | Settlement::Defer(_) | Settlement::Extend(..), _) => None,
         });
-        count(kit, shard, happened);
+        count(context, shard, happened);
         called
     }
 }
@@ -302,7 +312,7 @@ pub(crate) struct QuietSettleOp<const KEPT: bool>;
 
 impl<const KEPT: bool> Timed for QuietSettleOp<KEPT> {
     type Item = Settle;
-    type Said = Answered<Settled>;
+    type Said = WithReplicas<Settled>;
 
     fn id(item: &Settle) -> &MessageId {
         &item.id
@@ -313,12 +323,12 @@ impl<const KEPT: bool> Timed for QuietSettleOp<KEPT> {
     }
 
     async fn ask(
-        kit: &Kit,
+        context: &OpContext,
         shard: &Shard,
         role: Role,
         items: &[Settle],
-    ) -> Result<Vec<AtOld<Answered<Settled>>>, StoreError> {
-        let (store, now) = (&kit.store, kit.clock.now());
+    ) -> Result<Vec<Lookup<WithReplicas<Settled>>>, StoreError> {
+        let (store, now) = (&context.store, context.clock.now());
         Ok(match role {
             Role::Home if KEPT => kept(store.settle_kept(shard, now, items).await?),
             Role::Home => kept(Kept::here(store.settle(shard, now, items).await?)),
@@ -329,16 +339,16 @@ impl<const KEPT: bool> Timed for QuietSettleOp<KEPT> {
 
 impl<const KEPT: bool> Op for QuietSettleOp<KEPT> {
     type Item = Settle;
-    type Answer = Result<Answered<Settled>, i64>;
+    type Answer = Result<WithReplicas<Settled>, i64>;
 
     fn weight(item: &Settle) -> usize {
         item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
+    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
         for step in steps(role, items, |_, _| true) {
-            if !called.add(step.len(), without_skewed::<Self>(kit, shard, role, step).await) {
+            if !called.add(step.len(), without_skewed::<Self>(context, shard, role, step).await) {
                 break;
             }
         }
@@ -351,28 +361,28 @@ pub(crate) struct DeadOp;
 
 impl Op for DeadOp {
     type Item = (MessageId, DeadAction);
-    type Answer = Answered<bool>;
+    type Answer = WithReplicas<bool>;
 
     fn weight(item: &Self::Item) -> usize {
         item.0.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(kit: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {
+    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
-        // Requests with different actions may share a lane: runs of one action go together.
+        // Requests with different actions may share a queue: runs of one action go together.
         for step in steps(role, items, |a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
-            let (now, action) = (kit.clock.now(), step[0].1);
+            let (now, action) = (context.clock.now(), step[0].1);
             let done = match role {
-                Role::Home => kit.store.settle_dead_kept(shard, now, &ids, action).await.map(kept),
-                Role::Old => kit.store.settle_dead_old(shard, now, &ids, action).await.map(uncounted),
+                Role::Home => context.store.settle_dead_kept(shard, now, &ids, action).await.map(kept),
+                Role::Old => context.store.settle_dead_old(shard, now, &ids, action).await.map(uncounted),
             };
             if !called.add(step.len(), done) {
                 break;
             }
         }
         let redriven = acted(items, &called.answers).filter(|(item, (done, _))| item.1 == DeadAction::Redrive && *done);
-        count(kit, shard, redriven.map(|_| Event::Redriven));
+        count(context, shard, redriven.map(|_| Event::Redriven));
         called
     }
 }

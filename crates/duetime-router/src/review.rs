@@ -58,7 +58,7 @@ impl Router {
                 self.review_topics().await;
                 if round == 0 {
                     self.review_shards().await;
-                    if let Err(error) = self.kit.store.finish_deletions().await {
+                    if let Err(error) = self.context.store.finish_deletions().await {
                         debug!(%error, "deletions that were interrupted cannot be finished at present");
                     }
                 }
@@ -83,7 +83,7 @@ impl Router {
                 self.end_of(&topic);
                 continue;
             }
-            match self.kit.store.remains(&topic).await {
+            match self.context.store.remains(&topic).await {
                 Ok(0) => self.end_of(&topic),
                 Ok(messages) => {
                     if troubles.vanish(&topic, messages, known) {
@@ -94,8 +94,8 @@ impl Router {
                 Err(error) => debug!(%topic, %error, "cannot be looked into at present"),
             }
         }
-        self.kit.meters.topics_troubled("vanished", troubles.count_vanished());
-        self.kit.meters.topics_troubled("unreadable", troubles.count_unreadable());
+        self.context.meters.topics_troubled("vanished", troubles.count_vanished());
+        self.context.meters.topics_troubled("unreadable", troubles.count_unreadable());
     }
 
     /// It is back, or was deleted.
@@ -125,7 +125,7 @@ impl Router {
                             false => error!(%topic, ?lost, "shards are lost: their server came back without them"),
                         }
                     }
-                    self.kit.meters.shards_lost(topic, self.catalog.troubles().count_lost(topic));
+                    self.context.meters.shards_lost(topic, self.catalog.troubles().count_lost(topic));
                 }
                 Err(error) => debug!(topic = %record.name, %error, "shards cannot be looked at at present"),
             }
@@ -138,7 +138,7 @@ impl Router {
     ///
     /// The store's.
     pub async fn misplaced(&self, record: &TopicRecord) -> Result<Vec<(u32, Misplaced)>, StoreError> {
-        let found = self.kit.store.inspect(&record.name, 0..record.routing.reach()).await?;
+        let found = self.context.store.inspect(&record.name, 0..record.routing.reach()).await?;
         let is_lost = |index| self.catalog.troubles().is_lost(&record.name, index);
         let wrong = misplaced(&record.routing, &found, is_lost);
         if wrong.is_empty() {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{AtOld, Floor};
+use duetime_core::reshard::{Floor, Lookup};
 use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
@@ -17,9 +17,9 @@ use futures::StreamExt as _;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::batch_queue::{BatchQueues, Op, OpContext, Role, fits};
 use crate::catalog::Catalog;
 use crate::error::RouteError;
-use crate::lane::{Kit, Lanes, Op, Role, fits};
 
 use crate::reports::Reports;
 
@@ -96,7 +96,7 @@ struct Worked<O: Op> {
 
 /// Does a group in calls of the right size, one after the other, up to the first that fails or
 /// meets a frozen id: what comes behind it must not overtake it.
-async fn work<O: Op>(lanes: &Lanes<O>, seat: (Shard, Role), group: Vec<Pending<O::Item>>) -> Worked<O>
+async fn work<O: Op>(queues: &BatchQueues<O>, seat: (Shard, Role), group: Vec<Pending<O::Item>>) -> Worked<O>
 where
     O::Item: Clone,
 {
@@ -121,13 +121,13 @@ where
         let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.stop)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
-        let done = lanes.submit(&worked.seat, items).await;
+        let done = queues.submit(&worked.seat, items).await;
         let (mut seats, mut kept) = (seats.into_iter(), kept.into_iter());
         for (answer, (place, stop)) in done.answers.into_iter().zip(seats.by_ref()) {
             match (answer, kept.next()) {
-                (AtOld::There(answer), _) => worked.done.push((place, stop, answer)),
-                (AtOld::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
-                (AtOld::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
+                (Lookup::Found(answer), _) => worked.done.push((place, stop, answer)),
+                (Lookup::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
+                (Lookup::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
                 (_, None) => unreachable!("at home every answer is final"),
             }
         }
@@ -150,7 +150,7 @@ where
 
 /// Sends items to the shards where they may be, and again after a shard refused.
 pub(crate) struct Dispatcher {
-    kit: Kit,
+    context: OpContext,
     catalog: Arc<Catalog>,
     reports: Reports,
     /// The last shard that was sent a record because it had not heard of it, and when.
@@ -158,8 +158,8 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(kit: Kit, catalog: Arc<Catalog>, reports: Reports) -> Self {
-        Self { kit, catalog, reports, fencing: Mutex::default() }
+    pub(crate) fn new(context: OpContext, catalog: Arc<Catalog>, reports: Reports) -> Self {
+        Self { context, catalog, reports, fencing: Mutex::default() }
     }
 
     /// The topic, from memory or else from the store.
@@ -171,7 +171,7 @@ impl Dispatcher {
     /// Each answer comes with the shard that gave it. `of`: an item's id, and where it was claimed.
     pub(crate) async fn run<O: Op>(
         &self,
-        lanes: &Lanes<O>,
+        queues: &BatchQueues<O>,
         topic: &TopicName,
         items: Vec<O::Item>,
         of: impl Fn(usize, &O::Item) -> (MessageId, Option<u32>),
@@ -204,7 +204,7 @@ impl Dispatcher {
             }
             let works = groups
                 .into_iter()
-                .map(|((index, role), group)| work(lanes, (record.routing.shard(topic, index), role), group));
+                .map(|((index, role), group)| work(queues, (record.routing.shard(topic, index), role), group));
             let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
             let (mut troubles, mut frozen_in) = (Vec::new(), BTreeSet::new());
             // With the shards they come back from.
@@ -284,7 +284,7 @@ impl Dispatcher {
         frozen_in: &BTreeSet<u32>,
     ) -> Result<(), RouteError> {
         for index in frozen_in {
-            let moved = self.kit.mover.finish(topic, &record.routing, *index).await;
+            let moved = self.context.mover.finish(topic, &record.routing, *index).await;
             let moved = match moved {
                 Ok(moved) => moved,
                 Err(error) => {
@@ -292,7 +292,7 @@ impl Dispatcher {
                     return Err(error.into());
                 }
             };
-            self.kit.meters.topic(topic).count(Event::Moved, moved);
+            self.context.meters.topic(topic).count(Event::Moved, moved);
         }
         Ok(())
     }
@@ -330,9 +330,9 @@ impl Dispatcher {
                 if self.catalog.get(topic).is_none_or(|present| present.routing != *routing) {
                     return Ok(());
                 }
-                let store = &*self.kit.store;
+                let store = &*self.context.store;
                 let told = if index < routing.shards.max(routing.previous) {
-                    self.kit.mover.fence_all(topic, routing).await
+                    self.context.mover.fence_all(topic, routing).await
                 } else {
                     store.fence(topic, index, routing, &Floor::default()).await.map(drop)
                 };
@@ -365,7 +365,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::lane::Called;
+    use crate::batch_queue::Called;
 
     #[test]
     fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
@@ -394,7 +394,7 @@ mod tests {
     /// Where each call went, and what is answered there.
     struct Script {
         calls: Mutex<Vec<(u32, Role, usize)>>,
-        answer: Box<dyn Fn(usize) -> AtOld<()> + Send + Sync>,
+        answer: Box<dyn Fn(usize) -> Lookup<()> + Send + Sync>,
     }
 
     struct Scripted;
@@ -407,11 +407,11 @@ mod tests {
             1
         }
 
-        async fn call(_: &Kit, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
+        async fn call(_: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
             items[0].1.calls.lock().push((shard.index, role, items.len()));
             let answer = |(n, script): &Self::Item| match role {
                 Role::Old => (script.answer)(*n),
-                Role::Home => AtOld::There(()),
+                Role::Home => Lookup::Found(()),
             };
             let mut called = Called::new(items.len());
             called.add(items.len(), Ok(items.iter().map(answer).collect()));
@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatcher, Lanes<Scripted>) {
+    async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatcher, BatchQueues<Scripted>) {
         let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
         let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, "first".into(), Timestamp::ZERO);
         record.routing = Routing { epoch: 1, ..routing.clone() };
@@ -428,9 +428,9 @@ mod tests {
         catalog.learn(topic, &routing);
         let meters = Arc::new(duetime_metrics::Meters::new());
         let mover = Arc::new(duetime_resize::Tools::new(store.clone()));
-        let kit = Kit { store, mover, clock, meters: meters.clone() };
+        let context = OpContext { store, mover, clock, meters: meters.clone() };
         let reports = Reports::new(catalog.clone(), meters);
-        (catalog.clone(), Dispatcher::new(kit.clone(), catalog, reports), Lanes::new(kit))
+        (catalog.clone(), Dispatcher::new(context.clone(), catalog, reports), BatchQueues::new(context))
     }
 
     fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
@@ -442,14 +442,14 @@ mod tests {
     #[tokio::test]
     async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
         let topic = TopicName::new("t").unwrap();
-        let (_, _, lanes) = routed(&topic, moving(2, 4, 8)).await;
-        let answer = |n| if n == 5 { AtOld::Frozen } else { AtOld::Absent };
+        let (_, _, queues) = routed(&topic, moving(2, 4, 8)).await;
+        let answer = |n| if n == 5 { Lookup::Frozen } else { Lookup::Absent };
         let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
         // More than one call takes, all for one shard.
         let count = BATCH_ITEMS_MAX + 44;
         let group = (0..count).map(|n| Pending { place: n, stop: 0, item: (n, script.clone()) }).collect();
         let shard = Shard { topic, index: 1, epoch: 2 };
-        let worked = work::<Scripted>(&lanes, (shard, Role::Old), group).await;
+        let worked = work::<Scripted>(&queues, (shard, Role::Old), group).await;
         assert_eq!(*script.calls.lock(), [(1, Role::Old, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
         let places = |pending: &[Pending<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
         let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
@@ -462,7 +462,7 @@ mod tests {
     async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place() {
         let topic = TopicName::new("t").unwrap();
         let first = moving(2, 4, 8);
-        let (catalog, dispatcher, lanes) = routed(&topic, first.clone()).await;
+        let (catalog, dispatcher, queues) = routed(&topic, first.clone()).await;
         let second = moving(3, 16, 32);
         let seed = first.seed(&topic);
         let ids = || (0..10_000).map(|n| MessageId::new(&n.to_string()).unwrap());
@@ -473,10 +473,10 @@ mod tests {
         let learned = (catalog.clone(), topic.clone(), second.clone());
         let answer = move |_| {
             learned.0.learn(&learned.1, &learned.2);
-            AtOld::Absent
+            Lookup::Absent
         };
         let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
-        let answers = dispatcher.run(&lanes, &topic, vec![(0, script.clone())], |_, _| (id.clone(), None)).await;
+        let answers = dispatcher.run(&queues, &topic, vec![(0, script.clone())], |_, _| (id.clone(), None)).await;
         assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
         let calls = [(home(4), Role::Old, 1), (home(16), Role::Old, 1), (home(32), Role::Home, 1)];
         assert_eq!(*script.calls.lock(), calls, "what is absent at an old home may have been moved to another since");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::hand_over::{HandOver, Streamed};
+use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::reinstate::Reinstate;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, StoreError};
 use duetime_core::{ClaimStore, Shard, Timestamp};
@@ -26,7 +26,7 @@ impl RoutedStore {
     /// The store of `router`, for an engine.
     #[must_use]
     pub fn new(router: Arc<Router>) -> Arc<Self> {
-        Arc::new(Self { inner: router.kit.store.clone(), router })
+        Arc::new(Self { inner: router.context.store.clone(), router })
     }
 }
 
@@ -60,7 +60,7 @@ impl ClaimStore for RoutedStore {
         self.by_present_record(shard, |shard| async move { self.inner.claim(&shard, now, request).await }).await
     }
 
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError> {
         self.by_present_record(shard, |shard| async move { self.inner.hand_over(&shard, now, ask).await }).await
     }
 

@@ -1,6 +1,6 @@
 //! Acts on messages by id: each goes to its home shard, shards work at once, answers keep their order.
 //!
-//! Upstream: the HTTP API. Downstream: `route`, lanes, and through them the store. A shard that
+//! Upstream: the HTTP API. Downstream: `route`, queues, and through them the store. A shard that
 //! fails fails for its own items only.
 
 use std::collections::HashSet;
@@ -16,9 +16,9 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 
+use crate::batch_queue::{BatchQueues, OpContext};
 use crate::catalog::Catalog;
 use crate::error::RouteError;
-use crate::lane::{Kit, Lanes};
 use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
 use crate::reports::Reports;
 use crate::route::{Answers, Dispatcher};
@@ -78,24 +78,24 @@ type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
 
 /// See the module.
 pub struct Router {
-    pub(crate) kit: Kit,
+    pub(crate) context: OpContext,
     pub(crate) catalog: Arc<Catalog>,
     limits: TopicLimits,
-    enqueues: Lanes<EnqueueOp>,
-    edits: Lanes<EditOp>,
-    gets: Lanes<GetOp>,
-    settles: Lanes<SettleOp<false>>,
-    kept_settles: Lanes<SettleOp<true>>,
-    quiet_settles: Lanes<QuietSettleOp<false>>,
-    kept_quiet_settles: Lanes<QuietSettleOp<true>>,
-    pub(crate) deads: Lanes<DeadOp>,
+    enqueues: BatchQueues<EnqueueOp>,
+    edits: BatchQueues<EditOp>,
+    gets: BatchQueues<GetOp>,
+    settles: BatchQueues<SettleOp<false>>,
+    kept_settles: BatchQueues<SettleOp<true>>,
+    quiet_settles: BatchQueues<QuietSettleOp<false>>,
+    kept_quiet_settles: BatchQueues<QuietSettleOp<true>>,
+    pub(crate) deads: BatchQueues<DeadOp>,
     pub(crate) reports: Reports,
     pub(crate) dispatcher: Dispatcher,
 }
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").field("store", &self.kit.store).finish_non_exhaustive()
+        f.debug_struct("Router").field("store", &self.context.store).finish_non_exhaustive()
     }
 }
 
@@ -110,21 +110,21 @@ impl Router {
         clock: Arc<dyn Clock>,
         meters: Arc<Meters>,
     ) -> Arc<Self> {
-        let kit = Kit { store, mover, clock, meters };
-        let reports = Reports::new(catalog.clone(), kit.meters.clone());
+        let context = OpContext { store, mover, clock, meters };
+        let reports = Reports::new(catalog.clone(), context.meters.clone());
         Arc::new(Self {
             limits: TopicLimits::default(),
-            enqueues: Lanes::new(kit.clone()),
-            edits: Lanes::new(kit.clone()),
-            gets: Lanes::new(kit.clone()),
-            settles: Lanes::new(kit.clone()),
-            kept_settles: Lanes::new(kit.clone()),
-            quiet_settles: Lanes::new(kit.clone()),
-            kept_quiet_settles: Lanes::new(kit.clone()),
-            deads: Lanes::new(kit.clone()),
-            dispatcher: Dispatcher::new(kit.clone(), catalog.clone(), reports.clone()),
+            enqueues: BatchQueues::new(context.clone()),
+            edits: BatchQueues::new(context.clone()),
+            gets: BatchQueues::new(context.clone()),
+            settles: BatchQueues::new(context.clone()),
+            kept_settles: BatchQueues::new(context.clone()),
+            quiet_settles: BatchQueues::new(context.clone()),
+            kept_quiet_settles: BatchQueues::new(context.clone()),
+            deads: BatchQueues::new(context.clone()),
+            dispatcher: Dispatcher::new(context.clone(), catalog.clone(), reports.clone()),
             reports,
-            kit,
+            context,
             catalog,
         })
     }
@@ -144,7 +144,7 @@ impl Router {
         let admission = match self.topic(topic).await {
             Ok(record) => {
                 let nodes = *self.catalog.nodes().borrow();
-                self.limits.admit(&self.kit, nodes, &record, &items).await.map_err(RouteError::from)
+                self.limits.admit(&self.context, nodes, &record, &items).await.map_err(RouteError::from)
             }
             Err(error) => Err(error),
         };
@@ -280,8 +280,8 @@ impl Router {
         let (routing, seed) = (&record.routing, record.routing.seed(topic));
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         if !routing.is_moving() && batch.iter().all(at_home) {
-            let (present, now) = (routing.shard(topic, shard.index), self.kit.clock.now());
-            let store = &self.kit.store;
+            let (present, now) = (routing.shard(topic, shard.index), self.context.clock.now());
+            let store = &self.context.store;
             let settled = if record.config.confirm_acks {
                 store.settle_kept(&present, now, batch).await.map(|kept| kept.answers)
             } else {

@@ -57,7 +57,7 @@ impl Router {
     async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<Survey>>, RouteError> {
         let mut counts = Vec::with_capacity(shards.len());
         for some in shards.chunks(SHARDS_PER_CALL) {
-            counts.extend(self.kit.store.survey_known(some, self.kit.clock.now()).await?);
+            counts.extend(self.context.store.survey_known(some, self.context.clock.now()).await?);
         }
         Ok(counts)
     }
@@ -156,7 +156,7 @@ impl Router {
         let mut silent = 0;
         let mut buckets = vec![0; edges.len().saturating_sub(1)];
         for some in shards.chunks(SHARDS_PER_CALL) {
-            let (counts, missing) = self.kit.store.forecast_known(some, edges).await?;
+            let (counts, missing) = self.context.store.forecast_known(some, edges).await?;
             silent += missing;
             buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
         }

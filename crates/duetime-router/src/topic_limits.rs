@@ -16,8 +16,8 @@ use duetime_metrics::Event;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::batch_queue::{Op as _, OpContext};
 use crate::error::RouteError;
-use crate::lane::{Kit, Op as _};
 use crate::ops::EnqueueOp;
 
 /// How long a count is good for.
@@ -82,7 +82,7 @@ fn limits(record: &TopicRecord) -> (u64, Option<u64>, Option<u64>) {
 
 /// What of a request may go on.
 #[derive(Debug, Default)]
-pub(crate) struct Admission {
+pub(crate) struct TopicAdmission {
     /// Item by item, why it may not; empty: all may.
     pub refused: Vec<Option<RouteError>>,
     _pending: Option<Pending>,
@@ -111,13 +111,13 @@ impl TopicLimits {
     /// Lets in what the topic has space for. To be kept until that is answered.
     pub(crate) async fn admit(
         &self,
-        kit: &Kit,
+        context: &OpContext,
         nodes: u32,
         record: &TopicRecord,
         items: &[Enqueue],
-    ) -> Result<Admission, StoreError> {
+    ) -> Result<TopicAdmission, StoreError> {
         if record.config.max_messages.is_none() && record.config.max_bytes.is_none() {
-            return Ok(Admission::default());
+            return Ok(TopicAdmission::default());
         }
         let usage = self.usage_of(&record.name);
         let weights: Vec<u64> = items.iter().map(|item| EnqueueOp::weight(item) as u64).collect();
@@ -125,7 +125,7 @@ impl TopicLimits {
         let mut pending = Pending { usage: usage.clone(), size: (0, 0) };
         let mut open: Vec<usize> = (0..items.len()).collect();
         for age in [COUNT_EVERY, RECOUNT_AFTER] {
-            usage.count(kit, nodes, record, age).await?;
+            usage.count(context, nodes, record, age).await?;
             let mut left = usage.left.lock();
             open.retain(|at| {
                 refused[*at] = left.take(record, weights[*at]).err();
@@ -138,8 +138,8 @@ impl TopicLimits {
                 break;
             }
         }
-        kit.meters.topic(&record.name).count(Event::Refused, open.len() as u64);
-        Ok(Admission { refused, _pending: Some(pending) })
+        context.meters.topic(&record.name).count(Event::Refused, open.len() as u64);
+        Ok(TopicAdmission { refused, _pending: Some(pending) })
     }
 
     fn usage_of(&self, topic: &TopicName) -> Arc<Usage> {
@@ -153,7 +153,13 @@ impl TopicLimits {
 
 impl Usage {
     /// Counts what is left for this node, unless that was done less than `age` ago.
-    async fn count(&self, kit: &Kit, nodes: u32, record: &TopicRecord, age: Duration) -> Result<(), StoreError> {
+    async fn count(
+        &self,
+        context: &OpContext,
+        nodes: u32,
+        record: &TopicRecord,
+        age: Duration,
+    ) -> Result<(), StoreError> {
         let is_fresh = |left: &Left| left.is_of(record) && left.age().is_some_and(|old| old < age);
         if is_fresh(&self.left.lock()) {
             return Ok(());
@@ -168,7 +174,7 @@ impl Usage {
             ((left.messages, left.bytes), left.pending)
         };
         let began = Instant::now();
-        let (messages, bytes) = held(kit, record).await?;
+        let (messages, bytes) = held(context, record).await?;
         let share = |most: Option<u64>, held: u64| {
             most.map_or(u64::MAX / 2, |most| most.saturating_sub(held).div_ceil(u64::from(nodes.max(1))))
         };
@@ -187,14 +193,14 @@ impl Usage {
 
 /// Messages in the topic, dead letters too, and the bytes of their bodies if there is a limit for these. Shards
 /// whose server does not answer while others do are not in it.
-async fn held(kit: &Kit, record: &TopicRecord) -> Result<(u64, u64), StoreError> {
+async fn held(context: &OpContext, record: &TopicRecord) -> Result<(u64, u64), StoreError> {
     let shards: Vec<Shard> = record.routing.all(&record.name).collect();
     let (mut messages, mut bytes) = (0, 0);
     for some in shards.chunks(SHARDS_PER_CALL) {
-        let counts = kit.store.survey_known(some, kit.clock.now()).await?;
+        let counts = context.store.survey_known(some, context.clock.now()).await?;
         messages += counts.iter().flatten().map(|one| one.scheduled + one.in_flight + one.dead).sum::<u64>();
         if record.config.max_bytes.is_some() {
-            bytes += kit.store.bytes(some).await?;
+            bytes += context.store.bytes(some).await?;
         }
     }
     Ok((messages, bytes))

@@ -16,7 +16,7 @@ const NOTHING_HELD: i64 = -1000;
 
 /// A claimed message whose body is still to be decoded, by the caller.
 #[derive(Debug)]
-pub struct Taken {
+pub struct ClaimedRow {
     id: String,
     score: Score,
     attempt: u8,
@@ -24,7 +24,7 @@ pub struct Taken {
     body: Bytes,
 }
 
-impl Taken {
+impl ClaimedRow {
     pub fn message(self) -> Result<ClaimedMessage, StoreError> {
         body::check(&self.id, &self.body).map_err(|e| StoreError::Damaged(format!("message {:?}: {e}", self.id)))?;
         let id = MessageId::new(&self.id).map_err(|e| StoreError::Damaged(format!("id {:?}: {e}", self.id)))?;
@@ -59,7 +59,7 @@ pub fn claim(
     state: &mut ShardState,
     caller: Timestamp,
     request: &ClaimRequest,
-) -> Result<(Claim, Vec<Taken>), Fault> {
+) -> Result<(Claim, Vec<ClaimedRow>), Fault> {
     let now = caller;
     if let Some(back) = state.note(now) {
         crate::clock::was_put_back(back);
@@ -78,13 +78,13 @@ pub fn claim(
 }
 
 /// What an answered claim still holds.
-fn held(conn: &Connection, state: &ShardState, answered: Answered) -> rusqlite::Result<Vec<Taken>> {
+fn held(conn: &Connection, state: &ShardState, answered: Answered) -> rusqlite::Result<Vec<ClaimedRow>> {
     let sql = "SELECT key, id, score, body FROM message WHERE shard = ?1 AND score BETWEEN ?2 AND ?3 ORDER BY key";
     let mut select = conn.prepare_cached(sql)?;
     let rows = select.query_map(params![state.key, answered.base, answered.base + 99], read_row)?;
     rows.map(|row| {
         let Found { id, score, body, .. } = row?;
-        Ok(Taken { id, score, attempt: score.attempts(), suspect: answered.suspect, body: body.into() })
+        Ok(ClaimedRow { id, score, attempt: score.attempts(), suspect: answered.suspect, body: body.into() })
     })
     .collect()
 }
@@ -95,7 +95,7 @@ fn take(
     now: Timestamp,
     request: &ClaimRequest,
     claim: &mut Claim,
-) -> rusqlite::Result<Vec<Taken>> {
+) -> rusqlite::Result<Vec<ClaimedRow>> {
     let last = Score::due_at_most(now).raw();
     if state.head(conn)?.is_none_or(|head| head > last) {
         return Ok(Vec::new());
@@ -124,7 +124,7 @@ fn take(
             state.added(score);
             score
         };
-        taken.push(Taken { id, score, attempt, suspect, body: body.into() });
+        taken.push(ClaimedRow { id, score, attempt, suspect, body: body.into() });
     }
     let base = if once { NOTHING_HELD } else { Score::new(deadline, class, 0).raw() };
     state.remember(Answered { request: request.request, base, suspect });

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use duetime_core::{Routing, Shard, StoreError, TopicName};
 use parking_lot::RwLock;
 
-use crate::shard::{ShardView, TopicState};
+use crate::shard::{LiveShard, TopicState};
 
-type TopicView = BTreeMap<u32, Arc<ShardView>>;
+type TopicView = BTreeMap<u32, Arc<LiveShard>>;
 
 /// Which shards there are and what they begin with, for everybody.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ impl ShardDirectory {
     }
 
     /// The shard for a look, which never refuses.
-    pub fn look(&self, shard: &Shard) -> Option<Arc<ShardView>> {
+    pub fn look(&self, shard: &Shard) -> Option<Arc<LiveShard>> {
         self.0.read().get(&shard.topic)?.get(&shard.index).cloned()
     }
 

@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::reshard::{Batch, BatchName, Cursor, Floor, Frozen, FrozenState, Kept, Put, ScanPage, Scanned};
+use duetime_core::reshard::{
+    Batch, BatchName, BatchPut, Cursor, Floor, Frozen, FrozenState, Replication, ScanPage, Scanned,
+};
 use duetime_core::routing::RoutingState;
 use duetime_core::{MessageId, MessageState, Routing, Score, StoreError, Timestamp, TopicName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -165,13 +167,13 @@ pub fn memory(conn: &Connection, state: &ShardState, from: u32) -> rusqlite::Res
 }
 
 /// Inserts a batch, once.
-pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<Put, Fault> {
+pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<BatchPut, Fault> {
     let last = memory(conn, state, batch.from)?;
     if last == Some(batch.name) {
-        return Ok(Put::Done { fresh: 0, kept: Kept::Safe });
+        return Ok(BatchPut::Done { fresh: 0, kept: Replication::Replicated });
     }
     if let Some(last) = last.filter(|last| last.number >= batch.name.number) {
-        return Ok(Put::Conflict { last });
+        return Ok(BatchPut::Conflict { last });
     }
     let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (shard, id) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;
@@ -203,7 +205,7 @@ pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<P
     let name = batch.name;
     let row = params![state.key, batch.from, name.number.cast_signed(), name.nonce.cast_signed()];
     conn.prepare_cached(sql)?.execute(row)?;
-    Ok(Put::Done { fresh, kept: Kept::Safe })
+    Ok(BatchPut::Done { fresh, kept: Replication::Replicated })
 }
 
 /// A dead letter's time of death is a page's cursor too: unique in its shard.
@@ -247,20 +249,20 @@ pub fn drop_batch(conn: &Connection, state: &ShardState, nonce: u64) -> rusqlite
 }
 
 /// Where an id is, to a caller who knows this as its old home.
-pub fn place(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<Place> {
+pub fn place(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<LookupPlace> {
     let is = |sql: &str| conn.prepare_cached(sql)?.exists(params![state.key, id.as_str()]);
     Ok(if is("SELECT 1 FROM frozen WHERE shard = ?1 AND id = ?2")? {
-        Place::Frozen
+        LookupPlace::Frozen
     } else if is("SELECT 1 FROM message WHERE shard = ?1 AND id = ?2")? {
-        Place::There
+        LookupPlace::There
     } else {
-        Place::Absent
+        LookupPlace::Absent
     })
 }
 
 /// See [`place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LookupPlace {
     /// It lives here.
     There,
     /// It is not here.

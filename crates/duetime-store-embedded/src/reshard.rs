@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, ScanPage,
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
 };
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use crate::enqueue::Ready;
 use crate::fault::Fault;
 use crate::job::CommitMode;
-use crate::moves::Place;
+use crate::moves::LookupPlace;
 use crate::shard::ShardState;
 use crate::store::{EmbeddedStore, ITEM_BYTES, plain};
 use crate::write_context::WriteContext;
@@ -32,15 +32,15 @@ fn at_old<I, A>(
     items: Vec<I>,
     id: impl Fn(&I) -> &MessageId,
     act: impl FnOnce(&mut ShardState, Vec<I>) -> Result<Vec<A>, Fault>,
-) -> Result<Vec<AtOld<A>>, Fault> {
+) -> Result<Vec<Lookup<A>>, Fault> {
     let places = items.iter().map(|item| moves::place(conn, state, id(item))).collect::<Result<Vec<_>, _>>()?;
-    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == Place::There).map(|(item, _)| item);
+    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == LookupPlace::There).map(|(item, _)| item);
     let there: Vec<I> = there.collect();
     let mut answers = act(state, there)?.into_iter();
     let each = places.into_iter().map(|place| match place {
-        Place::There => AtOld::There(answers.next().expect("one answer for each that is there")),
-        Place::Absent => AtOld::Absent,
-        Place::Frozen => AtOld::Frozen,
+        LookupPlace::There => Lookup::Found(answers.next().expect("one answer for each that is there")),
+        LookupPlace::Absent => Lookup::Absent,
+        LookupPlace::Frozen => Lookup::Frozen,
     });
     Ok(each.collect())
 }
@@ -119,7 +119,7 @@ impl Reshard for EmbeddedStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Enqueue],
-    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         let ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
         let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
         let ids: Vec<MessageId> = batch.iter().map(|item| item.id.clone()).collect();
@@ -143,7 +143,7 @@ impl Reshard for EmbeddedStore {
         .await
     }
 
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError> {
         let batch = batch.to_vec();
         let act = move |conn: &Connection, state: &mut ShardState| {
             let act = |state: &mut ShardState, there: Vec<Edit>| Ok(edit::edit(conn, state, now, &there)?);
@@ -151,11 +151,14 @@ impl Reshard for EmbeddedStore {
         };
         let mut answers = self.step("edit_old", CommitMode::Synced, plain(1), shard, act).await?;
         // Cancelled earlier in this very batch.
-        answers.iter_mut().filter(|answer| **answer == AtOld::There(Edited::Unknown)).for_each(|a| *a = AtOld::Absent);
+        answers
+            .iter_mut()
+            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
+            .for_each(|a| *a = Lookup::Absent);
         Ok(answers)
     }
 
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         let ids = ids.to_vec();
         self.step("get_old", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             let key = state.key;
@@ -175,7 +178,7 @@ impl Reshard for EmbeddedStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
         let batch = batch.to_vec();
         self.step("settle_old", CommitMode::Synced, plain(batch.len()), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
@@ -190,7 +193,7 @@ impl Reshard for EmbeddedStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
         let ids = ids.to_vec();
         self.step("settle_dead_old", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<MessageId>| {
@@ -223,7 +226,7 @@ impl Reshard for EmbeddedStore {
         self.step("outbox", CommitMode::Synced, plain(1), shard, act).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         let bytes = |frozen: &duetime_core::reshard::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
         let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());
         let batch = batch.clone();

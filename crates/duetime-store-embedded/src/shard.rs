@@ -25,14 +25,14 @@ const EMPTY: i64 = i64::MIN;
 
 /// What readers see without asking the writer.
 #[derive(Debug)]
-pub struct ShardView {
+pub struct LiveShard {
     /// The shard in the tables.
     pub key: i64,
     routing: RwLock<Arc<Routing>>,
     head: AtomicI64,
 }
 
-impl ShardView {
+impl LiveShard {
     fn new(key: i64, routing: Arc<Routing>) -> Self {
         Self { key, routing: RwLock::new(routing), head: AtomicI64::new(EMPTY) }
     }
@@ -106,7 +106,7 @@ pub struct ShardState {
     head: Option<Option<i64>>,
     /// Whether the meta must be written.
     pub changed: bool,
-    pub view: Arc<ShardView>,
+    pub view: Arc<LiveShard>,
     pub damage: Arc<ShardDamage>,
 }
 
@@ -124,7 +124,7 @@ impl ShardState {
             counted_to: i64::MIN,
             head: None,
             changed: false,
-            view: Arc::new(ShardView::new(key, routing)),
+            view: Arc::new(LiveShard::new(key, routing)),
             damage: Arc::default(),
         }
     }

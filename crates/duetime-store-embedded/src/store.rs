@@ -13,8 +13,8 @@ use duetime_core::store::{
     Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
-    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, DeliveryMode, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
+    StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -272,7 +272,7 @@ impl ClaimStore for EmbeddedStore {
         let act =
             move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| claim::claim(conn, state, now, &request));
         let (mut claim, taken) = self.ask("claim messages", mode, size, act).await?;
-        claim.messages = taken.into_iter().map(claim::Taken::message).collect::<Result<_, _>>()?;
+        claim.messages = taken.into_iter().map(claim::ClaimedRow::message).collect::<Result<_, _>>()?;
         Ok(claim)
     }
 
@@ -286,7 +286,7 @@ impl ClaimStore for EmbeddedStore {
         self.ask("settle claims", mode, size, act).await
     }
 
-    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

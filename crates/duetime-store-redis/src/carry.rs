@@ -11,7 +11,7 @@ use duetime_redis::LinkError;
 use tokio::time::Instant;
 
 use crate::reply::store_error;
-use crate::reply_cache::Call;
+use crate::reply_cache::CachedCall;
 
 /// How often one call may meet a stall before the clocks are doubted after all.
 const STALLS_MAX: u8 = 3;
@@ -30,7 +30,7 @@ fn explained(apart_ms: i64, took: Duration) -> bool {
 pub(crate) async fn carry<A, F>(
     doing: &'static str,
     shard: &Shard,
-    call: Option<&Call<'_>>,
+    call: Option<&CachedCall<'_>>,
     run: impl Fn(u64) -> F,
 ) -> Result<A, StoreError>
 where
@@ -51,7 +51,7 @@ where
         }
         match store_error(doing, Some(shard), error) {
             StoreError::Skew(apart) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
-            StoreError::Stale(record) if asks < ASKS_MAX && call.is_some_and(Call::is_unsure) => {
+            StoreError::Stale(record) if asks < ASKS_MAX && call.is_some_and(CachedCall::is_unsure) => {
                 asks += 1;
                 if let Some(call) = call {
                     call.only_ask();

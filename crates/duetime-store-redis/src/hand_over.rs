@@ -1,6 +1,6 @@
 //! Hand-over in place: from the shard to its own stream, in the same cluster slot.
 
-use duetime_core::hand_over::{HandOver, Streamed};
+use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::StoreError;
 use duetime_core::{Score, Shard, Timestamp};
@@ -17,7 +17,7 @@ impl RedisStore {
         &self,
         shard: &Shard,
         now: Timestamp,
-        ask: &HandOver,
+        ask: &StreamTransfer,
     ) -> Result<Streamed, StoreError> {
         let (present, key) = (Present::new(now), self.keys.messages(shard));
         let fill = |epoch, cmd: &mut Cmd, sending: &Sending| {

@@ -27,7 +27,7 @@ type Named = (StoreTrouble, String);
 
 /// What is known to be wrong. See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
+pub(crate) struct ServerHealth {
     /// With what to do about each.
     troubles: Mutex<BTreeMap<Named, String>>,
     /// The master whose clock alone is wrong.
@@ -88,7 +88,7 @@ fn is_danger(kind: StoreTrouble) -> bool {
     matches!(kind, StoreTrouble::Eviction | StoreTrouble::Disk)
 }
 
-impl Health {
+impl ServerHealth {
     /// Refuses a primary behind Sentinel that goes on alone where replicas were asked for; else it is told.
     pub(crate) async fn check(link: &Link, wanted: Wanted) -> Result<(), LinkError> {
         if !wanted.sentinels {
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn what_puts_messages_in_danger_makes_the_node_not_ready_until_it_is_over() {
         let wanted = Wanted { durability: Durability::Replicas(1), sentinels: true };
-        let (health, meters) = (Health::default(), Meters::new());
+        let (health, meters) = (ServerHealth::default(), Meters::new());
         let told = |facts: MasterFacts| vec![("a:1".to_owned(), Ok(facts))];
         health.take(&told(well()), wanted, &meters);
         health.ready().unwrap();

@@ -12,7 +12,7 @@ pub(crate) const HELD: usize = 2;
 
 /// Messages of a shard, scheduled or in flight, and its dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldCounts {
     pub(crate) live: u64,
     pub(crate) dead: u64,
 }
@@ -24,8 +24,8 @@ pub(crate) fn ask_held(pipeline: &mut Pipeline, keys: &Keys, shard: &Shard) {
 }
 
 /// Each key of a shard that is there has one entry that is never claimed, which is not counted.
-pub(crate) fn held([live, dead]: [&Value; HELD]) -> Result<Held, StoreError> {
-    Ok(Held { live: count(live)?.saturating_sub(1), dead: count(dead)?.saturating_sub(1) })
+pub(crate) fn held([live, dead]: [&Value; HELD]) -> Result<HeldCounts, StoreError> {
+    Ok(HeldCounts { live: count(live)?.saturating_sub(1), dead: count(dead)?.saturating_sub(1) })
 }
 
 #[cfg(test)]
@@ -34,8 +34,12 @@ mod tests {
 
     #[test]
     fn the_entry_that_is_never_claimed_is_not_counted() {
-        assert_eq!(held([&Value::Int(1), &Value::Int(1)]).unwrap(), Held { live: 0, dead: 0 });
-        assert_eq!(held([&Value::Int(4), &Value::Int(3)]).unwrap(), Held { live: 3, dead: 2 });
-        assert_eq!(held([&Value::Int(0), &Value::Int(0)]).unwrap(), Held { live: 0, dead: 0 }, "it was never made");
+        assert_eq!(held([&Value::Int(1), &Value::Int(1)]).unwrap(), HeldCounts { live: 0, dead: 0 });
+        assert_eq!(held([&Value::Int(4), &Value::Int(3)]).unwrap(), HeldCounts { live: 3, dead: 2 });
+        assert_eq!(
+            held([&Value::Int(0), &Value::Int(0)]).unwrap(),
+            HeldCounts { live: 0, dead: 0 },
+            "it was never made"
+        );
     }
 }

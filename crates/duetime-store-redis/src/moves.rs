@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::reshard::{
-    Batch, BatchName, Cursor, Fenced, Floor, FrozenState, Inspected, Kept, Put, ScanPage, Scanned,
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, FrozenState, Inspected, Replication, ScanPage, Scanned,
 };
 use duetime_core::store::StoreError;
 use duetime_core::{MessageId, MessageState, Routing, Shard, TopicName};
@@ -210,7 +210,7 @@ impl RedisStore {
         outbox(shard.index, run.await?.0)
     }
 
-    pub(crate) async fn put_batch(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+    pub(crate) async fn put_batch(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         if batch.messages.len() > BATCH_ITEMS_MAX {
             return Err(StoreError::Setup(format!("a batch has at most {BATCH_ITEMS_MAX} messages")));
         }
@@ -234,12 +234,12 @@ impl RedisStore {
         };
         let (reply, backing) =
             self.on_shard_replicated("put a batch", &self.scripts.put, shard, Present::none(), None, fill).await?;
-        let kept = if backing.replicas > 0 { Kept::Safe } else { Kept::Alone };
+        let kept = if backing.replicas > 0 { Replication::Replicated } else { Replication::Unreplicated };
         match reply {
-            Value::Int(fresh) => Ok(Put::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
+            Value::Int(fresh) => Ok(BatchPut::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
             other => {
                 let last = text(other).and_then(|text| name(&text)).ok_or_else(|| odd("the name of a batch"))?;
-                Ok(Put::Conflict { last: last.0 })
+                Ok(BatchPut::Conflict { last: last.0 })
             }
         }
     }

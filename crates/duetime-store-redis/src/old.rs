@@ -2,7 +2,7 @@
 //! there; its answer is replicated.
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, OLD_ITEMS_MAX};
-use duetime_core::reshard::AtOld;
+use duetime_core::reshard::Lookup;
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
 use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
 use duetime_redis::{Script, Sending};
@@ -20,12 +20,12 @@ use crate::{enqueue, read, settle};
 const NOBODYS: Score = Score::from_raw(-1);
 
 /// Puts the answers to what was there into their places.
-fn place<A>(found: &[i64], answers: Vec<A>) -> Result<Vec<AtOld<A>>, StoreError> {
+fn place<A>(found: &[i64], answers: Vec<A>) -> Result<Vec<Lookup<A>>, StoreError> {
     let mut answers = answers.into_iter();
     let placed = found.iter().map(|place| match place {
-        0 => answers.next().map(AtOld::There).ok_or_else(|| odd("an answer at the old home is missing")),
-        1 => Ok(AtOld::Absent),
-        _ => Ok(AtOld::Frozen),
+        0 => answers.next().map(Lookup::Found).ok_or_else(|| odd("an answer at the old home is missing")),
+        1 => Ok(Lookup::Absent),
+        _ => Ok(Lookup::Frozen),
     });
     placed.collect()
 }
@@ -65,7 +65,7 @@ impl RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Enqueue],
-    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for part in batch.chunks(BATCH_ITEMS_MAX) {
             let summary = Summary::of(part);
@@ -90,7 +90,7 @@ impl RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    ) -> Result<Vec<Lookup<Edited>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
             for part in run.chunks(OLD_ITEMS_MAX) {
@@ -109,7 +109,7 @@ impl RedisStore {
                     found
                 };
                 // Removed earlier in this very batch.
-                let gone = |answer| if answer == AtOld::There(Edited::Unknown) { AtOld::Absent } else { answer };
+                let gone = |answer| if answer == Lookup::Found(Edited::Unknown) { Lookup::Absent } else { answer };
                 all.extend(place(&found, answers)?.into_iter().map(gone));
             }
         }
@@ -138,7 +138,7 @@ impl RedisStore {
         &self,
         shard: &Shard,
         ids: &[MessageId],
-    ) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH_ITEMS_MAX) {
             let fill = |cmd: &mut Cmd, _: &Named| {
@@ -153,9 +153,9 @@ impl RedisStore {
             let messages = if found.contains(&0) { read::messages(there, reply)? } else { Vec::new() };
             let read = place(&found, messages)?;
             all.extend(read.into_iter().map(|read| match read {
-                AtOld::There(Some(message)) => AtOld::There(message),
-                AtOld::Frozen => AtOld::Frozen,
-                AtOld::There(None) | AtOld::Absent => AtOld::Absent,
+                Lookup::Found(Some(message)) => Lookup::Found(message),
+                Lookup::Frozen => Lookup::Frozen,
+                Lookup::Found(None) | Lookup::Absent => Lookup::Absent,
             }));
         }
         Ok(all)
@@ -166,7 +166,7 @@ impl RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for part in batch.chunks(OLD_ITEMS_MAX) {
             let present = Present::new(now);
@@ -194,7 +194,7 @@ impl RedisStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
         for part in ids.chunks(OLD_ITEMS_MAX) {
             let fill = |cmd: &mut Cmd, named: &Named| self.name_dead(cmd, shard, part, action, named);

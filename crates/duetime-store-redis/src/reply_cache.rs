@@ -80,13 +80,13 @@ impl ReplyCache {
     }
 
     /// The next call on `shard`.
-    pub(crate) fn call(&self, shard: &Shard) -> Call<'_> {
+    pub(crate) fn call(&self, shard: &Shard) -> CachedCall<'_> {
         let group = self.hasher.hash_one((&shard.topic, shard.index)) as usize % GROUPS;
         let taken = self.groups[group].lock().take();
         // Beyond what there are slots for, a call is a session by itself.
         let session = if taken.is_some() { self.session.clone() } else { session() };
         let slot = taken.map_or_else(|| rand::random_range(0..SLOTS), |taken| (self.first + taken) % SLOTS);
-        Call {
+        CachedCall {
             cache: self,
             group,
             taken,
@@ -102,7 +102,7 @@ impl ReplyCache {
 
 /// One call, however often it is sent.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct CachedCall<'a> {
     cache: &'a ReplyCache,
     group: usize,
     taken: Option<u32>,
@@ -142,7 +142,7 @@ impl Named {
     }
 }
 
-impl Call<'_> {
+impl CachedCall<'_> {
     /// What to say in this sending.
     pub(crate) fn named(&self, sending: &Sending) -> Named {
         let first = self.since_ms.compare_exchange(NEVER_MS, sending.since_ms, Ordering::Relaxed, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Call<'_> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for CachedCall<'_> {
     fn drop(&mut self) {
         let Some(taken) = self.taken else { return };
         let mut group = self.cache.groups[self.group].lock();

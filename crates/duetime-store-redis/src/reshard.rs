@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, ScanPage,
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
 };
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName};
@@ -48,15 +48,15 @@ impl Reshard for RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Enqueue],
-    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         self.schedule_old(shard, now, batch).await
     }
 
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError> {
         self.change_old(shard, now, batch).await
     }
 
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         self.read_old(shard, ids).await
     }
 
@@ -65,7 +65,7 @@ impl Reshard for RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
         self.settle_claims_old(shard, now, batch).await
     }
 
@@ -75,7 +75,7 @@ impl Reshard for RedisStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
         self.settle_dead_letters_old(shard, now, ids, action).await
     }
 
@@ -91,7 +91,7 @@ impl Reshard for RedisStore {
         self.read_outbox(shard).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         self.put_batch(shard, batch).await
     }
 

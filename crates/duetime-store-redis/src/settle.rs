@@ -10,7 +10,7 @@ use crate::keys::wake_stem;
 use crate::present::{Present, millis};
 use crate::replicas::{Waits, fewest};
 use crate::reply::{int, ints, odd, proves};
-use crate::reply_cache::{Call, Named};
+use crate::reply_cache::{CachedCall, Named};
 use crate::store::RedisStore;
 
 /// The longest beginning of `reason` that is kept.
@@ -138,7 +138,7 @@ impl RedisStore {
         shard: &Shard,
         present: Present,
         waits: Waits,
-        call: Option<&Call<'_>>,
+        call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
     where

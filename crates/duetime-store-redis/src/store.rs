@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use duetime_core::hand_over::{HandOver, Streamed};
+use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
@@ -28,12 +28,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::abandoned::Abandoned;
 use crate::carry::carry;
 use crate::config::{Durability, RedisStoreConfig};
-use crate::health::{Health, Wanted};
+use crate::health::{ServerHealth, Wanted};
 use crate::keys::{self, Keys};
 use crate::present::Present;
 use crate::replicas::Waits;
 use crate::reply::store_error;
-use crate::reply_cache::{Call, ReplyCache};
+use crate::reply_cache::{CachedCall, ReplyCache};
 use crate::scripts::Scripts;
 
 /// Hints a slow reader may be behind; it misses the older ones.
@@ -60,7 +60,7 @@ pub struct RedisStore {
     wakeups: broadcast::Sender<Wakeup>,
     pub(crate) abandoned: Abandoned,
     pub(crate) replies: ReplyCache,
-    health: Arc<Health>,
+    health: Arc<ServerHealth>,
     /// Ends the store's loops with it.
     _stop: DropGuard,
 }
@@ -86,7 +86,7 @@ impl RedisStore {
         let facts = link.check(Checks { noeviction: true }).await.map_err(at_start)?;
         link.check_clock(machine_ms, most).await.map_err(at_start)?;
         let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
-        Health::check(&link, wanted).await.map_err(at_start)?;
+        ServerHealth::check(&link, wanted).await.map_err(at_start)?;
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
         let replies = ReplyCache::new(config.response_timeout);
         let keys = Keys::new(config.namespace);
@@ -113,7 +113,7 @@ impl RedisStore {
                 Box::pin(of.clone().subscribe(channel.clone(), pass_on))
             }),
         );
-        let health = Arc::<Health>::default();
+        let health = Arc::<ServerHealth>::default();
         let (of, at, to) = (health.clone(), link.clone(), meters.clone());
         run("store health", Box::new(move || Box::pin(of.clone().watch(at.clone(), wanted, to.clone()))));
         let of = link.clone();
@@ -146,7 +146,7 @@ impl RedisStore {
         script: &Script,
         shard: &Shard,
         now: Present,
-        call: Option<&Call<'_>>,
+        call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<Value, StoreError>
     where
@@ -171,7 +171,7 @@ impl RedisStore {
         script: &Script,
         shard: &Shard,
         now: Present,
-        call: Option<&Call<'_>>,
+        call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
     where
@@ -204,7 +204,7 @@ impl RedisStore {
         script: &Script,
         shard: &Shard,
         now: Present,
-        call: Option<&Call<'_>>,
+        call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<(Value, Backing), StoreError>
     where
@@ -328,7 +328,7 @@ impl ClaimStore for RedisStore {
         self.take(shard, now, request).await
     }
 
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &HandOver) -> Result<Streamed, StoreError> {
+    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError> {
         self.move_to_stream(shard, now, ask).await
     }
 

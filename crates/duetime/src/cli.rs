@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{consume, dead, enqueue, man, message, monitoring, observe, plan, shards, sink, token, topic};
-use crate::connection::Connection;
+use crate::connection::NodeArgs;
 use crate::serve::ServeArgs;
 use crate::version;
 
@@ -57,9 +57,9 @@ pub enum Command {
     #[command(subcommand)]
     Sink(sink::SinkCommand),
     /// Lists the nodes.
-    Nodes(Connection),
+    Nodes(NodeArgs),
     /// Shows the node and its topics.
-    Status(Connection),
+    Status(NodeArgs),
     /// Shows the topics live; q quits.
     Top(observe::TopArgs),
     /// Measures a node or a store.

@@ -9,7 +9,7 @@ use duetime_core::{Due, Timestamp};
 
 /// Which node, and how to talk to it.
 #[derive(Clone, Debug, Args)]
-pub struct Connection {
+pub struct NodeArgs {
     /// The node.
     #[arg(long, value_name = "URL", env = "DUETIME_NODE", default_value = "http://127.0.0.1:3830")]
     pub node: String,
@@ -21,7 +21,7 @@ pub struct Connection {
     pub json: bool,
 }
 
-impl Connection {
+impl NodeArgs {
     /// A client of the node that was named.
     pub fn client(&self) -> anyhow::Result<Client> {
         Ok(Client::new(&self.node, self.token.clone())?)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use duetime_core::reshard::{AtOld, Batch, BatchName, Floor, FrozenState, Put};
+use duetime_core::reshard::{Batch, BatchName, BatchPut, Floor, FrozenState, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::Enqueue;
 use duetime_core::{MessageId, Routing, RoutingRecord, Timestamp, envelope};
@@ -11,11 +11,11 @@ use super::operation::{Operation, Step};
 use super::side::{Case, Side, edits, id, made};
 
 /// Where it was, and the answer of what was there.
-fn show_old<A>(answer: AtOld<A>, show: impl FnOnce(A) -> String) -> String {
+fn show_old<A>(answer: Lookup<A>, show: impl FnOnce(A) -> String) -> String {
     match answer {
-        AtOld::There(answer) => show(answer) + " ",
-        AtOld::Absent => "absent ".to_owned(),
-        AtOld::Frozen => "frozen ".to_owned(),
+        Lookup::Found(answer) => show(answer) + " ",
+        Lookup::Absent => "absent ".to_owned(),
+        Lookup::Frozen => "frozen ".to_owned(),
     }
 }
 
@@ -93,8 +93,8 @@ impl Side {
                 let Some(batch) = self.store.outbox(&shard).await.expect("answered") else { return String::new() };
                 let to = self.shard(batch.to);
                 let shown = match self.store.put(&to, &batch).await.expect("answered") {
-                    Put::Done { fresh, .. } => format!("{fresh} put"),
-                    conflict @ Put::Conflict { .. } => format!("{conflict:?}"),
+                    BatchPut::Done { fresh, .. } => format!("{fresh} put"),
+                    conflict @ BatchPut::Conflict { .. } => format!("{conflict:?}"),
                 };
                 format!("{shown}, {:?}", self.store.memory(&to, batch.from).await.expect("answered"))
             }

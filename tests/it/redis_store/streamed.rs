@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, BatchName, Frozen, FrozenState, Put, Reshard as _};
+use duetime_core::reshard::{Batch, BatchName, BatchPut, Frozen, FrozenState, Reshard as _};
 use duetime_core::store::{DeadAction, Settlement};
 use duetime_core::{
-    ClaimStore as _, HandOver, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, Score, Streamed, Timestamp,
-    envelope,
+    ClaimStore as _, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, Score, StreamTransfer, Streamed,
+    Timestamp, envelope,
 };
 
 use super::by_hand::{World, id, now};
 
 impl World {
     async fn step(&self, request: u64) -> Streamed {
-        let ask = HandOver { request, limit: 256, how: InPlace::default() };
+        let ask = StreamTransfer { request, limit: 256, how: InPlace::default() };
         self.store.hand_over(&self.shard, now(), &ask).await.unwrap()
     }
 
@@ -78,7 +78,7 @@ async fn a_message_that_comes_from_another_shard_keeps_its_attempts() {
     let state = FrozenState::Live(Score::new(due, LeaseClass::FREE, 3));
     let messages = vec![Frozen { id: id("moved"), state, body: Some(body) }];
     let batch = Batch { name: BatchName { number: 1, nonce: 5 }, from: 0, to: 1, messages };
-    assert!(matches!(world.store.put(&world.shard, &batch).await.unwrap(), Put::Done { fresh: 1, .. }));
+    assert!(matches!(world.store.put(&world.shard, &batch).await.unwrap(), BatchPut::Done { fresh: 1, .. }));
     assert_eq!(world.step(1).await.count, 1);
     assert_eq!(world.entries().await, [entry("moved", "4")]);
 }

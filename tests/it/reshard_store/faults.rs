@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{AtOld, Floor, Kept, Put, Reshard as _};
+use duetime_core::reshard::{BatchPut, Floor, Lookup, Replication, Reshard as _};
 use duetime_core::routing::LIFE;
 use duetime_core::store::{DeadAction, Edited, Settled, Settlement};
 use duetime_core::{RoutingAuthority, StoreError, TopicStore as _};
@@ -40,7 +40,7 @@ async fn a_full_destination_refuses_a_batch_whole_and_takes_it_later() {
     let scanned = house.store.scan(&house.shard(1), None, 10).await.unwrap();
     assert!(!scanned.found.is_empty());
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { fresh: 2, .. }));
+    assert!(matches!(house.put(&batch).await.unwrap(), BatchPut::Done { fresh: 2, .. }));
     assert!(house.store.drop_batch(&house.shard(0), batch.name.nonce).await.unwrap());
     assert_eq!(house.claim(4).await.len(), 2);
 }
@@ -68,7 +68,7 @@ async fn a_server_without_a_replica_says_so() {
     let house = House::begin(connect(server.url(), Duration::from_secs(2)).await).await;
     house.enqueue(0, &["a"]).await;
     let batch = house.take(&["a"]).await.unwrap().unwrap();
-    assert_eq!(house.put(&batch).await.unwrap(), Put::Done { fresh: 1, kept: Kept::Alone });
+    assert_eq!(house.put(&batch).await.unwrap(), BatchPut::Done { fresh: 1, kept: Replication::Unreplicated });
 }
 
 #[tokio::test]
@@ -92,8 +92,8 @@ async fn nothing_is_answered_before_a_replica_has_it() {
     wish.desired = Some(9);
     assert!(late(&store.swap_routing(&house.topic, &seen, &wish).await.unwrap_err()));
     replica.resume();
-    assert_eq!(house.put(&batch).await.unwrap(), Put::Done { fresh: 0, kept: Kept::Safe });
-    assert_eq!(house.cancel_old(&["b"]).await.unwrap(), [AtOld::Absent]);
+    assert_eq!(house.put(&batch).await.unwrap(), BatchPut::Done { fresh: 0, kept: Replication::Replicated });
+    assert_eq!(house.cancel_old(&["b"]).await.unwrap(), [Lookup::Absent]);
     assert_eq!(house.store.memory(&house.shard(4), 0).await.unwrap(), Some(batch.name));
 }
 
@@ -138,8 +138,8 @@ async fn a_cancel_at_the_old_home_whose_answer_is_lost_is_answered_as_done() {
     lose_next(&way, &house).await;
     let answers = house.cancel_old(&["a", "x", "b"]).await.unwrap();
     assert!(way.has_lost());
-    let cancelled = AtOld::There(Edited::Cancelled);
-    assert_eq!(answers, [cancelled.clone(), AtOld::Absent, cancelled]);
+    let cancelled = Lookup::Found(Edited::Cancelled);
+    assert_eq!(answers, [cancelled.clone(), Lookup::Absent, cancelled]);
 }
 
 #[tokio::test]
@@ -153,19 +153,19 @@ async fn settlements_at_the_old_home_whose_answers_are_lost_are_answered_as_done
     house.store.settle_old(&house.shard(0), now(), &[warm]).await.unwrap();
     for (text, how) in [("acked", Settlement::Ack), ("buried", Settlement::Bury("why".to_owned()))] {
         lose_next(&way, &house).await;
-        assert_eq!(house.settle_old(find(text), how).await, AtOld::There(Settled::Ok), "{text}");
+        assert_eq!(house.settle_old(find(text), how).await, Lookup::Found(Settled::Ok), "{text}");
         assert!(way.has_lost());
     }
     lose_next(&way, &house).await;
     let how = Settlement::Extend(Duration::from_secs(60), duetime_core::LeaseClass::TOPIC);
-    let AtOld::There(Settled::Extended(score)) = house.settle_old(find("extended"), how).await else { panic!() };
+    let Lookup::Found(Settled::Extended(score)) = house.settle_old(find("extended"), how).await else { panic!() };
     let mut claimed = find("extended").clone();
     claimed.score = score;
-    assert_eq!(house.settle_old(&claimed, Settlement::Ack).await, AtOld::There(Settled::Ok));
+    assert_eq!(house.settle_old(&claimed, Settlement::Ack).await, Lookup::Found(Settled::Ok));
     house.store.settle_dead_old(&house.shard(0), now(), &[id("x")], DeadAction::Purge).await.unwrap();
     lose_next(&way, &house).await;
     let purged = house.store.settle_dead_old(&house.shard(0), now(), &[id("buried")], DeadAction::Purge).await;
-    assert_eq!(purged.unwrap(), [AtOld::There(true)]);
+    assert_eq!(purged.unwrap(), [Lookup::Found(true)]);
     assert!(way.has_lost());
 }
 
@@ -182,7 +182,7 @@ async fn each_step_of_a_move_whose_answer_is_lost_is_taken_once() {
     assert!(way.has_lost());
     assert_eq!((batch.messages.len(), batch.name.number), (2, warm.name.number + 1));
     lose_next(&way, &house).await;
-    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { .. }));
+    assert!(matches!(house.put(&batch).await.unwrap(), BatchPut::Done { .. }));
     assert!(way.has_lost());
     let new = duetime_core::reshard::BatchName { number: 70, nonce: 7 };
     house.store.renumber(&house.shard(0), 1, new).await.unwrap();

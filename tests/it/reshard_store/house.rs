@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{AtOld, Batch, Floor, Put};
+use duetime_core::reshard::{Batch, BatchPut, Floor, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
@@ -85,7 +85,7 @@ impl House {
         self.store.take(&self.shard(0), 4, &ids, rand::random()).await
     }
 
-    pub async fn put(&self, batch: &Batch) -> Result<Put, StoreError> {
+    pub async fn put(&self, batch: &Batch) -> Result<BatchPut, StoreError> {
         self.store.put(&self.shard(batch.to), batch).await
     }
 
@@ -93,12 +93,12 @@ impl House {
         self.store.get(&self.shard(index), &[id(text)]).await.unwrap().remove(0)
     }
 
-    pub async fn cancel_old(&self, texts: &[&str]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    pub async fn cancel_old(&self, texts: &[&str]) -> Result<Vec<Lookup<Edited>>, StoreError> {
         let batch: Vec<Edit> = texts.iter().map(|text| Edit::Cancel(id(text))).collect();
         self.store.edit_old(&self.shard(0), now(), &batch).await
     }
 
-    pub async fn settle_old(&self, claimed: &ClaimedMessage, how: Settlement) -> AtOld<Settled> {
+    pub async fn settle_old(&self, claimed: &ClaimedMessage, how: Settlement) -> Lookup<Settled> {
         let batch = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
         self.store.settle_old(&self.shard(0), now(), &batch).await.unwrap().remove(0)
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use duetime_core::RoutingAuthority;
-use duetime_core::reshard::{AtOld, Put};
+use duetime_core::reshard::{BatchPut, Lookup};
 use duetime_core::store::Edited;
 use duetime_store_embedded::EmbeddedStore;
 
@@ -26,13 +26,13 @@ async fn a_move_goes_on_after_a_restart_at_every_step() {
     let house = House { store: open(folder.path()), topic: topic.clone(), routing: routing.clone() };
     assert_eq!(house.store.routing(&topic).await.unwrap().unwrap().routing, routing);
     assert_eq!(house.store.outbox(&house.shard(0)).await.unwrap().as_ref(), Some(&batch));
-    assert_eq!(house.cancel_old(&["a", "stays"]).await.unwrap(), [AtOld::Frozen, AtOld::There(Edited::Cancelled)]);
-    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { fresh: 2, .. }));
+    assert_eq!(house.cancel_old(&["a", "stays"]).await.unwrap(), [Lookup::Frozen, Lookup::Found(Edited::Cancelled)]);
+    assert!(matches!(house.put(&batch).await.unwrap(), BatchPut::Done { fresh: 2, .. }));
     drop(house);
 
     let house = House { store: open(folder.path()), topic, routing };
     assert_eq!(house.store.memory(&house.shard(4), 0).await.unwrap(), Some(batch.name));
-    assert!(matches!(house.put(&batch).await.unwrap(), Put::Done { fresh: 0, .. }));
+    assert!(matches!(house.put(&batch).await.unwrap(), BatchPut::Done { fresh: 0, .. }));
     assert!(house.store.drop_batch(&house.shard(0), batch.name.nonce).await.unwrap());
     assert_eq!(house.claim(4).await.len(), 2);
     house.enqueue(0, &["c"]).await;

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::limits::OLD_ITEMS_MAX;
-use duetime_core::reshard::{AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Kept as KeptBy, Put, ScanPage};
+use duetime_core::reshard::{
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Replication, ScanPage,
+};
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
     MessageId, Reshard, Routing, RoutingAuthority, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp,
@@ -98,7 +100,7 @@ impl Reshard for SimStore {
         shard: &Shard,
         _now: Timestamp,
         batch: &[Enqueue],
-    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         let (batch, request) = (batch.to_vec(), self.link.dice.next());
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
             let mut sent = *sent;
@@ -109,7 +111,12 @@ impl Reshard for SimStore {
         self.kept(shard, script).await
     }
 
-    async fn edit_old(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    async fn edit_old(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Vec<Lookup<Edited>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
             for part in run.chunks(OLD_ITEMS_MAX) {
@@ -119,7 +126,7 @@ impl Reshard for SimStore {
                     check_skew(server, &mut sent, part.iter().filter_map(due_of))?;
                     let act = || {
                         let edited = at_once(server.mem.edit_old(shard, sent.caller, &part))?;
-                        let done = |one: &AtOld<Edited>| matches!(one, AtOld::There(there) if is_done(there));
+                        let done = |one: &Lookup<Edited>| matches!(one, Lookup::Found(there) if is_done(there));
                         server.has_edited(&shard.topic, &part, edited.iter().map(done));
                         Ok(edited)
                     };
@@ -131,7 +138,7 @@ impl Reshard for SimStore {
         Ok(all)
     }
 
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         let ids = ids.to_vec();
         self.kept(shard, move |server, shard, _| at_once(server.mem.get_old(shard, &ids))).await
     }
@@ -141,14 +148,15 @@ impl Reshard for SimStore {
         shard: &Shard,
         _now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
         let mut all = Vec::with_capacity(batch.len());
         for part in batch.chunks(OLD_ITEMS_MAX) {
             let (part, request) = (part.to_vec(), self.link.dice.next());
             let script = move |server: &Server, shard: &Shard, sent: &Sent| {
                 let act = || {
                     let settled = at_once(server.mem.settle_old(shard, sent.caller, &part))?;
-                    let done = |one: &AtOld<Settled>| matches!(one, AtOld::There(there) if *there != Settled::Expired);
+                    let done =
+                        |one: &Lookup<Settled>| matches!(one, Lookup::Found(there) if *there != Settled::Expired);
                     server.has_settled(&shard.topic, &part, settled.iter().map(done));
                     Ok(settled)
                 };
@@ -165,7 +173,7 @@ impl Reshard for SimStore {
         _now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
         let mut all = Vec::with_capacity(ids.len());
         for part in ids.chunks(OLD_ITEMS_MAX) {
             let (part, request) = (part.to_vec(), self.link.dice.next());
@@ -192,7 +200,7 @@ impl Reshard for SimStore {
         self.kept(shard, |server, shard, _| at_once(server.mem.outbox(shard))).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         let batch = batch.clone();
         let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.put(shard, &batch));
         if !self.alone {
@@ -200,8 +208,8 @@ impl Reshard for SimStore {
         }
         // Answered by its server alone: the next failover may undo it.
         match self.quick(shard, true, script).await? {
-            Put::Done { fresh, .. } => Ok(Put::Done { fresh, kept: KeptBy::Alone }),
-            conflict @ Put::Conflict { .. } => Ok(conflict),
+            BatchPut::Done { fresh, .. } => Ok(BatchPut::Done { fresh, kept: Replication::Unreplicated }),
+            conflict @ BatchPut::Conflict { .. } => Ok(conflict),
         }
     }
 

@@ -11,8 +11,8 @@ use duetime_core::store::{
     Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, HandOver, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth,
-    StoredMessage, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, Clock as _, Due, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
+    StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -252,7 +252,7 @@ impl ClaimStore for SimStore {
         self.quick(shard, true, script).await
     }
 
-    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

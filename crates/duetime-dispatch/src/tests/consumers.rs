@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::{ClaimAsk, DeliveryMode, HandedOver, LeaseClass, MessageState, RateLimit, StoreError, TopicConfig};
+use duetime_core::{
+    ClaimAsk, ClaimedBatch, DeliveryMode, LeaseClass, MessageState, RateLimit, StoreError, TopicConfig,
+};
 use duetime_metrics::Event;
 use tokio::time::Instant;
 
@@ -13,7 +15,7 @@ fn ask(max: usize, wait: Duration) -> ClaimAsk {
     ClaimAsk { max, wait, visibility: None }
 }
 
-fn count(handed: &[HandedOver]) -> usize {
+fn count(handed: &[ClaimedBatch]) -> usize {
     handed.iter().map(|handed| handed.messages.len()).sum()
 }
 

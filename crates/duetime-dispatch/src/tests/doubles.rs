@@ -11,8 +11,8 @@ use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Survey, Wakeup};
 use duetime_core::{
-    ClaimStore, Delivery, Fleet, HandOver, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder,
-    SinkRef, StoreError, Streamed, Timestamp, TopicName, Verdict,
+    ClaimStore, Delivery, Fleet, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder, SinkRef,
+    StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -258,7 +258,7 @@ impl ClaimStore for WiredStore {
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
     }
 
-    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_core::{ClaimAsk, Clock, DeliveryMode, HandedOver, MessageState, ShardCount, TopicConfig, TopicStore as _};
+use duetime_core::{ClaimAsk, ClaimedBatch, Clock, DeliveryMode, MessageState, ShardCount, TopicConfig, TopicStore as _};
 use tokio::time::Instant;
 
 use super::house::{House, ids, ms, name, secs, without_sink};
@@ -13,7 +13,7 @@ fn ask(max: usize, wait: Duration) -> ClaimAsk {
     ClaimAsk { max, wait, visibility: None }
 }
 
-fn count(handed: &[HandedOver]) -> usize {
+fn count(handed: &[ClaimedBatch]) -> usize {
     handed.iter().map(|handed| handed.messages.len()).sum()
 }
 

@@ -23,8 +23,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, Clock as _, Consumers, Fleet, HandedOver, HeldBudget, LeaseClass, Member, OwnedShards, Store, StoreError,
-    Timestamp, TopicName,
+    ClaimAsk, ClaimedBatch, Clock as _, Consumers, Fleet, HeldBudget, LeaseClass, Member, OwnedShards, Store,
+    StoreError, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_resize::{Draw, ResizeConfig, ResizeParts, Resizer, Tools};
@@ -51,7 +51,7 @@ struct EagerConsumers {
 
 #[async_trait]
 impl Consumers for EagerConsumers {
-    async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<HandedOver>, StoreError> {
+    async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<ClaimedBatch>, StoreError> {
         let record = self.catalog.get(topic).ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
         let visibility = ask.visibility.unwrap_or(record.config.visibility_timeout);
         let mut handed = Vec::new();
@@ -67,7 +67,7 @@ impl Consumers for EagerConsumers {
             };
             let claim = self.store.claim(&shard, self.clock.now(), &request).await?;
             left -= claim.messages.len();
-            handed.push(HandedOver { shard, messages: claim.messages, held: HeldBudget::default() });
+            handed.push(ClaimedBatch { shard, messages: claim.messages, held: HeldBudget::default() });
             if left == 0 {
                 break;
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_core::reshard::{Floor, Put, Reshard as _, RoutingAuthority as _};
+use duetime_core::reshard::{BatchPut, Floor, Reshard as _, RoutingAuthority as _};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
 
@@ -210,7 +210,7 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     let (source, destination) = (new.routing.shard(&record.name, 0), new.routing.shard(&record.name, 2));
     let ids = batch.map(|message| message.id);
     let taken = store.take(&source, 2, &ids, 7).await.unwrap().unwrap();
-    assert!(matches!(store.put(&destination, &taken).await.unwrap(), Put::Done { fresh: 4, .. }));
+    assert!(matches!(store.put(&destination, &taken).await.unwrap(), BatchPut::Done { fresh: 4, .. }));
     assert!(store.drop_batch(&source, 7).await.unwrap());
     let ack = [Settle { id: held[0].id.clone(), score: held[0].score, how: Settlement::Ack }];
     assert_eq!(store.settle(&destination, NOW, &ack).await.unwrap(), [Settled::Ok]);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::reshard::{
-    AtOld, Batch, BatchName, Cursor, Floor, Frozen, FrozenState, Kept, Put, ScanPage, Scanned,
+    Batch, BatchName, BatchPut, Cursor, Floor, Frozen, FrozenState, Lookup, Replication, ScanPage, Scanned,
 };
 use duetime_core::{MessageId, MessageState, Score, Timestamp, envelope};
 
@@ -31,13 +31,13 @@ impl ShardState {
 
     /// Where an id is, to a caller who knows this as its old home. What is frozen comes first: after
     /// a failover a copy may stand beside it.
-    pub(super) fn at_old(&self, id: &MessageId) -> AtOld<()> {
+    pub(super) fn at_old(&self, id: &MessageId) -> Lookup<()> {
         if self.outbox.as_ref().is_some_and(|batch| batch.messages.iter().any(|frozen| frozen.id == *id)) {
-            AtOld::Frozen
+            Lookup::Frozen
         } else if self.live.contains_key(id) || self.dead.contains_key(id) {
-            AtOld::There(())
+            Lookup::Found(())
         } else {
-            AtOld::Absent
+            Lookup::Absent
         }
     }
 
@@ -90,13 +90,13 @@ impl ShardState {
         self.outbox.clone()
     }
 
-    pub(super) fn put(&mut self, batch: &Batch) -> Put {
+    pub(super) fn put(&mut self, batch: &Batch) -> BatchPut {
         let last = self.applied.get(&batch.from).copied();
         if last == Some(batch.name) {
-            return Put::Done { fresh: 0, kept: Kept::Safe };
+            return BatchPut::Done { fresh: 0, kept: Replication::Replicated };
         }
         if let Some(last) = last.filter(|last| last.number >= batch.name.number) {
-            return Put::Conflict { last };
+            return BatchPut::Conflict { last };
         }
         let mut fresh = 0;
         for frozen in &batch.messages {
@@ -107,7 +107,7 @@ impl ShardState {
             self.bring(frozen);
         }
         self.applied.insert(batch.from, batch.name);
-        Put::Done { fresh, kept: Kept::Safe }
+        BatchPut::Done { fresh, kept: Replication::Replicated }
     }
 
     fn bring(&mut self, frozen: &Frozen) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::reshard::{
-    AtOld, Batch, BatchName, Cursor, Fenced, Floor, Inspected, Put, Reshard, RoutingAuthority, ScanPage,
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
 };
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
@@ -20,12 +20,12 @@ fn act_there<I, A>(
     items: &[I],
     id: impl Fn(&I) -> &MessageId,
     mut act: impl FnMut(&mut ShardState, &I) -> A,
-) -> Vec<AtOld<A>> {
-    let homes: Vec<AtOld<()>> = items.iter().map(|item| state.at_old(id(item))).collect();
+) -> Vec<Lookup<A>> {
+    let homes: Vec<Lookup<()>> = items.iter().map(|item| state.at_old(id(item))).collect();
     let each = items.iter().zip(homes).map(|(item, home)| match home {
-        AtOld::There(()) => AtOld::There(act(state, item)),
-        AtOld::Absent => AtOld::Absent,
-        AtOld::Frozen => AtOld::Frozen,
+        Lookup::Found(()) => Lookup::Found(act(state, item)),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Frozen => Lookup::Frozen,
     });
     each.collect()
 }
@@ -102,7 +102,7 @@ impl Reshard for MemStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Enqueue],
-    ) -> Result<Vec<AtOld<Enqueued>>, StoreError> {
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
         let (_, later) = self.both(now);
         let act = |state: &mut ShardState| {
@@ -111,7 +111,7 @@ impl Reshard for MemStore {
         self.on_shard(shard, act)
     }
 
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<AtOld<Edited>>, StoreError> {
+    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError> {
         self.agree_on(now, batch.iter().any(Edit::is_relative))?;
         let (_, later) = self.both(now);
         let id = |edit: &Edit| match edit {
@@ -124,11 +124,14 @@ impl Reshard for MemStore {
         };
         let mut answers = self.on_shard(shard, act)?;
         // Cancelled earlier in this very batch.
-        answers.iter_mut().filter(|answer| **answer == AtOld::There(Edited::Unknown)).for_each(|a| *a = AtOld::Absent);
+        answers
+            .iter_mut()
+            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
+            .for_each(|a| *a = Lookup::Absent);
         Ok(answers)
     }
 
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<AtOld<StoredMessage>>, StoreError> {
+    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         let read = |state: &mut ShardState, id: &MessageId| state.read(id).expect("it is there");
         self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, read)))
     }
@@ -138,18 +141,18 @@ impl Reshard for MemStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-    ) -> Result<Vec<AtOld<Settled>>, StoreError> {
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
         self.agree_on(now, batch.iter().any(Settle::is_relative))?;
         let both = self.both(now);
         self.on_shard(shard, |state| {
-            let homes: Vec<AtOld<()>> = batch.iter().map(|item| state.at_old(&item.id)).collect();
-            let there = homes.iter().zip(batch).filter(|(home, _)| **home == AtOld::There(()));
+            let homes: Vec<Lookup<()>> = batch.iter().map(|item| state.at_old(&item.id)).collect();
+            let there = homes.iter().zip(batch).filter(|(home, _)| **home == Lookup::Found(()));
             let there: Vec<Settle> = there.map(|(_, item)| item.clone()).collect();
             let mut settled = state.settle(both, &there).into_iter();
             let each = homes.into_iter().map(|home| match home {
-                AtOld::There(()) => AtOld::There(settled.next().expect("one for each")),
-                AtOld::Absent => AtOld::Absent,
-                AtOld::Frozen => AtOld::Frozen,
+                Lookup::Found(()) => Lookup::Found(settled.next().expect("one for each")),
+                Lookup::Absent => Lookup::Absent,
+                Lookup::Frozen => Lookup::Frozen,
             });
             Ok(each.collect())
         })
@@ -161,7 +164,7 @@ impl Reshard for MemStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<AtOld<bool>>, StoreError> {
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
         self.agree_on(now, action == DeadAction::Redrive)?;
         let (earlier, _) = self.both(now);
         let act = |state: &mut ShardState, id: &MessageId| state.settle_dead(earlier, id, action);
@@ -180,7 +183,7 @@ impl Reshard for MemStore {
         self.on_shard(shard, |state| Ok(state.outbox.clone()))
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<Put, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         self.on_shard(shard, |state| Ok(state.put(batch)))
     }
 

@@ -6,8 +6,8 @@ use duetime_core::store::{
     Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, HandOver, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
-    Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
+    StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -145,7 +145,7 @@ impl ClaimStore for MemStore {
         Ok(self.kept(self.settle(shard, now, batch).await?))
     }
 
-    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &HandOver) -> Result<Streamed, StoreError> {
+    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::message::outcomes;
 use super::output;
-use crate::connection::{Connection, read_delay};
+use crate::connection::{NodeArgs, read_delay};
 
 /// Receipts in one request.
 const RECEIPTS_AT_ONCE: usize = 1000;
@@ -29,7 +29,7 @@ pub struct ClaimArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     visibility_timeout: Option<Duration>,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// Claims by their receipts.
@@ -41,7 +41,7 @@ pub struct Receipts {
     #[arg(required = true, value_name = "RECEIPT")]
     receipts: Vec<String>,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// `duetime ack`

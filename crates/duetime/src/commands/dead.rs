@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::output;
-use crate::connection::Connection;
+use crate::connection::NodeArgs;
 
 /// Dead letters of one page.
 const PAGE_MAX: usize = 500;
@@ -27,7 +27,7 @@ pub enum DeadCommand {
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
         #[command(flatten)]
-        connection: Connection,
+        connection: NodeArgs,
     },
     /// Schedules them at once, with all attempts given back.
     Redrive(ChoiceArgs),
@@ -47,7 +47,7 @@ pub struct ChoiceArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// Runs one.
@@ -59,7 +59,7 @@ pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
     }
 }
 
-async fn list(topic: &str, limit: usize, connection: &Connection) -> anyhow::Result<bool> {
+async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
     let (mut messages, mut cursor) = (Vec::new(), None);
     loop {

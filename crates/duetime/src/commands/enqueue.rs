@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::ReaderStream;
 
 use super::output;
-use crate::connection::{Connection, When};
+use crate::connection::{NodeArgs, When};
 
 /// Refusals that are shown one by one; the rest is counted.
 const REFUSALS_SHOWN: u64 = 20;
@@ -45,7 +45,7 @@ pub struct EnqueueArgs {
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["delay", "at"])]
     ndjson: Option<String>,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// Runs it.

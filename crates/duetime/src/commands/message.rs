@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::output;
-use crate::connection::{Connection, When};
+use crate::connection::{NodeArgs, When};
 
 /// Ids in one request.
 const IDS_AT_ONCE: usize = 1000;
@@ -20,7 +20,7 @@ pub struct IdsArgs {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// A message and its new due time.
@@ -34,7 +34,7 @@ pub struct RescheduleArgs {
     #[command(flatten)]
     when: When,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// `duetime cancel`: all `cancelled` is a success.

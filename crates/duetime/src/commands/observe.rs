@@ -8,7 +8,7 @@ use duetime_core::units::parse_duration;
 use serde_json::json;
 
 use super::{output, topic};
-use crate::connection::Connection;
+use crate::connection::NodeArgs;
 
 /// `duetime top`
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub struct TopArgs {
     pub every: Duration,
     /// Which node.
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: NodeArgs,
 }
 
 fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
@@ -37,7 +37,7 @@ fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
 }
 
 /// `duetime nodes`
-pub async fn nodes(connection: &Connection) -> anyhow::Result<bool> {
+pub async fn nodes(connection: &NodeArgs) -> anyhow::Result<bool> {
     let nodes = connection.client()?.nodes().await?;
     if connection.json {
         output::json(&json!({ "nodes": nodes }))?;
@@ -48,7 +48,7 @@ pub async fn nodes(connection: &Connection) -> anyhow::Result<bool> {
 }
 
 /// `duetime status`: false when the node is not able to serve.
-pub async fn status(connection: &Connection) -> anyhow::Result<bool> {
+pub async fn status(connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
     let nodes = client.nodes().await?;
     let ready = match client.ready().await {

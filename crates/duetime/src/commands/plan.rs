@@ -62,7 +62,7 @@ pub struct PlanArgs {
 
 /// What the load needs.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Plan {
+pub struct Sizing {
     /// Masters of Redis.
     pub masters: u64,
     /// Servers of Redis, with replicas.
@@ -109,7 +109,7 @@ fn parts(wanted: f64, each: f64) -> u64 {
 
 /// Computes it.
 #[must_use]
-pub fn plan(load: &PlanArgs) -> Plan {
+pub fn plan(load: &PlanArgs) -> Sizing {
     let rate = load.rate as f64;
     let cancelled = load.cancelled / 100.0;
     let delivered = rate * (1.0 - cancelled);
@@ -129,7 +129,7 @@ pub fn plan(load: &PlanArgs) -> Plan {
     let nodes = parts(nodes_us, 1e6 * USED_MAX * load.node_cores as f64) + 1;
     let shards = (SHARDS_FOR_EACH * masters.max(nodes)).next_power_of_two().min(SHARDS_MAX);
     let drain = masters as f64 * 1e6 / REDIS_DRAIN_US;
-    Plan {
+    Sizing {
         masters,
         servers: masters * (1 + load.replicas),
         masters_because_of,

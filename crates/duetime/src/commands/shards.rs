@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use super::output;
-use crate::connection::Connection;
+use crate::connection::NodeArgs;
 
 /// Shards.
 #[derive(Debug, Subcommand)]
@@ -19,7 +19,7 @@ pub enum ShardsCommand {
         /// The topic.
         topic: String,
         #[command(flatten)]
-        connection: Connection,
+        connection: NodeArgs,
     },
     /// Changes how many shards a topic has while everything goes on, and shows how far it is.
     ///
@@ -34,7 +34,7 @@ pub enum ShardsCommand {
         #[arg(long)]
         detach: bool,
         #[command(flatten)]
-        connection: Connection,
+        connection: NodeArgs,
     },
 }
 
@@ -49,7 +49,7 @@ pub async fn run(command: ShardsCommand) -> anyhow::Result<bool> {
     }
 }
 
-async fn set(topic: &str, wish: &str, detach: bool, connection: &Connection) -> anyhow::Result<bool> {
+async fn set(topic: &str, wish: &str, detach: bool, connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
     let shards = match wish {
         "auto" => Value::from("auto"),
@@ -115,7 +115,7 @@ fn words(resize: &Resize) -> String {
     words.join(", ")
 }
 
-async fn get(topic: &str, connection: &Connection) -> anyhow::Result<bool> {
+async fn get(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
     let shards = connection.client()?.shards(topic).await?;
     if connection.json {
         output::json(&shards)?;

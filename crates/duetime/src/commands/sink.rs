@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use duetime_client::{SinkTrouble, SinkView};
 
 use super::output;
-use crate::connection::Connection;
+use crate::connection::NodeArgs;
 
 /// Sinks of topics.
 #[derive(Debug, Subcommand)]
@@ -21,7 +21,7 @@ pub struct SinkArgs {
     /// The topic.
     topic: String,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// Runs one; false: the sink is down.

@@ -7,7 +7,7 @@ use duetime_core::{ShardCount, units};
 use serde_json::{Map, Value, json};
 
 use super::{output, sink};
-use crate::connection::Connection;
+use crate::connection::NodeArgs;
 
 /// Where the messages of a topic without a sink go.
 const CLAIMED: &str = "consumers claim";
@@ -22,7 +22,7 @@ pub enum TopicCommand {
     /// Shows a topic's settings and counts.
     Get(NameArgs),
     /// Lists the topics.
-    List(Connection),
+    List(NodeArgs),
     /// Deletes a topic with everything in it.
     Delete(DeleteArgs),
     /// Puts back a topic that vanished from the catalogue while its shards hold messages.
@@ -48,7 +48,7 @@ pub struct NameArgs {
     /// The topic.
     topic: String,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// A topic to be deleted.
@@ -60,7 +60,7 @@ pub struct DeleteArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// A topic's settings.
@@ -117,7 +117,7 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "true|false")]
     confirm_acks: Option<bool>,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 impl SettingsArgs {
@@ -247,7 +247,7 @@ async fn delete(DeleteArgs { topic, force, connection }: DeleteArgs) -> anyhow::
     Ok(true)
 }
 
-async fn list(connection: &Connection) -> anyhow::Result<bool> {
+async fn list(connection: &NodeArgs) -> anyhow::Result<bool> {
     let topics = connection.client()?.topics().await?;
     if connection.json {
         output::json(&json!({ "topics": topics }))?;
@@ -303,7 +303,7 @@ fn shards(topic: &Topic) -> String {
     }
 }
 
-fn show(topic: &Topic, connection: &Connection) -> anyhow::Result<()> {
+fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     if connection.json {
         return output::json(topic);
     }

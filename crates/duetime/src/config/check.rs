@@ -11,7 +11,7 @@ use duetime_core::{SinkBinder as _, TopicName};
 use duetime_sinks::{SinkConfig, SinkRegistry};
 use duetime_store_redis::Durability;
 
-use super::read::Fault;
+use super::read::ConfigFault;
 use super::{Config, OwnershipMode, StoreUrl};
 use crate::clock::SystemClock;
 
@@ -26,7 +26,7 @@ const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// All faults of `config`, but those that follow from the keys in `wrong`.
-pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<Fault> {
+pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<ConfigFault> {
     let mut rules = Rules { config, wrong, found: Vec::new() };
     rules.store();
     rules.ownership();
@@ -41,7 +41,7 @@ pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<Fault> {
 struct Rules<'a> {
     config: &'a Config,
     wrong: &'a [Vec<String>],
-    found: Vec<Fault>,
+    found: Vec<ConfigFault>,
 }
 
 impl Rules<'_> {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::read::{self, Fault};
+use super::read::{self, ConfigFault};
 use super::{Config, check};
 
 const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
@@ -109,7 +109,7 @@ impl Source<'_> {
         path.iter().cloned().chain(named.map(|(_, key)| key)).collect()
     }
 
-    fn complaint(&self, (path, text): Fault) -> Complaint {
+    fn complaint(&self, (path, text): ConfigFault) -> Complaint {
         let origin = self.origin(&self.named_in(&path, &text));
         Complaint { origin, text: format!("{}: {text}", path.join(".")) }
     }
@@ -118,11 +118,11 @@ impl Source<'_> {
 /// The sections as far as they can be read, and what is wrong with them.
 struct Reading<'a> {
     table: &'a Table,
-    faults: Vec<Fault>,
+    faults: Vec<ConfigFault>,
 }
 
 impl Reading<'_> {
-    fn note(&mut self, section: &[&str], faults: Vec<Fault>) {
+    fn note(&mut self, section: &[&str], faults: Vec<ConfigFault>) {
         let whole = |inner: Vec<String>| section.iter().map(|key| (*key).to_owned()).chain(inner).collect();
         self.faults.extend(faults.into_iter().map(|(path, text)| (whole(path), text)));
     }

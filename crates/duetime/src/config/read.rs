@@ -12,7 +12,7 @@ use toml::{Table, Value};
 const FAULTS_MAX: usize = 50;
 
 /// One fault: the path of the key inside its section, and a sentence.
-pub type Fault = (Vec<String>, String);
+pub type ConfigFault = (Vec<String>, String);
 
 /// A section as far as it can be read, and what is wrong with it.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Read<T> {
     /// `None`: something required is missing or wrong.
     pub value: Option<T>,
     /// In the order they were found.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ConfigFault>,
 }
 
 /// Reads `table`; the faults found are left out, so that what follows them is found too.
@@ -33,7 +33,7 @@ pub fn section_by<T>(
     table: &Table,
     read: impl Fn(Deserializer<'_, '_, Value>) -> Result<T, toml::de::Error>,
 ) -> Read<T> {
-    let (mut section, mut faults) = (Value::Table(table.clone()), Vec::<Fault>::new());
+    let (mut section, mut faults) = (Value::Table(table.clone()), Vec::<ConfigFault>::new());
     let mut items_left_out = Vec::new();
     loop {
         let mut track = Track::new();

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duetime_core::reshard::{BatchName, FrozenState, Put};
+use duetime_core::reshard::{BatchName, BatchPut, FrozenState};
 use duetime_core::store::{Enqueue, Settled, Settlement};
 use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
 
@@ -196,7 +196,7 @@ pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn Resh
     for number in [last.number, last.number.saturating_sub(1)] {
         let again = BatchName { number, nonce: last.nonce ^ 1 };
         batch.name = again;
-        assert_eq!(world.store.put(&shard, &batch).await.unwrap(), Put::Conflict { last });
+        assert_eq!(world.store.put(&shard, &batch).await.unwrap(), BatchPut::Conflict { last });
         assert_eq!(world.get(3, "b").await, None, "nothing was written");
     }
     assert_eq!(world.store.memory(&shard, 0).await.unwrap(), Some(last));

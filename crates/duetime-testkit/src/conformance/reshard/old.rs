@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use duetime_core::reshard::AtOld;
+use duetime_core::reshard::Lookup;
 use duetime_core::store::{DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{Due, MessageState, Score};
 
@@ -38,21 +38,21 @@ pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &d
     let outcomes: Vec<_> = answers
         .iter()
         .map(|answer| match answer {
-            AtOld::There(enqueued) => AtOld::There(enqueued.outcome),
-            AtOld::Absent => AtOld::Absent,
-            AtOld::Frozen => AtOld::Frozen,
+            Lookup::Found(enqueued) => Lookup::Found(enqueued.outcome),
+            Lookup::Absent => Lookup::Absent,
+            Lookup::Frozen => Lookup::Frozen,
         })
         .collect();
-    let there = |outcome| AtOld::There(outcome);
+    let there = |outcome| Lookup::Found(outcome);
     let (duplicate, replaced) = (there(EnqueueOutcome::Duplicate), there(EnqueueOutcome::Replaced));
-    assert_eq!(outcomes, [AtOld::Absent, duplicate, AtOld::Frozen, replaced.clone(), AtOld::Absent, replaced]);
+    assert_eq!(outcomes, [Lookup::Absent, duplicate, Lookup::Frozen, replaced.clone(), Lookup::Absent, replaced]);
     assert_eq!(world.get(0, "absent").await, None);
     assert_eq!(world.get(0, "dead").await.unwrap().payload, "second payload of dead");
     assert_eq!(world.get(0, "later").await.unwrap().due_at, answers_due(&answers[5]));
 }
 
-fn answers_due(answer: &AtOld<duetime_core::store::Enqueued>) -> duetime_core::Timestamp {
-    let AtOld::There(enqueued) = answer else { panic!("{answer:?}") };
+fn answers_due(answer: &Lookup<duetime_core::store::Enqueued>) -> duetime_core::Timestamp {
+    let Lookup::Found(enqueued) = answer else { panic!("{answer:?}") };
     enqueued.due_at
 }
 
@@ -61,7 +61,7 @@ pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn R
     let hour = Duration::from_secs(3600);
     let batch = [message("absent", Due::In(hour)), replacement("dead", Due::In(hour))];
     let answers = world.store.enqueue_old(&world.shard(0), world.now(), &batch).await.unwrap();
-    assert_eq!(answers[0], AtOld::Absent);
+    assert_eq!(answers[0], Lookup::Absent);
     let due = answers_due(&answers[1]);
     assert!(due >= world.moment(3_598_000) && due <= world.moment(3_602_000), "{due}");
     assert_eq!(world.get(0, "dead").await.unwrap().visible_at, due);
@@ -73,7 +73,7 @@ pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dy
     let shard = world.shard(0);
     world.store.enqueue_old(&shard, world.now(), std::slice::from_ref(&again)).await.unwrap();
     let answers = world.store.enqueue_old(&shard, world.now(), &[again]).await.unwrap();
-    assert!(matches!(&answers[0], AtOld::There(e) if e.outcome == EnqueueOutcome::Scheduled), "{answers:?}");
+    assert!(matches!(&answers[0], Lookup::Found(e) if e.outcome == EnqueueOutcome::Scheduled), "{answers:?}");
 }
 
 pub async fn a_cancel_removes_what_lives_there(factory: &dyn ReshardFactory) {
@@ -81,15 +81,15 @@ pub async fn a_cancel_removes_what_lives_there(factory: &dyn ReshardFactory) {
     let cancels: Vec<Edit> =
         ["absent", "there", "frozen", "dead", "later", "later"].map(|text| Edit::Cancel(id(text))).into();
     let answers = world.store.edit_old(&world.shard(0), world.now(), &cancels).await.unwrap();
-    let cancelled = AtOld::There(Edited::Cancelled);
+    let cancelled = Lookup::Found(Edited::Cancelled);
     let expected = [
-        AtOld::Absent,
-        AtOld::There(Edited::InFlight),
-        AtOld::Frozen,
+        Lookup::Absent,
+        Lookup::Found(Edited::InFlight),
+        Lookup::Frozen,
         cancelled.clone(),
         cancelled,
         // Cancelled by the same batch: it is not there any more.
-        AtOld::Absent,
+        Lookup::Absent,
     ];
     assert_eq!(answers, expected);
     for text in ["there", "dead", "later"] {
@@ -107,11 +107,11 @@ pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn ReshardFactory) 
         ["absent", "there", "frozen", "dead", "later"].map(|text| Edit::Reschedule(id(text), Due::At(due_at))).into();
     let answers = world.store.edit_old(&world.shard(0), world.now(), &moves).await.unwrap();
     let expected = [
-        AtOld::Absent,
-        AtOld::There(Edited::InFlight),
-        AtOld::Frozen,
-        AtOld::There(Edited::Dead),
-        AtOld::There(Edited::Rescheduled(due_at)),
+        Lookup::Absent,
+        Lookup::Found(Edited::InFlight),
+        Lookup::Frozen,
+        Lookup::Found(Edited::Dead),
+        Lookup::Found(Edited::Rescheduled(due_at)),
     ];
     assert_eq!(answers, expected);
     assert_eq!(world.claim_one(0).await.due_at, due_at);
@@ -124,7 +124,7 @@ pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn ReshardFactor
     let edits: Vec<Edit> = (0..160).map(|n| Edit::Cancel(id(&format!("m{}", n * 2)))).collect();
     let answers = world.store.edit_old(&world.shard(0), world.now(), &edits).await.unwrap();
     for (n, answer) in answers.iter().enumerate() {
-        let expected = if n < 40 { AtOld::There(Edited::Cancelled) } else { AtOld::Absent };
+        let expected = if n < 40 { Lookup::Found(Edited::Cancelled) } else { Lookup::Absent };
         assert_eq!(*answer, expected, "m{}", n * 2);
     }
 }
@@ -132,10 +132,10 @@ pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn ReshardFactor
 pub async fn a_read_finds_what_lives_there(factory: &dyn ReshardFactory) {
     let (world, _) = old_home(factory).await;
     let found = world.store.get_old(&world.shard(0), &ids(&["absent", "there", "frozen", "dead"])).await.unwrap();
-    assert_eq!((&found[0], &found[2]), (&AtOld::Absent, &AtOld::Frozen));
+    assert_eq!((&found[0], &found[2]), (&Lookup::Absent, &Lookup::Frozen));
     let states = [(&found[1], MessageState::InFlight), (&found[3], MessageState::Dead)];
     for (one, state) in states {
-        let AtOld::There(one) = one else { panic!("{found:?}") };
+        let Lookup::Found(one) = one else { panic!("{found:?}") };
         assert_eq!(one.state, state);
         assert_eq!(one.payload, format!("payload of {}", one.id));
     }
@@ -156,8 +156,8 @@ pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn ReshardF
         settle("there", held.score, Settlement::Nack(Duration::from_secs(60))),
     ];
     let answers = world.store.settle_old(&shard, world.now(), &batch).await.unwrap();
-    let expired = AtOld::There(Settled::Expired);
-    assert_eq!(answers, [AtOld::Absent, AtOld::Frozen, expired.clone(), expired.clone(), AtOld::There(Settled::Ok)]);
+    let expired = Lookup::Found(Settled::Expired);
+    assert_eq!(answers, [Lookup::Absent, Lookup::Frozen, expired.clone(), expired.clone(), Lookup::Found(Settled::Ok)]);
     let again = world.store.settle_old(&shard, world.now(), &batch[4..]).await.unwrap();
     assert_eq!(again, [expired]);
     assert!(world.get(0, "later").await.is_some());
@@ -170,10 +170,10 @@ pub async fn an_extension_there_has_a_new_receipt(factory: &dyn ReshardFactory) 
     let how = Settlement::Extend(Duration::from_secs(90), duetime_core::LeaseClass::TOPIC);
     let batch = [Settle { id: held.id.clone(), score: held.score, how }];
     let answers = world.store.settle_old(&world.shard(0), world.now(), &batch).await.unwrap();
-    let AtOld::There(Settled::Extended(score)) = answers[0] else { panic!("{answers:?}") };
+    let Lookup::Found(Settled::Extended(score)) = answers[0] else { panic!("{answers:?}") };
     assert!(score > held.score);
     let ack = [Settle { id: held.id, score, how: Settlement::Ack }];
-    assert_eq!(world.store.settle_old(&world.shard(0), world.now(), &ack).await.unwrap(), [AtOld::There(Settled::Ok)]);
+    assert_eq!(world.store.settle_old(&world.shard(0), world.now(), &ack).await.unwrap(), [Lookup::Found(Settled::Ok)]);
     assert_eq!(world.get(0, "there").await, None);
 }
 
@@ -183,10 +183,10 @@ pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn ReshardFactor
     let shard = world.shard(0);
     let texts = ids(&["absent", "dead", "frozen", "later"]);
     let answers = world.store.settle_dead_old(&shard, world.now(), &texts, DeadAction::Redrive).await.unwrap();
-    assert_eq!(answers, [AtOld::Absent, AtOld::There(true), AtOld::Frozen, AtOld::There(false)]);
+    assert_eq!(answers, [Lookup::Absent, Lookup::Found(true), Lookup::Frozen, Lookup::Found(false)]);
     assert_eq!(world.claim_one(0).await.id, id("dead"));
     let answers = world.store.settle_dead_old(&shard, world.now(), &ids(&["second"]), DeadAction::Purge).await;
-    assert_eq!(answers.unwrap(), [AtOld::There(true)]);
+    assert_eq!(answers.unwrap(), [Lookup::Found(true)]);
     assert_eq!(world.get(0, "second").await, None);
 }
 

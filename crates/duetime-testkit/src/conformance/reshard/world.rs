@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, Floor, Put};
+use duetime_core::reshard::{Batch, BatchPut, Floor};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
@@ -157,8 +157,8 @@ impl World {
     /// Puts a batch, which must be new there; how many messages were inserted.
     pub async fn put_batch(&self, batch: &Batch) -> u64 {
         match self.store.put(&self.shard(batch.to), batch).await.expect("put is answered") {
-            Put::Done { fresh, .. } => fresh,
-            Put::Conflict { last } => panic!("in the way: {last:?}"),
+            BatchPut::Done { fresh, .. } => fresh,
+            BatchPut::Conflict { last } => panic!("in the way: {last:?}"),
         }
     }
 

@@ -1,15 +1,15 @@
-//! One lane per shard, role of the shard and kind of operation: at most one call at a time, and whoever comes while it
+//! One queue per shard, role of the shard and kind of operation: at most one call at a time, and whoever comes while it
 //! is under way shares the next one (group commit, with no delay added).
 //!
 //! Upstream: [`crate::Router`]. Downstream: `Store`, through an [`Op`]. A caller that goes away
-//! takes nothing along: the lane drives itself.
+//! does not end the call: the queue drives itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
-use duetime_core::reshard::AtOld;
+use duetime_core::reshard::Lookup;
 use duetime_core::{Clock, Mover, Shard, Store, StoreError};
 use duetime_metrics::Meters;
 use parking_lot::{Mutex, RwLock};
@@ -17,15 +17,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::RouteError;
 
-/// Most that waits in one lane, in KiB; a caller that finds it full waits.
-const LANE_KIB_MAX: u32 = 16 << 10;
+/// Most that waits in one queue, in KiB; a caller that finds it full waits.
+const QUEUE_KIB_MAX: u32 = 16 << 10;
 
-/// Lanes kept before idle ones are looked for.
-const LANES_IDLE_MAX: usize = 1024;
+/// Queues kept before idle ones are looked for.
+const QUEUES_IDLE_MAX: usize = 1024;
 
 /// What an operation on a shard needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Kit {
+pub(crate) struct OpContext {
     pub store: Arc<dyn Store>,
     /// Finishes what is on its way between shards.
     pub mover: Arc<dyn Mover>,
@@ -44,9 +44,9 @@ pub(crate) trait Op: Send + Sync + 'static {
     fn weight(item: &Self::Item) -> usize;
 
     /// The call itself: one answer for each item, in order; an error stands for those behind the last answer.
-    /// At home every answer is [`AtOld::There`].
+    /// At home every answer is [`Lookup::Found`].
     fn call(
-        kit: &Kit,
+        context: &OpContext,
         shard: &Shard,
         role: Role,
         items: &[Self::Item],
@@ -56,7 +56,7 @@ pub(crate) trait Op: Send + Sync + 'static {
 /// What came of a batch.
 pub(crate) struct Called<A> {
     /// Of the first items.
-    pub answers: Vec<AtOld<A>>,
+    pub answers: Vec<Lookup<A>>,
     /// Why the others have none.
     pub error: Option<StoreError>,
 }
@@ -67,7 +67,7 @@ impl<A> Called<A> {
     }
 
     /// Adds what came of the next `items`; false: there is no going on.
-    pub fn add(&mut self, items: usize, step: Result<Vec<AtOld<A>>, StoreError>) -> bool {
+    pub fn add(&mut self, items: usize, step: Result<Vec<Lookup<A>>, StoreError>) -> bool {
         match step {
             Ok(answers) if answers.len() == items => self.answers.extend(answers),
             Ok(answers) => {
@@ -91,8 +91,8 @@ pub(crate) enum Role {
 /// What came of one caller's items.
 pub(crate) struct Done<O: Op> {
     /// Of the first of them.
-    pub answers: Vec<AtOld<O::Answer>>,
-    /// Why the others have none, which are given back (not, if the lane broke down).
+    pub answers: Vec<Lookup<O::Answer>>,
+    /// Why the others have none, which are given back (not, if the queue broke down).
     pub failed: Option<(RouteError, Vec<O::Item>)>,
 }
 
@@ -100,28 +100,28 @@ struct Job<O: Op> {
     items: Vec<O::Item>,
     weight: usize,
     answer: oneshot::Sender<Done<O>>,
-    _room: OwnedSemaphorePermit,
+    _space: OwnedSemaphorePermit,
 }
 
-struct Queue<O: Op> {
+struct Waiting<O: Op> {
     jobs: VecDeque<Job<O>>,
     busy: bool,
 }
 
-struct Lane<O: Op> {
+struct BatchQueue<O: Op> {
     shard: Shard,
     role: Role,
-    room: Arc<Semaphore>,
-    queue: Mutex<Queue<O>>,
+    space: Arc<Semaphore>,
+    waiting: Mutex<Waiting<O>>,
 }
 
-/// Lanes by what they lead to.
-type Seated<O> = HashMap<(Shard, Role), Arc<Lane<O>>>;
+/// Queues by shard and role.
+type Seated<O> = HashMap<(Shard, Role), Arc<BatchQueue<O>>>;
 
-/// All lanes of one kind.
-pub(crate) struct Lanes<O: Op> {
-    kit: Kit,
-    lanes: RwLock<Seated<O>>,
+/// All queues of one kind.
+pub(crate) struct BatchQueues<O: Op> {
+    context: OpContext,
+    queues: RwLock<Seated<O>>,
 }
 
 /// Whether one call takes so many items of so many bytes.
@@ -129,45 +129,45 @@ pub(crate) fn fits(items: usize, bytes: usize) -> bool {
     items <= 1 || (items <= BATCH_ITEMS_MAX && bytes <= ENQUEUE_BYTES_MAX)
 }
 
-impl<O: Op> Lanes<O> {
-    pub fn new(kit: Kit) -> Self {
-        Self { kit, lanes: RwLock::default() }
+impl<O: Op> BatchQueues<O> {
+    pub fn new(context: OpContext) -> Self {
+        Self { context, queues: RwLock::default() }
     }
 
-    fn lane(&self, seat: &(Shard, Role)) -> Arc<Lane<O>> {
-        if let Some(lane) = self.lanes.read().get(seat) {
-            return lane.clone();
+    fn queue(&self, seat: &(Shard, Role)) -> Arc<BatchQueue<O>> {
+        if let Some(queue) = self.queues.read().get(seat) {
+            return queue.clone();
         }
-        let mut lanes = self.lanes.write();
-        if lanes.len() >= LANES_IDLE_MAX {
-            lanes.retain(|_, lane| Arc::strong_count(lane) > 1);
+        let mut queues = self.queues.write();
+        if queues.len() >= QUEUES_IDLE_MAX {
+            queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         }
         let fresh = || {
-            Arc::new(Lane {
+            Arc::new(BatchQueue {
                 shard: seat.0.clone(),
                 role: seat.1,
-                room: Arc::new(Semaphore::new(LANE_KIB_MAX as usize)),
-                queue: Mutex::new(Queue { jobs: VecDeque::new(), busy: false }),
+                space: Arc::new(Semaphore::new(QUEUE_KIB_MAX as usize)),
+                waiting: Mutex::new(Waiting { jobs: VecDeque::new(), busy: false }),
             })
         };
-        lanes.entry(seat.clone()).or_insert_with(fresh).clone()
+        queues.entry(seat.clone()).or_insert_with(fresh).clone()
     }
 
     /// Does `items`, which must fit one call, in the shard, in that role; others may share the call.
     pub async fn submit(&self, seat: &(Shard, Role), items: Vec<O::Item>) -> Done<O> {
-        let lane = self.lane(seat);
+        let queue = self.queue(seat);
         let weight: usize = items.iter().map(O::weight).sum();
         assert!(fits(items.len(), weight), "the router cuts batches to size");
-        let kib = u32::try_from(weight.max(items.len() * 256) / 1024 + 1).unwrap_or(LANE_KIB_MAX).min(LANE_KIB_MAX);
-        let room = lane.room.clone().acquire_many_owned(kib).await.expect("lanes are never closed");
+        let kib = u32::try_from(weight.max(items.len() * 256) / 1024 + 1).unwrap_or(QUEUE_KIB_MAX).min(QUEUE_KIB_MAX);
+        let space = queue.space.clone().acquire_many_owned(kib).await.expect("queues are never closed");
         let (answer, answered) = oneshot::channel();
         let start = {
-            let mut queue = lane.queue.lock();
-            queue.jobs.push_back(Job { items, weight, answer, _room: room });
-            !std::mem::replace(&mut queue.busy, true)
+            let mut waiting = queue.waiting.lock();
+            waiting.jobs.push_back(Job { items, weight, answer, _space: space });
+            !std::mem::replace(&mut waiting.busy, true)
         };
         if start {
-            tokio::spawn(drive(self.kit.clone(), lane));
+            tokio::spawn(drive(self.context.clone(), queue));
         }
         answered.await.unwrap_or_else(|_| Done { answers: Vec::new(), failed: Some((broken().into(), Vec::new())) })
     }
@@ -177,30 +177,30 @@ fn broken() -> StoreError {
     StoreError::Unavailable { doing: "finish a batch", source: "the call was abandoned".into() }
 }
 
-/// Leaves the lane usable, whatever ends the driver.
-struct Driving<O: Op>(Arc<Lane<O>>);
+/// Leaves the queue usable, whatever ends the driver.
+struct Driving<O: Op>(Arc<BatchQueue<O>>);
 
 impl<O: Op> Drop for Driving<O> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let mut queue = self.0.queue.lock();
-            queue.jobs.clear();
-            queue.busy = false;
+            let mut waiting = self.0.waiting.lock();
+            waiting.jobs.clear();
+            waiting.busy = false;
         }
     }
 }
 
-async fn drive<O: Op>(kit: Kit, lane: Arc<Lane<O>>) {
-    let driving = Driving(lane);
-    let lane = &driving.0;
+async fn drive<O: Op>(context: OpContext, queue: Arc<BatchQueue<O>>) {
+    let driving = Driving(queue);
+    let queue = &driving.0;
     loop {
-        let Some(mut jobs) = next_jobs(lane) else { return };
+        let Some(mut jobs) = next_jobs(queue) else { return };
         let lens: Vec<usize> = jobs.iter().map(|job| job.items.len()).collect();
         let mut items = std::mem::take(&mut jobs[0].items);
         for job in &mut jobs[1..] {
             items.append(&mut job.items);
         }
-        let called = O::call(&kit, &lane.shard, lane.role, &items).await;
+        let called = O::call(&context, &queue.shard, queue.role, &items).await;
         let error = called.error.map(RouteError::from);
         // Each job gets its own part of the whole; a caller that went away is not an error.
         let (mut answers, mut items) = (called.answers.into_iter(), items.into_iter());
@@ -214,22 +214,22 @@ async fn drive<O: Op>(kit: Kit, lane: Arc<Lane<O>>) {
     }
 }
 
-/// The jobs of the next call, or none: then the lane is idle.
-fn next_jobs<O: Op>(lane: &Lane<O>) -> Option<Vec<Job<O>>> {
-    let mut queue = lane.queue.lock();
-    let Some(first) = queue.jobs.pop_front() else {
-        queue.busy = false;
+/// The jobs of the next call, or none: then the queue is idle.
+fn next_jobs<O: Op>(queue: &BatchQueue<O>) -> Option<Vec<Job<O>>> {
+    let mut waiting = queue.waiting.lock();
+    let Some(first) = waiting.jobs.pop_front() else {
+        waiting.busy = false;
         return None;
     };
     let (mut count, mut weight) = (first.items.len(), first.weight);
     let mut jobs = vec![first];
-    while let Some(next) = queue.jobs.front() {
+    while let Some(next) = waiting.jobs.front() {
         count += next.items.len();
         weight += next.weight;
         if !fits(count, weight) {
             break;
         }
-        jobs.extend(queue.jobs.pop_front());
+        jobs.extend(waiting.jobs.pop_front());
     }
     Some(jobs)
 }

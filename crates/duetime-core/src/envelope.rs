@@ -154,4 +154,29 @@ mod tests {
             let _ = decode(&Bytes::from(bytes));
         }
     }
+
+    fn bytes_of(hex: &str) -> Vec<u8> {
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        if hex == "-" { Vec::new() } else { (0..hex.len()).step_by(2).map(byte).collect() }
+    }
+
+    /// The scripts of the store on Redis read the same bodies: `tests/it/redis_store/layout.rs`.
+    #[test]
+    fn bodies_are_laid_out_as_other_programs_read_them() {
+        for line in include_str!("envelope.golden").lines().skip(1) {
+            let mut words = line.split(' ');
+            let mut word = || words.next().unwrap();
+            let (due_at, nonce) = (Timestamp::from_millis(word().parse().unwrap()), Nonce(word().parse().unwrap()));
+            let pair = |pair: &str| {
+                let (name, value) = pair.split_once('=').unwrap();
+                (name.to_owned(), String::from_utf8(bytes_of(value)).unwrap())
+            };
+            let headers = word();
+            let pairs = if headers == "-" { Vec::new() } else { headers.split(',').map(pair).collect() };
+            let (headers, payload, body) = (Headers::new(pairs).unwrap(), bytes_of(word()), bytes_of(word()));
+            assert_eq!(encode(due_at, nonce, &headers, &payload), body, "{line}");
+            let told = Envelope { due_at, nonce, headers, payload: payload.into() };
+            assert_eq!(decode(&body.into()).unwrap(), told, "{line}");
+        }
+    }
 }

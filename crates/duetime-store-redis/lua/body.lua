@@ -18,9 +18,9 @@ local function varint(body, at)
 end
 local function open(body)
   if not body then return nil, nil, nil, 'its body is missing in the store' end
-  if #body < 18 or byte(body, 1) ~= 1 then return nil, nil, nil, 'its body cannot be read' end
-  local due = struct.unpack('>I8', body, 2)
-  local count, at = varint(body, 18)
+  if #body < HEADERS_AT or byte(body, 1) ~= VERSION then return nil, nil, nil, 'its body cannot be read' end
+  local due = struct.unpack(DUE, body, DUE_AT)
+  local count, at = varint(body, HEADERS_AT)
   local headers = {}
   for i = 1, 2 * (count or 0) do
     local length, from = varint(body, at)

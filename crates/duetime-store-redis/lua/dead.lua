@@ -17,6 +17,6 @@ local function bury(id, attempts, reason, bodiless, now)
   call('ZADD', D, int(grave), id)
   call('HSET', I, id, attempts .. ' ' .. reason)
   if bodiless then
-    call('HSET', B, id, struct.pack('>BI8I8B', 1, now, 0, 0))
+    call('HSET', B, id, struct.pack(HEAD .. 'I8B', VERSION, now, 0, 0))
   end
 end

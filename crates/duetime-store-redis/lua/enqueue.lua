@@ -17,10 +17,12 @@ if refused then
   for i = 1, n do ids[i] = A[11 + 2 * i] end
   local there = call('HMGET', B, unpack(ids))
   for i = 1, n do
-    local was, nonce = there[i], byte(kinds, i) == 100 and 1 or 10
-    local lives = was and sub(was, 10, 17) == sub(A[12 + 2 * i], nonce, nonce + 7)
+    -- With a delay the tail is given, which begins with the nonce.
+    local was, given = there[i], byte(kinds, i) == 100 and 1 or NONCE_AT
+    given = sub(A[12 + 2 * i], given, given + NONCE_END - NONCE_AT)
+    local lives = was and sub(was, NONCE_AT, NONCE_END) == given
     if not lives or byte(A[7], i) ~= 114 then return refused end
-    outcome[i], dues[i] = 0, (struct.unpack('>I8', was, 2))
+    outcome[i], dues[i] = 0, (struct.unpack(DUE, was, DUE_AT))
   end
   return { now, outcome, dues }
 end
@@ -37,7 +39,7 @@ if kinds ~= '' then
     if byte(kinds, i) == 100 then
       if not score[at] then
         local due = now + at
-        score[at], due_bytes[at] = int(due * 1000), struct.pack('>BI8', 1, due)
+        score[at], due_bytes[at] = int(due * 1000), struct.pack(HEAD, VERSION, due)
       end
       at, body = score[at], due_bytes[at] .. body
     end
@@ -64,12 +66,12 @@ else
   for i = 1, n do
     local id, body = ids[i], bs[b + 2 * i + 1]
     local was = written[id] or there[i]
-    local same = was and sub(was, 10, 17) == sub(body, 10, 17)
+    local same = was and sub(was, NONCE_AT, NONCE_END) == sub(body, NONCE_AT, NONCE_END)
     if was and (same or byte(A[7], i) == 114) then
       outcome[i] = same and 0 or 2
-      dues[i] = #was > 8 and struct.unpack('>I8', was, 2) or 0
+      dues[i] = #was >= DUE_END and struct.unpack(DUE, was, DUE_AT) or 0
     else
-      outcome[i], dues[i] = was and 1 or 0, (struct.unpack('>I8', body, 2))
+      outcome[i], dues[i] = was and 1 or 0, (struct.unpack(DUE, body, DUE_AT))
       local s = call('ZSCORE', Z, id)
       local class = s and math.floor(s % 1000 / 100) or 0
       if class > 0 and class < 9 then flight = flight - 1 end

@@ -37,6 +37,7 @@ local function seen(i) return math.floor(tonumber(scores and scores[i] or call('
 local first, final = seen(1), seen(n)
 local bodies, done, dead, expired = call('HMGET', B, unpack(ids, 1, n)), 0, {}, 0
 local S, T, read, since, g, before, text = KEYS[6], ARGV[6], struct.unpack, {}, 0, nil, nil
+local start = HEAD .. 'xxxxxxxxB'
 -- As in the headers of all sinks: visible ASCII, the rest percent-encoded.
 local function encoded(id)
   return (string.gsub(id, '[^!#$&-~]', function(c) return string.format('%%%02X', string.byte(c)) end))
@@ -44,9 +45,9 @@ end
 for i = 1, n do
   local id, body, try = ids[i], bodies[i], '1'
   local version, due, count, headers, payload, wrong
-  if body and #body > 17 then version, due, count = read('>BI8xxxxxxxxB', body) end
-  local plain = version == 1 and count == 0
-  if plain then payload = sub(body, 19) else due, headers, payload, wrong = open(body) end
+  if body and #body >= HEADERS_AT then version, due, count = read(start, body) end
+  local plain = version == VERSION and count == 0
+  if plain then payload = sub(body, HEADERS_AT + 1) else due, headers, payload, wrong = open(body) end
   if scores then
     try = int(tonumber(sub(scores[i], -2)) + 1)
     if (tonumber(sub(scores[i], -3, -3)) or 0) % 9 > 0 then expired = expired + 1 end

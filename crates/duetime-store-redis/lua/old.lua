@@ -1,9 +1,9 @@
 -- Part of the scripts on ids at their old home: acts on those that live here, and answers which these were.
 --
 -- Before it stands act(A), the script for a home, with its arguments from 1 on; see recall for the first answer.
--- FIRST, STRIDE, AT: where its items begin, how long each is, where the id is in it; COUNT: where their number
--- is, or nil; PAIRS: there is a second section of them, and two strings with a letter for each (enqueue); CACHED:
--- the answer is kept.
+-- FIRST, STRIDE: where its items begin, and how long each is, its id first; COUNT: where their number is, or nil;
+-- PAIRS: there is a second section of them, and two strings with a letter for each (enqueue); CACHED: the answer
+-- is kept.
 -- KEYS  6 outbox  7 moved
 -- ARGV  2 since, 3 slot, 4 name: see recall  5 n  6 and on: what act has from its 2 on
 -- Returns  {list: 0 it was there, 1 absent, 2 frozen, answer of act, or 0}
@@ -12,7 +12,7 @@ if before then return cmsgpack.unpack(before) end
 if refused then return refused end
 local O, total, args, ids = KEYS[6], tonumber(ARGV[5]), { ARGV[1] }, {}
 for i = 6, #ARGV do args[i - 4] = ARGV[i] end
-for i = 1, total do ids[i] = args[FIRST + (i - 1) * STRIDE + AT] end
+for i = 1, total do ids[i] = args[FIRST + (i - 1) * STRIDE] end
 local live = call('ZMSCORE', Z, unpack(ids))
 local dead = call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ids)) or {}
 local frozen = call('HLEN', O) > 1 and call('HMGET', O, unpack(ids)) or {}

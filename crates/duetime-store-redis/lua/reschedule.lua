@@ -28,7 +28,7 @@ for i = 1, n do
     local due = kind == 'd' and now + value or tonumber(value)
     local body = call('HGET', B, id)
     call('ZADD', Z, int(due * 1000), id)
-    if body then call('HSET', B, id, struct.pack('>BI8', 1, due) .. sub(body, 10)) end
+    if body then call('HSET', B, id, struct.pack(HEAD, VERSION, due) .. sub(body, NONCE_AT)) end
     soon = math.min(soon, due)
     out[i] = due
   end

@@ -37,7 +37,7 @@ for i = 1, n do
       call('ZADD', Z, int((later + value) * 1000 + math.max(tries - 1, 0)), id)
     elseif kind == 'r' then
       local body = call('HGET', B, id)
-      local due = body and #body > 8 and struct.unpack('>I8', body, 2) or now
+      local due = body and #body >= DUE_END and struct.unpack(DUE, body, DUE_AT) or now
       call('ZADD', Z, int(due * 1000 + math.max(tries - 1, 0)), id)
     elseif kind == 'b' then
       bury(id, tries, value, false, now)

@@ -58,7 +58,7 @@ impl RedisStore {
     ) -> Result<Option<u32>, StoreError> {
         let call = self.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, &call.named(sending));
-        let (script, present) = (&self.scripts.cancel, Present::new(now));
+        let (script, present) = (&self.scripts.home.cancel, Present::new(now));
         let run = self.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
         let (reply, reached) = run.await?;
         read_cancelled(part.len(), reply, answers)?;
@@ -74,7 +74,7 @@ impl RedisStore {
     ) -> Result<Option<u32>, StoreError> {
         let call = self.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| self.name_moments(cmd, shard, part, &call.named(sending));
-        let (script, present) = (&self.scripts.reschedule, Present::new(now));
+        let (script, present) = (&self.scripts.home.reschedule, Present::new(now));
         let run = self.on_shard_confirmed("reschedule messages", script, shard, present, Some(&call), fill);
         let (reply, reached) = run.await?;
         read_rescheduled(part.len(), reply, answers)?;

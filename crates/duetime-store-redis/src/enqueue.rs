@@ -69,7 +69,7 @@ impl RedisStore {
             let all = Summary::of(part);
             let call = self.replies.call(shard);
             let fill = |cmd: &mut Cmd, sending: &Sending| self.name_batch(cmd, shard, part, &all, &call.named(sending));
-            let (script, present) = (&self.scripts.enqueue, Present::new(now));
+            let (script, present) = (&self.scripts.home.enqueue, Present::new(now));
             let run = self.on_shard_confirmed("enqueue messages", script, shard, present, Some(&call), fill);
             let (reply, replicas) = run.await?;
             read(part.iter(), reply, replicas, &mut answers)?;

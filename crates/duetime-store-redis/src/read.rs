@@ -99,7 +99,8 @@ impl RedisStore {
                     cmd.arg(id.as_str());
                 }
             };
-            let reply = self.on_shard("read messages", &self.scripts.get, shard, Present::none(), None, fill).await?;
+            let reply =
+                self.on_shard("read messages", &self.scripts.home.get, shard, Present::none(), None, fill).await?;
             found.extend(messages(part.iter(), reply)?);
         }
         Ok(found)

@@ -7,6 +7,7 @@ use crate::present::HINT_WITHIN;
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
 const PRESENT: &str = include_str!("../lua/present.lua");
 const NOT_AFTER: &str = include_str!("../lua/not_after.lua");
+const LAYOUT: &str = include_str!("../lua/layout.lua");
 const RECALL: &str = include_str!("../lua/recall.lua");
 const RING: &str = include_str!("../lua/ring.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
@@ -28,8 +29,29 @@ struct Operation {
     code: &'static str,
     /// Where its slot and its name are among its arguments; see `recall.lua`.
     slot_at: usize,
-    /// FIRST, STRIDE, AT, COUNT, PAIRS and CACHED, see `old.lua`.
-    items: &'static str,
+    items: Items,
+}
+
+/// Where a script's items are among its arguments, counted from 1; what `old.lua` has to know of it.
+struct Items {
+    /// The first item begins here.
+    first: usize,
+    /// So many arguments an item has, its id first.
+    stride: usize,
+    /// Their number is here.
+    count_at: Option<usize>,
+    /// As many pairs again follow, and two strings have a letter for each item.
+    pairs: bool,
+    /// The script writes, and its answer is kept.
+    cached: bool,
+}
+
+impl Items {
+    fn lua(&self) -> String {
+        let Self { first, stride, count_at, pairs, cached } = self;
+        let count = count_at.map_or_else(|| "nil".to_owned(), |at| at.to_string());
+        format!("local FIRST, STRIDE, COUNT, PAIRS, CACHED = {first}, {stride}, {count}, {pairs}, {cached}\n")
+    }
 }
 
 impl Operation {
@@ -44,6 +66,9 @@ impl Operation {
 
     fn at_home(&self) -> Script {
         let parts = self.parts.concat();
+        if !self.items.cached {
+            return Script::new(self.name, self.allow_oom, &[PRELUDE, &parts, ARGS, self.code]);
+        }
         let named = self.named("A");
         Script::new(self.name, self.allow_oom, &[PRELUDE, &parts, &Self::hint(), ARGS, &named, RECALL, self.code])
     }
@@ -52,7 +77,7 @@ impl Operation {
         let parts = self.parts.concat();
         let named = self.named("A");
         let act = format!("local function act(A)\nlocal before, refused\n{named}{}end\n", self.code);
-        let items = format!("local FIRST, STRIDE, AT, COUNT, PAIRS, CACHED = {}\n", self.items);
+        let items = self.items.lua();
         let named = "local since, slot, name = ARGV[2], ARGV[3], ARGV[4]\n";
         let all = [PRELUDE, &parts, &Self::hint(), &act, &items, named, RECALL, OLD];
         Script::new(self.name_old, self.allow_oom, &all)
@@ -63,19 +88,19 @@ const ENQUEUE: Operation = Operation {
     name: "enqueue",
     name_old: "enqueue_old",
     allow_oom: false,
-    parts: &[PRESENT],
+    parts: &[PRESENT, LAYOUT],
     code: include_str!("../lua/enqueue.lua"),
     slot_at: 11,
-    items: "13, 2, 0, 3, true, true",
+    items: Items { first: 13, stride: 2, count_at: Some(3), pairs: true, cached: true },
 };
 const SETTLE: Operation = Operation {
     name: "settle",
     name_old: "settle_old",
     allow_oom: true,
-    parts: &[PRESENT, DEAD, DEADLINE],
+    parts: &[PRESENT, LAYOUT, DEAD, DEADLINE],
     code: include_str!("../lua/settle.lua"),
     slot_at: 3,
-    items: "6, 5, 0, 5, false, true",
+    items: Items { first: 6, stride: 5, count_at: Some(5), pairs: false, cached: true },
 };
 const CANCEL: Operation = Operation {
     name: "cancel",
@@ -84,16 +109,16 @@ const CANCEL: Operation = Operation {
     parts: &[],
     code: include_str!("../lua/cancel.lua"),
     slot_at: 3,
-    items: "5, 1, 0, nil, false, true",
+    items: Items { first: 5, stride: 1, count_at: None, pairs: false, cached: true },
 };
 const RESCHEDULE: Operation = Operation {
     name: "reschedule",
     name_old: "reschedule_old",
     allow_oom: true,
-    parts: &[PRESENT],
+    parts: &[PRESENT, LAYOUT],
     code: include_str!("../lua/reschedule.lua"),
     slot_at: 3,
-    items: "8, 3, 0, 7, false, true",
+    items: Items { first: 8, stride: 3, count_at: Some(7), pairs: false, cached: true },
 };
 const SETTLE_DEAD: Operation = Operation {
     name: "settle_dead",
@@ -102,7 +127,7 @@ const SETTLE_DEAD: Operation = Operation {
     parts: &[PRESENT],
     code: include_str!("../lua/settle_dead.lua"),
     slot_at: 3,
-    items: "8, 1, 0, nil, false, true",
+    items: Items { first: 8, stride: 1, count_at: None, pairs: false, cached: true },
 };
 /// It writes nothing, so its answer is not kept.
 const GET: Operation = Operation {
@@ -112,21 +137,43 @@ const GET: Operation = Operation {
     parts: &[],
     code: include_str!("../lua/get.lua"),
     slot_at: 3,
-    items: "2, 1, 0, nil, false, false",
+    items: Items { first: 2, stride: 1, count_at: None, pairs: false, cached: false },
 };
 
-/// All scripts; made once for a store.
+/// The scripts that act on ids, in one of the two roles that a shard has to an id.
 #[derive(Debug)]
-pub(crate) struct Scripts {
+pub(crate) struct IdScripts {
     pub(crate) enqueue: Script,
-    pub(crate) claim: Script,
-    pub(crate) hand_over: Script,
-    pub(crate) ack: Script,
     pub(crate) settle: Script,
     pub(crate) cancel: Script,
     pub(crate) reschedule: Script,
     pub(crate) settle_dead: Script,
     pub(crate) get: Script,
+}
+
+impl IdScripts {
+    fn new(made: fn(&Operation) -> Script) -> Self {
+        Self {
+            enqueue: made(&ENQUEUE),
+            settle: made(&SETTLE),
+            cancel: made(&CANCEL),
+            reschedule: made(&RESCHEDULE),
+            settle_dead: made(&SETTLE_DEAD),
+            get: made(&GET),
+        }
+    }
+}
+
+/// All scripts; made once for a store.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    /// Where the shard is the home of the ids.
+    pub(crate) home: IdScripts,
+    /// Where it was, before the shard count changed.
+    pub(crate) old: IdScripts,
+    pub(crate) claim: Script,
+    pub(crate) hand_over: Script,
+    pub(crate) ack: Script,
     pub(crate) dead_page: Script,
     pub(crate) create: Script,
     pub(crate) unmake: Script,
@@ -141,53 +188,24 @@ pub(crate) struct Scripts {
     pub(crate) put: Script,
     pub(crate) memory: Script,
     pub(crate) renumber: Script,
-    pub(crate) old: OldScripts,
-}
-
-/// The scripts on ids at their old home.
-#[derive(Debug)]
-pub(crate) struct OldScripts {
-    pub(crate) enqueue: Script,
-    pub(crate) settle: Script,
-    pub(crate) cancel: Script,
-    pub(crate) reschedule: Script,
-    pub(crate) settle_dead: Script,
-    pub(crate) get: Script,
-}
-
-impl OldScripts {
-    fn new() -> Self {
-        Self {
-            enqueue: ENQUEUE.at_old_home(),
-            settle: SETTLE.at_old_home(),
-            cancel: CANCEL.at_old_home(),
-            reschedule: RESCHEDULE.at_old_home(),
-            settle_dead: SETTLE_DEAD.at_old_home(),
-            get: GET.at_old_home(),
-        }
-    }
 }
 
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
-            enqueue: ENQUEUE.at_home(),
+            home: IdScripts::new(Operation::at_home),
+            old: IdScripts::new(Operation::at_old_home),
             claim: Script::new(
                 "claim",
                 true,
-                &[PRELUDE, PRESENT, DEAD, DEADLINE, RING, include_str!("../lua/claim.lua")],
+                &[PRELUDE, PRESENT, LAYOUT, DEAD, DEADLINE, RING, include_str!("../lua/claim.lua")],
             ),
             hand_over: Script::new(
                 "hand_over",
                 true,
-                &[PRELUDE, PRESENT, DEAD, BODY, include_str!("../lua/hand_over.lua")],
+                &[PRELUDE, PRESENT, LAYOUT, DEAD, BODY, include_str!("../lua/hand_over.lua")],
             ),
             ack: Script::new("ack", true, &[PRELUDE, ARGS, include_str!("../lua/ack.lua")]),
-            settle: SETTLE.at_home(),
-            cancel: CANCEL.at_home(),
-            reschedule: RESCHEDULE.at_home(),
-            settle_dead: SETTLE_DEAD.at_home(),
-            get: Script::new("get", true, &[PRELUDE, ARGS, GET.code]),
             dead_page: Script::new("dead_page", true, &[PRELUDE, include_str!("../lua/dead_page.lua")]),
             create: Script::new("create", false, &[NOT_AFTER, MAKE, include_str!("../lua/create.lua")]),
             unmake: Script::new("unmake", true, &[NOT_AFTER, include_str!("../lua/unmake.lua")]),
@@ -202,7 +220,6 @@ impl Scripts {
             put: Script::new("put", false, &[PRELUDE, include_str!("../lua/put.lua")]),
             memory: Script::new("memory", true, &[PRELUDE, include_str!("../lua/memory.lua")]),
             renumber: Script::new("renumber", true, &[PRELUDE, include_str!("../lua/renumber.lua")]),
-            old: OldScripts::new(),
         }
     }
 }

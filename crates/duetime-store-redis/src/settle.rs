@@ -119,7 +119,7 @@ impl RedisStore {
             cmd.arg(part.len());
             part.iter().for_each(|at| name(cmd, &batch[*at]));
         };
-        let (script, present) = (&self.scripts.settle, Present::new(now));
+        let (script, present) = (&self.scripts.home.settle, Present::new(now));
         let (reply, reached) =
             self.settling(("settle claims", script), shard, present, waits, Some(&call), fill).await?;
         let outcomes = ints(reply)?;
@@ -162,7 +162,7 @@ impl RedisStore {
             let call = self.replies.call(shard);
             let fill =
                 |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, &call.named(sending));
-            let (script, present) = (&self.scripts.settle_dead, Present::new(now));
+            let (script, present) = (&self.scripts.home.settle_dead, Present::new(now));
             let run = self.on_shard_confirmed("settle dead letters", script, shard, present, Some(&call), fill);
             let (done, reached) = run.await?;
             replicas = fewest(replicas, reached);

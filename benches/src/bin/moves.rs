@@ -14,7 +14,7 @@ use duetime_core::reshard::{Batch, BatchPut, Floor, Reshard, RoutingAuthority};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
-    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Routing, RoutingRecord, ShardCount, Timestamp,
+    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Role, Routing, RoutingRecord, ShardCount, Timestamp,
     TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
@@ -196,7 +196,7 @@ async fn main() {
             .of(kind, async {
                 let shard = routing.shard(&topic, source);
                 for part in some.chunks(batch) {
-                    store.edit_old(&shard, now(), part).await.expect("the server answers");
+                    store.edit_at(&shard, Role::Source, now(), part).await.expect("the server answers");
                 }
                 some.len() as u64
             })

@@ -14,16 +14,17 @@ use tokio::sync::broadcast;
 
 use crate::contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 use crate::hand_over::{StreamTransfer, Streamed};
+use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
 use crate::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Reshard, RoutingAuthority, ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
-    Survey, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
+    Settled, Survey, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -79,7 +80,7 @@ impl<A: Around> Surrounded<A> {
 /// Implements a trait for [`Surrounded`]. A line has a method, what it is called, the shards and the items of a call.
 macro_rules! surrounded {
     ($contract:ident { $(
-        $method:ident($($arg:ident: $kind:ty),*) -> $answer:ty, $op:literal, $shards:expr, $items:expr;
+        $method:ident($($arg:ident: $kind:ty),*) -> $answer:ty, $op:expr, $shards:expr, $items:expr;
     )* } $($rest:item)*) => {
         #[async_trait]
         impl<A: Around> $contract for Surrounded<A> {
@@ -111,20 +112,17 @@ surrounded! {
 
 surrounded! {
     MessageStore {
-        enqueue(shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Vec<Enqueued>,
-            "enqueue", slice::from_ref(shard), batch.len();
-        edit(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Vec<Edited>,
-            "edit", slice::from_ref(shard), batch.len();
-        edit_kept(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Kept<Edited>,
-            "edit", slice::from_ref(shard), batch.len();
-        get(shard: &Shard, ids: &[MessageId]) -> Vec<Option<StoredMessage>>,
-            "get", slice::from_ref(shard), ids.len();
+        enqueue_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Enqueue]) -> Vec<Lookup<Enqueued>>,
+            role.op("enqueue", "enqueue_at_source"), slice::from_ref(shard), batch.len();
+        edit_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Edit]) -> Kept<Lookup<Edited>>,
+            role.op("edit", "edit_at_source"), slice::from_ref(shard), batch.len();
+        get_at(shard: &Shard, role: Role, ids: &[MessageId]) -> Vec<Lookup<StoredMessage>>,
+            role.op("get", "get_at_source"), slice::from_ref(shard), ids.len();
+        settle_dead_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
+            -> Kept<Lookup<bool>>,
+            role.op("settle_dead", "settle_dead_at_source"), slice::from_ref(shard), ids.len();
         dead(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
             "dead", slice::from_ref(shard), 0;
-        settle_dead(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Vec<bool>,
-            "settle_dead", slice::from_ref(shard), ids.len();
-        settle_dead_kept(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Kept<bool>,
-            "settle_dead", slice::from_ref(shard), ids.len();
         bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
         forecast(shards: &[Shard], edges: &[Timestamp]) -> Vec<u64>, "forecast", shards, 0;
         forecast_known(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
@@ -135,10 +133,8 @@ surrounded! {
     ClaimStore {
         claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
         hand_over(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "hand_over", slice::from_ref(shard), 0;
-        settle(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Vec<Settled>,
-            "settle", slice::from_ref(shard), batch.len();
-        settle_kept(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Kept<Settled>,
-            "settle", slice::from_ref(shard), batch.len();
+        settle_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Settle], wait: AckWait) -> Kept<Lookup<Settled>>,
+            role.op("settle", "settle_at_source"), slice::from_ref(shard), batch.len();
     }
     fn has_streams(&self) -> bool {
         self.inner.has_streams()
@@ -184,16 +180,6 @@ surrounded! {
         fence(topic: &TopicName, index: u32, routing: &Routing, floor: &Floor) -> Fenced,
             "fence", &[routing.shard(topic, index)], 0;
         inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "inspect", &[], 0;
-        enqueue_old(shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Vec<Lookup<Enqueued>>,
-            "enqueue_old", slice::from_ref(shard), batch.len();
-        edit_old(shard: &Shard, now: Timestamp, batch: &[Edit]) -> Vec<Lookup<Edited>>,
-            "edit_old", slice::from_ref(shard), batch.len();
-        get_old(shard: &Shard, ids: &[MessageId]) -> Vec<Lookup<StoredMessage>>,
-            "get_old", slice::from_ref(shard), ids.len();
-        settle_old(shard: &Shard, now: Timestamp, batch: &[Settle]) -> Vec<Lookup<Settled>>,
-            "settle_old", slice::from_ref(shard), batch.len();
-        settle_dead_old(shard: &Shard, now: Timestamp, ids: &[MessageId], action: DeadAction) -> Vec<Lookup<bool>>,
-            "settle_dead_old", slice::from_ref(shard), ids.len();
         scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "scan", slice::from_ref(shard), 0;
         take(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
             "take", slice::from_ref(shard), ids.len();

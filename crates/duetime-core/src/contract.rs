@@ -20,14 +20,15 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::hand_over::{StreamTransfer, Streamed};
+use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
 use crate::reshard::{Reshard, RoutingAuthority};
 use crate::routing::Shard;
 use crate::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
-    Survey, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
+    Settled, Survey, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -106,43 +107,74 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
 /// Messages by their id. The router asks.
 #[async_trait]
 pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
-    /// Schedules messages. One script, O(items · log N).
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError>;
+    /// Schedules messages. One script, O(items · log N). A source acts on ids that live there and creates none.
+    async fn enqueue_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError>;
 
-    /// Cancels and reschedules. What is of one kind and no longer than
-    /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX) is one step: an error means all of it. Other
-    /// batches are several steps, of which an error loses the answers.
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError>;
-
-    /// [`MessageStore::edit`], with how many replicas have it.
-    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
-        Ok(Kept::here(self.edit(shard, now, batch).await?))
+    /// [`MessageStore::enqueue_at`] the home of the ids.
+    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+        Lookup::finals(self.enqueue_at(shard, Role::Home, now, batch).await?)
     }
 
-    /// Reads messages.
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError>;
+    /// Cancels and reschedules; answers how many replicas have it, where that is counted. What is of one kind and no
+    /// longer than [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX)
+    /// ([`OLD_ITEMS_MAX`](crate::limits::OLD_ITEMS_MAX) at a source) is one step: an error means all of it. Other
+    /// batches are several steps, of which an error loses the answers. A source never finds [`Edited::Unknown`].
+    async fn edit_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Kept<Lookup<Edited>>, StoreError>;
+
+    /// [`MessageStore::edit_at`] the home of the ids.
+    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+        Lookup::finals(self.edit_at(shard, Role::Home, now, batch).await?.answers)
+    }
+
+    /// Reads messages. What is not at its home is [`Lookup::Absent`] too.
+    async fn get_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError>;
+
+    /// [`MessageStore::get_at`] the home of the ids.
+    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+        let found = self.get_at(shard, Role::Home, ids).await?;
+        Ok(found.into_iter().map(|one| if let Lookup::Found(message) = one { Some(message) } else { None }).collect())
+    }
 
     /// Dead letters from `from` on (`None`: the oldest), at most `limit`.
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;
 
-    /// Redrives or purges dead letters by id; false: it is not a dead letter.
+    /// Redrives or purges dead letters by id, with how many replicas have it, where that is counted; false: it is not
+    /// a dead letter.
+    async fn settle_dead_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<Lookup<bool>>, StoreError>;
+
+    /// [`MessageStore::settle_dead_at`] the home of the ids.
     async fn settle_dead(
         &self,
         shard: &Shard,
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError>;
-
-    /// [`MessageStore::settle_dead`], with how many replicas have it.
-    async fn settle_dead_kept(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Kept<bool>, StoreError> {
-        Ok(Kept::here(self.settle_dead(shard, now, ids, action).await?))
+    ) -> Result<Vec<bool>, StoreError> {
+        Lookup::finals(self.settle_dead_at(shard, Role::Home, now, ids, action).await?.answers)
     }
 
     /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
@@ -177,13 +209,20 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
     /// Whether [`ClaimStore::hand_over`] works. A store that has no streams refuses it by [`no_streams`].
     fn has_streams(&self) -> bool;
 
-    /// Settles claims.
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;
+    /// Settles claims; answers how many replicas have it, where `wait` asks for them. A receipt is good wherever its
+    /// message is: a source finds [`Settled::Expired`] where the id lives there and the receipt is not its.
+    async fn settle_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Settle],
+        wait: AckWait,
+    ) -> Result<Kept<Lookup<Settled>>, StoreError>;
 
-    /// [`ClaimStore::settle`] for topics whose acks survive what enqueues do: waits for replicas as those do, and
-    /// answers how many have it.
-    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        Ok(Kept::here(self.settle(shard, now, batch).await?))
+    /// [`ClaimStore::settle_at`] the home of the ids, without waiting for replicas.
+    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        Lookup::finals(self.settle_at(shard, Role::Home, now, batch, AckWait::No).await?.answers)
     }
 }
 

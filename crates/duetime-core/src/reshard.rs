@@ -23,12 +23,13 @@ use std::ops::Range;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::MessageState;
+pub use crate::lookup::Lookup;
 use crate::names::{MessageId, TopicName};
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::{LeaseClass, Score};
-use crate::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
+use crate::store::StoreError;
 use crate::time::Timestamp;
-use crate::{MessageState, StoredMessage};
 
 /// Who decides on a topic's routing. Every store is one: it keeps it in the topic's record.
 #[async_trait]
@@ -114,17 +115,6 @@ pub struct Inspected {
     pub outbox: Option<(BatchName, u32, u64)>,
     /// Messages, dead letters and frozen messages in it.
     pub held: u64,
-}
-
-/// What a call on an id found at its old home.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup<T> {
-    /// It lives here (dead letters too): this became of it, and that is final.
-    Found(T),
-    /// It is not here and never will be again. Nothing was done; go to the new home.
-    Absent,
-    /// It is in the outbox. Nothing was done; finish the batch (or let the mover) and ask again.
-    Frozen,
 }
 
 /// Where a scan goes on. Opaque: only the store that made it can read it.
@@ -249,40 +239,6 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
 
     /// What is known of shards, whatever their epochs; `None`: it does not exist. A look: not replicated.
     async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError>;
-
-    /// [`crate::MessageStore::enqueue`] at the old home: acts on ids that live there, creates none.
-    async fn enqueue_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Enqueue],
-    ) -> Result<Vec<Lookup<Enqueued>>, StoreError>;
-
-    /// [`crate::MessageStore::edit`] at the old home; `Found` is never [`Edited::Unknown`].
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError>;
-
-    /// [`crate::MessageStore::get`] at the old home.
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError>;
-
-    /// [`crate::ClaimStore::settle`] at the old home. `Found(Expired)`: the id lives here and the receipt is not its.
-    ///
-    /// Also the way to settle what was claimed in a shard that is not the id's home any more: a
-    /// receipt is good wherever its message is.
-    async fn settle_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-    ) -> Result<Vec<Lookup<Settled>>, StoreError>;
-
-    /// [`crate::MessageStore::settle_dead`] at the old home. `Found(false)`: the id lives here, but not as a dead letter.
-    async fn settle_dead_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<Lookup<bool>>, StoreError>;
 
     /// One page of the shard's ids, about `limit` of them; `from`: where the page before ended.
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError>;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::lookup::Lookup;
 use crate::message::{Due, Headers, Nonce, OnConflict, StoredMessage};
 use crate::names::{MessageId, TopicName};
 use crate::retry::RetryPolicy;
@@ -117,6 +118,32 @@ impl<A> Kept<A> {
     pub fn here(answers: Vec<A>) -> Self {
         Self { answers, replicas: None }
     }
+
+    /// The answers of a home, each of them found.
+    #[must_use]
+    pub fn found(self) -> Kept<Lookup<A>> {
+        Kept { answers: Lookup::all(self.answers), replicas: self.replicas }
+    }
+}
+
+impl<A> Kept<Lookup<A>> {
+    /// The answers of a home, which are final.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lookup::finals`].
+    pub fn finals(self) -> Result<Kept<A>, StoreError> {
+        Ok(Kept { answers: Lookup::finals(self.answers)?, replicas: self.replicas })
+    }
+}
+
+/// Whether settlements are answered once replicas have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckWait {
+    /// A settlement that a failover loses comes again as a duplicate.
+    No,
+    /// The topic asks for it.
+    ForReplicas,
 }
 
 /// What a claim asks for.

@@ -132,7 +132,7 @@ pub(crate) struct Connections {
 /// What a new connection gets.
 pub(crate) enum ConnectionAdmission {
     /// A place, until it is dropped.
-    ConnectionPermit(ConnectionPermit),
+    Place(ConnectionPermit),
     /// No place; a short answer, until then.
     Brief(Brief),
 }

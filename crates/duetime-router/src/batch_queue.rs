@@ -9,8 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
-use duetime_core::reshard::Lookup;
-use duetime_core::{Clock, Mover, Shard, Store, StoreError};
+use duetime_core::{Clock, Lookup, Mover, Role, Shard, Store, StoreError};
 use duetime_metrics::Meters;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -77,15 +76,6 @@ impl<A> Called<A> {
         }
         self.error.is_none()
     }
-}
-
-/// What a shard is to an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Role {
-    /// The id may still live here, and must be looked for here first; it is never made here.
-    Old,
-    /// The id's home.
-    Home,
 }
 
 /// What came of one caller's items.

@@ -3,46 +3,31 @@
 use std::collections::HashSet;
 
 use duetime_core::limits::OLD_ITEMS_MAX;
-use duetime_core::reshard::Lookup;
 use duetime_core::store::{
-    DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
+    AckWait, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
 };
-use duetime_core::{MessageId, Shard, StoredMessage};
+use duetime_core::{Lookup, MessageId, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
 
-use crate::batch_queue::{Called, Op, OpContext, Role};
+use crate::batch_queue::{Called, Op, OpContext};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
 
-/// At home what there is to say is said.
-fn said<A>(answers: Vec<A>) -> Vec<Lookup<A>> {
-    answers.into_iter().map(Lookup::Found).collect()
-}
-
 /// A batch in parts that are one step of the store each, so that an error loses no answer: items of one
 /// kind, as many as a shard in that role takes at once.
 fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Iterator<Item = &[I]> {
-    let most = if role == Role::Old { OLD_ITEMS_MAX } else { items.len().max(1) };
+    let most = if role == Role::Source { OLD_ITEMS_MAX } else { items.len().max(1) };
     items.chunk_by(alike).flat_map(move |run| run.chunks(most))
 }
 
 /// An answer, and how many replicas have what it tells of.
 pub(crate) type WithReplicas<A> = (A, Option<u32>);
 
-/// The same where replicas may be waited for.
-fn kept<A>(kept: Kept<A>) -> Vec<Lookup<WithReplicas<A>>> {
-    kept.answers.into_iter().map(|answer| Lookup::Found((answer, kept.replicas))).collect()
-}
-
-/// At an old home as many replicas as follow have it; how many is not counted there.
-fn uncounted<A>(answers: Vec<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
-    let each = answers.into_iter().map(|answer| match answer {
-        Lookup::Found(answer) => Lookup::Found((answer, None)),
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Frozen => Lookup::Frozen,
-    });
-    each.collect()
+/// Each answer with the replicas of the call, which counts none at a source.
+fn kept<A>(kept: Kept<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
+    let replicas = kept.replicas;
+    kept.answers.into_iter().map(|answer| answer.map(|answer| (answer, replicas))).collect()
 }
 
 /// The items that an answer is about, with it.
@@ -85,7 +70,7 @@ async fn without_skewed<O: Timed>(
 ) -> Result<Vec<Lookup<Result<O::Said, i64>>>, StoreError> {
     let apart_ms = match O::ask(context, shard, role, items).await {
         Err(StoreError::Skew(apart_ms)) => apart_ms,
-        answers => return Ok(answers?.into_iter().map(served).collect()),
+        answers => return Ok(answers?.into_iter().map(|answer| answer.map(Ok)).collect()),
     };
     let mut left_out: HashSet<&MessageId> = HashSet::new();
     let mut goes_on = Vec::with_capacity(items.len());
@@ -98,19 +83,11 @@ async fn without_skewed<O: Timed>(
     let rest: Vec<O::Item> =
         items.iter().zip(&goes_on).filter(|(_, goes_on)| **goes_on).map(|(item, _)| item.clone()).collect();
     let answers = if rest.is_empty() { Vec::new() } else { O::ask(context, shard, role, &rest).await? };
-    let mut answers = answers.into_iter().map(served);
+    let mut answers = answers.into_iter().map(|answer| answer.map(Ok));
     let refused = || Lookup::Found(Err(apart_ms));
     let each =
         goes_on.into_iter().map(|goes_on| if goes_on { answers.next().unwrap_or_else(refused) } else { refused() });
     Ok(each.collect())
-}
-
-fn served<A>(answer: Lookup<A>) -> Lookup<Result<A, i64>> {
-    match answer {
-        Lookup::Found(answer) => Lookup::Found(Ok(answer)),
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Frozen => Lookup::Frozen,
-    }
 }
 
 /// Counts what happened to a batch: once a batch, not once an item.
@@ -145,10 +122,7 @@ impl Timed for EnqueueOp {
         role: Role,
         items: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        match role {
-            Role::Home => Ok(said(context.store.enqueue(shard, context.clock.now(), items).await?)),
-            Role::Old => context.store.enqueue_old(shard, context.clock.now(), items).await,
-        }
+        context.store.enqueue_at(shard, role, context.clock.now(), items).await
     }
 }
 
@@ -198,11 +172,7 @@ impl Timed for EditOp {
         role: Role,
         items: &[Edit],
     ) -> Result<Vec<Lookup<WithReplicas<Edited>>>, StoreError> {
-        let (store, now) = (&context.store, context.clock.now());
-        Ok(match role {
-            Role::Home => kept(store.edit_kept(shard, now, items).await?),
-            Role::Old => uncounted(store.edit_old(shard, now, items).await?),
-        })
+        Ok(kept(context.store.edit_at(shard, role, context.clock.now(), items).await?))
     }
 }
 
@@ -262,17 +232,12 @@ impl Op for GetOp {
         items: &[MessageId],
     ) -> Called<Option<StoredMessage>> {
         let mut called = Called::new(items.len());
-        let done = match role {
-            Role::Home => context.store.get(shard, items).await.map(said),
-            Role::Old => context.store.get_old(shard, items).await.map(|found| {
-                let each = found.into_iter().map(|found| match found {
-                    Lookup::Found(message) => Lookup::Found(Some(message)),
-                    Lookup::Absent => Lookup::Absent,
-                    Lookup::Frozen => Lookup::Frozen,
-                });
-                each.collect()
-            }),
+        let final_at_home = |found: Lookup<StoredMessage>| match found.map(Some) {
+            Lookup::Absent if role == Role::Home => Lookup::Found(None),
+            found => found,
         };
+        let found = context.store.get_at(shard, role, items).await;
+        let done = found.map(|found| found.into_iter().map(final_at_home).collect());
         called.add(items.len(), done);
         called
     }
@@ -328,12 +293,8 @@ impl<const KEPT: bool> Timed for QuietSettleOp<KEPT> {
         role: Role,
         items: &[Settle],
     ) -> Result<Vec<Lookup<WithReplicas<Settled>>>, StoreError> {
-        let (store, now) = (&context.store, context.clock.now());
-        Ok(match role {
-            Role::Home if KEPT => kept(store.settle_kept(shard, now, items).await?),
-            Role::Home => kept(Kept::here(store.settle(shard, now, items).await?)),
-            Role::Old => uncounted(store.settle_old(shard, now, items).await?),
-        })
+        let wait = if KEPT { AckWait::ForReplicas } else { AckWait::No };
+        Ok(kept(context.store.settle_at(shard, role, context.clock.now(), items, wait).await?))
     }
 }
 
@@ -373,10 +334,7 @@ impl Op for DeadOp {
         for step in steps(role, items, |a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
             let (now, action) = (context.clock.now(), step[0].1);
-            let done = match role {
-                Role::Home => context.store.settle_dead_kept(shard, now, &ids, action).await.map(kept),
-                Role::Old => context.store.settle_dead_old(shard, now, &ids, action).await.map(uncounted),
-            };
+            let done = context.store.settle_dead_at(shard, role, now, &ids, action).await.map(kept);
             if !called.add(step.len(), done) {
                 break;
             }

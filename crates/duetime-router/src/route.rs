@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use duetime_core::reshard::{Floor, Lookup};
 use duetime_core::routing::shard_of;
-use duetime_core::{MessageId, Routing, Shard, StoreError, TopicName, TopicRecord};
+use duetime_core::{MessageId, Role, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use futures::StreamExt as _;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::batch_queue::{BatchQueues, Op, OpContext, Role, fits};
+use crate::batch_queue::{BatchQueues, Op, OpContext, fits};
 use crate::catalog::Catalog;
 use crate::error::RouteError;
 
@@ -60,7 +60,7 @@ impl Stops {
     }
 
     fn at(&self, stop: usize) -> (u32, Role) {
-        let role = if stop + 1 == self.1 { Role::Home } else { Role::Old };
+        let role = if stop + 1 == self.1 { Role::Home } else { Role::Source };
         (self.0[stop], role)
     }
 }
@@ -117,7 +117,7 @@ where
             batch.push(next);
         }
         // At home all answers are final; at an old home the items may have to go on.
-        let keep = worked.seat.1 == Role::Old;
+        let keep = worked.seat.1 == Role::Source;
         let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.stop)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
@@ -381,13 +381,13 @@ mod tests {
             let stops = Stops::of(record, seed, id, claimed);
             (0..stops.1).map(|stop| stops.at(stop)).collect::<Vec<_>>()
         };
-        assert_eq!(stops(&record, &moves, None), [(1, Role::Old), (5, Role::Home)]);
-        assert_eq!(stops(&record, &moves, Some(5)), [(1, Role::Old), (5, Role::Home)]);
-        assert_eq!(stops(&record, &moves, Some(3)), [(3, Role::Old), (1, Role::Old), (5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, None), [(1, Role::Source), (5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, Some(5)), [(1, Role::Source), (5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, Some(3)), [(3, Role::Source), (1, Role::Source), (5, Role::Home)]);
         assert_eq!(stops(&record, &stays, Some(1)), [(1, Role::Home)]);
         record.routing.state = RoutingState::Stable;
         assert_eq!(stops(&record, &moves, None), [(5, Role::Home)]);
-        assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Old), (5, Role::Home)]);
+        assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Source), (5, Role::Home)]);
         assert_eq!(stops(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
     }
 
@@ -410,7 +410,7 @@ mod tests {
         async fn call(_: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
             items[0].1.calls.lock().push((shard.index, role, items.len()));
             let answer = |(n, script): &Self::Item| match role {
-                Role::Old => (script.answer)(*n),
+                Role::Source => (script.answer)(*n),
                 Role::Home => Lookup::Found(()),
             };
             let mut called = Called::new(items.len());
@@ -449,8 +449,12 @@ mod tests {
         let count = BATCH_ITEMS_MAX + 44;
         let group = (0..count).map(|n| Pending { place: n, stop: 0, item: (n, script.clone()) }).collect();
         let shard = Shard { topic, index: 1, epoch: 2 };
-        let worked = work::<Scripted>(&queues, (shard, Role::Old), group).await;
-        assert_eq!(*script.calls.lock(), [(1, Role::Old, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
+        let worked = work::<Scripted>(&queues, (shard, Role::Source), group).await;
+        assert_eq!(
+            *script.calls.lock(),
+            [(1, Role::Source, BATCH_ITEMS_MAX)],
+            "the second call waits for the frozen id"
+        );
         let places = |pending: &[Pending<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
         let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
         assert_eq!(places(&worked.frozen), behind);
@@ -478,7 +482,7 @@ mod tests {
         let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
         let answers = dispatcher.run(&queues, &topic, vec![(0, script.clone())], |_, _| (id.clone(), None)).await;
         assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
-        let calls = [(home(4), Role::Old, 1), (home(16), Role::Old, 1), (home(32), Role::Home, 1)];
+        let calls = [(home(4), Role::Source, 1), (home(16), Role::Source, 1), (home(32), Role::Home, 1)];
         assert_eq!(*script.calls.lock(), calls, "what is absent at an old home may have been moved to another since");
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::reinstate::Reinstate;
-use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, StoreError};
-use duetime_core::{ClaimStore, Shard, Timestamp};
+use duetime_core::store::{AckWait, Claim, ClaimRequest, ClaimedMessage, Kept, Settle, Settled, StoreError};
+use duetime_core::{ClaimStore, Lookup, Role, Shard, Timestamp};
 
 use crate::error::is_misrouted;
 use crate::router::Router;
@@ -68,8 +68,16 @@ impl ClaimStore for RoutedStore {
         self.inner.has_streams()
     }
 
-    async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        self.router.settle_claimed(shard, batch).await
+    /// Whatever the shard is to the messages, and whether acks wait, is known to the router.
+    async fn settle_at(
+        &self,
+        shard: &Shard,
+        _role: Role,
+        _now: Timestamp,
+        batch: &[Settle],
+        _wait: AckWait,
+    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+        Ok(Kept::here(self.router.settle_claimed(shard, batch).await?).found())
     }
 }
 

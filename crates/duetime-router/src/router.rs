@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use duetime_core::reinstate::as_it_was;
 use duetime_core::routing::{life_of, shard_of};
-use duetime_core::store::{ClaimedMessage, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
+use duetime_core::store::{
+    AckWait, ClaimedMessage, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
+};
 use duetime_core::{
-    Clock, LeaseClass, MessageId, Mover, Receipt, Shard, Store, StoreError, StoredMessage, Timestamp, TopicName,
-    TopicRecord,
+    Clock, LeaseClass, Lookup, MessageId, Mover, Receipt, Role, Shard, Store, StoreError, StoredMessage, Timestamp,
+    TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
 
@@ -282,11 +284,9 @@ impl Router {
         if !routing.is_moving() && batch.iter().all(at_home) {
             let (present, now) = (routing.shard(topic, shard.index), self.context.clock.now());
             let store = &self.context.store;
-            let settled = if record.config.confirm_acks {
-                store.settle_kept(&present, now, batch).await.map(|kept| kept.answers)
-            } else {
-                store.settle(&present, now, batch).await
-            };
+            let wait = if record.config.confirm_acks { AckWait::ForReplicas } else { AckWait::No };
+            let settled = store.settle_at(&present, Role::Home, now, batch, wait).await;
+            let settled = settled.and_then(|kept| Lookup::finals(kept.answers));
             match settled {
                 Err(error) if crate::error::is_misrouted(&error) => {}
                 answer => return answer,

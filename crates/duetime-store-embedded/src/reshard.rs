@@ -66,6 +66,108 @@ impl EmbeddedStore {
     }
 }
 
+/// The calls on ids whose home is another shard by now.
+impl EmbeddedStore {
+    pub(crate) async fn enqueue_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        let ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
+        let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
+        let ids: Vec<MessageId> = batch.iter().map(|item| item.id.clone()).collect();
+        let (ids, mut ready) = (Arc::new(ids), ready);
+        self.step("enqueue_at_source", CommitMode::NewMessages, (batch.len(), bytes), shard, move |conn, state| {
+            let items = ids.iter().zip(&mut ready).collect();
+            at_old(
+                conn,
+                state,
+                items,
+                |(id, _)| id,
+                |state, there| {
+                    let mut there = there.into_iter().map(|(_, item)| item);
+                    there.try_fold(Vec::new(), |mut answers, item| {
+                        answers.extend(enqueue::enqueue(conn, state, now, std::slice::from_mut(item))?);
+                        Ok(answers)
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    pub(crate) async fn edit_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Vec<Lookup<Edited>>, StoreError> {
+        let batch = batch.to_vec();
+        let act = move |conn: &Connection, state: &mut ShardState| {
+            let act = |state: &mut ShardState, there: Vec<Edit>| Ok(edit::edit(conn, state, now, &there)?);
+            at_old(conn, state, batch.clone(), id_of, act)
+        };
+        let mut answers = self.step("edit_at_source", CommitMode::Synced, plain(1), shard, act).await?;
+        // Cancelled earlier in this very batch.
+        answers
+            .iter_mut()
+            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
+            .for_each(|a| *a = Lookup::Absent);
+        Ok(answers)
+    }
+
+    pub(crate) async fn get_at_source(
+        &self,
+        shard: &Shard,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        let ids = ids.to_vec();
+        self.step("get_at_source", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
+            let key = state.key;
+            at_old(
+                conn,
+                state,
+                ids.clone(),
+                |id| id,
+                |_, there| Ok(read::get(conn, key, &there)?.into_iter().flatten().collect()),
+            )
+        })
+        .await
+    }
+
+    pub(crate) async fn settle_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
+        let batch = batch.to_vec();
+        self.step("settle_at_source", CommitMode::Synced, plain(batch.len()), shard, move |conn, state| {
+            let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
+            at_old(conn, state, batch.clone(), |item| &item.id, act)
+        })
+        .await
+    }
+
+    pub(crate) async fn settle_dead_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
+        let ids = ids.to_vec();
+        self.step("settle_dead_at_source", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
+            let act = |state: &mut ShardState, there: Vec<MessageId>| {
+                Ok(settle::settle_dead(conn, state, now, &there, action)?)
+            };
+            at_old(conn, state, ids.clone(), |id| id, act)
+        })
+        .await
+    }
+}
+
 #[async_trait]
 impl RoutingAuthority for EmbeddedStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
@@ -112,96 +214,6 @@ impl Reshard for EmbeddedStore {
             indexes.clone().map(inspected).collect()
         };
         self.ask("inspect shards", CommitMode::Committed, plain(1), act).await
-    }
-
-    async fn enqueue_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Enqueue],
-    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        let ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
-        let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
-        let ids: Vec<MessageId> = batch.iter().map(|item| item.id.clone()).collect();
-        let (ids, mut ready) = (Arc::new(ids), ready);
-        self.step("enqueue_old", CommitMode::NewMessages, (batch.len(), bytes), shard, move |conn, state| {
-            let items = ids.iter().zip(&mut ready).collect();
-            at_old(
-                conn,
-                state,
-                items,
-                |(id, _)| id,
-                |state, there| {
-                    let mut there = there.into_iter().map(|(_, item)| item);
-                    there.try_fold(Vec::new(), |mut answers, item| {
-                        answers.extend(enqueue::enqueue(conn, state, now, std::slice::from_mut(item))?);
-                        Ok(answers)
-                    })
-                },
-            )
-        })
-        .await
-    }
-
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError> {
-        let batch = batch.to_vec();
-        let act = move |conn: &Connection, state: &mut ShardState| {
-            let act = |state: &mut ShardState, there: Vec<Edit>| Ok(edit::edit(conn, state, now, &there)?);
-            at_old(conn, state, batch.clone(), id_of, act)
-        };
-        let mut answers = self.step("edit_old", CommitMode::Synced, plain(1), shard, act).await?;
-        // Cancelled earlier in this very batch.
-        answers
-            .iter_mut()
-            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
-            .for_each(|a| *a = Lookup::Absent);
-        Ok(answers)
-    }
-
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        let ids = ids.to_vec();
-        self.step("get_old", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
-            let key = state.key;
-            at_old(
-                conn,
-                state,
-                ids.clone(),
-                |id| id,
-                |_, there| Ok(read::get(conn, key, &there)?.into_iter().flatten().collect()),
-            )
-        })
-        .await
-    }
-
-    async fn settle_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
-        let batch = batch.to_vec();
-        self.step("settle_old", CommitMode::Synced, plain(batch.len()), shard, move |conn, state| {
-            let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
-            at_old(conn, state, batch.clone(), |item| &item.id, act)
-        })
-        .await
-    }
-
-    async fn settle_dead_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<Lookup<bool>>, StoreError> {
-        let ids = ids.to_vec();
-        self.step("settle_dead_old", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
-            let act = |state: &mut ShardState, there: Vec<MessageId>| {
-                Ok(settle::settle_dead(conn, state, now, &there, action)?)
-            };
-            at_old(conn, state, ids.clone(), |id| id, act)
-        })
-        .await
     }
 
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, Survey,
-    Wakeup,
+    AckWait, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
+    Settlement, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
-    StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, DeliveryMode, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -202,9 +202,14 @@ impl TopicStore for EmbeddedStore {
     }
 }
 
-#[async_trait]
-impl MessageStore for EmbeddedStore {
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+/// The calls on ids at their home.
+impl EmbeddedStore {
+    async fn enqueue_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Enqueued>, StoreError> {
         let shard = shard.clone();
         let mut ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
         let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
@@ -214,24 +219,19 @@ impl MessageStore for EmbeddedStore {
         self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act).await
     }
 
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+    async fn edit_at_home(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
         let act =
             move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
         self.ask("change messages", CommitMode::Synced, size, act).await
     }
 
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+    async fn get_at_home(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
         self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
     }
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        let key = self.directory.key(shard)?;
-        self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
-    }
-
-    async fn settle_dead(
+    async fn settle_dead_at_home(
         &self,
         shard: &Shard,
         now: Timestamp,
@@ -243,6 +243,84 @@ impl MessageStore for EmbeddedStore {
             ctx.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
         };
         self.ask("settle dead letters", CommitMode::Synced, size, act).await
+    }
+
+    async fn settle_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Settled>, StoreError> {
+        let ends = |item: &Settle| matches!(item.how, Settlement::Ack | Settlement::Bury(_));
+        let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
+        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
+        };
+        self.ask("settle claims", mode, size, act).await
+    }
+}
+
+#[async_trait]
+impl MessageStore for EmbeddedStore {
+    async fn enqueue_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        match role {
+            Role::Home => Ok(Lookup::all(self.enqueue_at_home(shard, now, batch).await?)),
+            Role::Source => self.enqueue_at_source(shard, now, batch).await,
+        }
+    }
+
+    async fn edit_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+        match role {
+            Role::Home => Ok(Kept::here(self.edit_at_home(shard, now, batch).await?).found()),
+            Role::Source => Ok(Kept::here(self.edit_at_source(shard, now, batch).await?)),
+        }
+    }
+
+    async fn get_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        match role {
+            Role::Home => {
+                let found = self.get_at_home(shard, ids).await?;
+                Ok(found.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect())
+            }
+            Role::Source => self.get_at_source(shard, ids).await,
+        }
+    }
+
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        let key = self.directory.key(shard)?;
+        self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
+    }
+
+    async fn settle_dead_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+        match role {
+            Role::Home => Ok(Kept::here(self.settle_dead_at_home(shard, now, ids, action).await?).found()),
+            Role::Source => Ok(Kept::here(self.settle_dead_at_source(shard, now, ids, action).await?)),
+        }
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
@@ -276,14 +354,18 @@ impl ClaimStore for EmbeddedStore {
         Ok(claim)
     }
 
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let ends = |item: &Settle| matches!(item.how, Settlement::Ack | Settlement::Bury(_));
-        let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
-        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
-        let act = move |ctx: &mut WriteContext| {
-            ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
-        };
-        self.ask("settle claims", mode, size, act).await
+    async fn settle_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Settle],
+        _wait: AckWait,
+    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+        match role {
+            Role::Home => Ok(Kept::here(self.settle_at_home(shard, now, batch).await?).found()),
+            Role::Source => Ok(Kept::here(self.settle_at_source(shard, now, batch).await?)),
+        }
     }
 
     async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {

@@ -2,7 +2,7 @@
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::receipt::Receipt;
-use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
+use duetime_core::store::{AckWait, Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
 use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
@@ -10,7 +10,6 @@ use tracing::error;
 
 use crate::abandoned::OnItsWay;
 use crate::present::{Present, millis};
-use crate::replicas::Waits;
 use crate::reply::{array, as_many, bytes, count, id, int, ints, odd, score, tuple};
 use crate::store::RedisStore;
 
@@ -54,7 +53,7 @@ impl RedisStore {
             error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
         }
         if !once {
-            self.settle_claims(shard, now, &batch, Waits::No).await?;
+            self.settle_claims(shard, now, &batch, AckWait::No).await?;
         }
         Ok(())
     }

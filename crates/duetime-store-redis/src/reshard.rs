@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
+    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Reshard, RoutingAuthority, ScanPage,
 };
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
-use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName};
+use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, TopicName};
 
 use crate::store::RedisStore;
 
@@ -41,42 +40,6 @@ impl Reshard for RedisStore {
 
     async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
         self.inspect_shards(topic, indexes).await
-    }
-
-    async fn enqueue_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Enqueue],
-    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        self.schedule_old(shard, now, batch).await
-    }
-
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError> {
-        self.change_old(shard, now, batch).await
-    }
-
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        self.read_old(shard, ids).await
-    }
-
-    async fn settle_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
-        self.settle_claims_old(shard, now, batch).await
-    }
-
-    async fn settle_dead_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<Lookup<bool>>, StoreError> {
-        self.settle_dead_letters_old(shard, now, ids, action).await
     }
 
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {

@@ -1,14 +1,14 @@
 //! Settles claims, and dead letters.
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
-use duetime_core::store::{DeadAction, Kept, Settle, Settled, Settlement, StoreError};
+use duetime_core::store::{AckWait, DeadAction, Kept, Settle, Settled, Settlement, StoreError};
 use duetime_core::{MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
 use crate::keys::wake_stem;
 use crate::present::{Present, millis};
-use crate::replicas::{Waits, fewest};
+use crate::replicas::fewest;
 use crate::reply::{int, ints, odd, proves};
 use crate::reply_cache::{CachedCall, Named};
 use crate::store::RedisStore;
@@ -50,7 +50,7 @@ impl RedisStore {
         shard: &Shard,
         now: Timestamp,
         batch: &[Settle],
-        waits: Waits,
+        waits: AckWait,
     ) -> Result<Kept<Settled>, StoreError> {
         let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
         // A score that no claim can have proves nothing, whatever message happens to have it.
@@ -72,7 +72,7 @@ impl RedisStore {
         now: Timestamp,
         batch: &[Settle],
         part: &[usize],
-        waits: Waits,
+        waits: AckWait,
         answers: &mut [Settled],
     ) -> Result<Option<u32>, StoreError> {
         let mut order = part.to_vec();
@@ -110,7 +110,7 @@ impl RedisStore {
         now: Timestamp,
         batch: &[Settle],
         part: &[usize],
-        waits: Waits,
+        waits: AckWait,
         answers: &mut [Settled],
     ) -> Result<Option<u32>, StoreError> {
         let call = self.replies.call(shard);
@@ -137,7 +137,7 @@ impl RedisStore {
         (doing, script): (&'static str, &Script),
         shard: &Shard,
         present: Present,
-        waits: Waits,
+        waits: AckWait,
         call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
@@ -145,8 +145,8 @@ impl RedisStore {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         match waits {
-            Waits::No => Ok((self.on_shard(doing, script, shard, present, call, fill).await?, None)),
-            Waits::ForReplicas => self.on_shard_confirmed(doing, script, shard, present, call, fill).await,
+            AckWait::No => Ok((self.on_shard(doing, script, shard, present, call, fill).await?, None)),
+            AckWait::ForReplicas => self.on_shard_confirmed(doing, script, shard, present, call, fill).await,
         }
     }
 

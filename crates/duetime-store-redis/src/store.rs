@@ -8,12 +8,12 @@ use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
-    StoreError, Survey, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
+    Settled, StoreError, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock, MessageId, MessageStore, Place, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName,
-    TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, Clock, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore, Shard, StoreHealth, Timestamp,
+    TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
@@ -31,7 +31,6 @@ use crate::config::{Durability, RedisStoreConfig};
 use crate::health::{ServerHealth, Wanted};
 use crate::keys::{self, Keys};
 use crate::present::Present;
-use crate::replicas::Waits;
 use crate::reply::store_error;
 use crate::reply_cache::{CachedCall, ReplyCache};
 use crate::scripts::Scripts;
@@ -269,44 +268,63 @@ impl TopicStore for RedisStore {
 
 #[async_trait]
 impl MessageStore for RedisStore {
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        self.schedule(shard, now, batch).await
+    async fn enqueue_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        match role {
+            Role::Home => Ok(Lookup::all(self.schedule(shard, now, batch).await?)),
+            Role::Source => self.schedule_old(shard, now, batch).await,
+        }
     }
 
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        Ok(self.edit_kept(shard, now, batch).await?.answers)
+    async fn edit_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+        match role {
+            Role::Home => Ok(self.change(shard, now, batch).await?.found()),
+            Role::Source => Ok(Kept::here(self.change_old(shard, now, batch).await?)),
+        }
     }
 
-    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
-        self.change(shard, now, batch).await
-    }
-
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.read_messages(shard, ids).await
+    async fn get_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        match role {
+            Role::Home => {
+                let found = self.read_messages(shard, ids).await?;
+                Ok(found.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect())
+            }
+            Role::Source => self.read_old(shard, ids).await,
+        }
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.read_dead(shard, from, limit).await
     }
 
-    async fn settle_dead(
+    async fn settle_dead_at(
         &self,
         shard: &Shard,
+        role: Role,
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        Ok(self.settle_dead_kept(shard, now, ids, action).await?.answers)
-    }
-
-    async fn settle_dead_kept(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Kept<bool>, StoreError> {
-        self.settle_dead_letters(shard, now, ids, action).await
+    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+        match role {
+            Role::Home => Ok(self.settle_dead_letters(shard, now, ids, action).await?.found()),
+            Role::Source => Ok(Kept::here(self.settle_dead_letters_old(shard, now, ids, action).await?)),
+        }
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
@@ -336,12 +354,18 @@ impl ClaimStore for RedisStore {
         true
     }
 
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        Ok(self.settle_claims(shard, now, batch, Waits::No).await?.answers)
-    }
-
-    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        self.settle_claims(shard, now, batch, Waits::ForReplicas).await
+    async fn settle_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Settle],
+        wait: AckWait,
+    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+        match role {
+            Role::Home => Ok(self.settle_claims(shard, now, batch, wait).await?.found()),
+            Role::Source => Ok(Kept::here(self.settle_claims_old(shard, now, batch).await?)),
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The part of the operations that a resize brings: calls at the old home, and the steps of a move.
 
+use duetime_core::store::AckWait;
 use std::fmt::Write as _;
 
 use duetime_core::reshard::{Batch, BatchName, BatchPut, Floor, FrozenState, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::Enqueue;
-use duetime_core::{MessageId, Routing, RoutingRecord, Timestamp, envelope};
+use duetime_core::{MessageId, Role, Routing, RoutingRecord, Timestamp, envelope};
 
 use super::operation::{Operation, Step};
 use super::side::{Case, Side, edits, id, made};
@@ -49,18 +50,25 @@ impl Side {
         match operation {
             Operation::Enqueue(index, batch) => {
                 let batch: Vec<Enqueue> = batch.iter().enumerate().map(|(n, one)| made(case, number, n, one)).collect();
-                let answers = self.store.enqueue_old(&self.shard(*index), now, &batch).await.expect("answered");
+                let answers =
+                    self.store.enqueue_at(&self.shard(*index), Role::Source, now, &batch).await.expect("answered");
                 let show = |answer| show_old(answer, |one: duetime_core::store::Enqueued| format!("{:?}", one.outcome));
                 answers.into_iter().map(show).collect()
             }
             Operation::Edit(index, batch) => {
                 let batch = edits(case, number, batch);
-                let answers = self.store.edit_old(&self.shard(*index), now, &batch).await.expect("answered");
+                let answers =
+                    self.store.edit_at(&self.shard(*index), Role::Source, now, &batch).await.expect("answered").answers;
                 format!("{answers:?}")
             }
             Operation::Settle(index, batch) => {
                 let batch = self.chosen(batch);
-                let answers = self.store.settle_old(&self.shard(*index), now, &batch).await.expect("answered");
+                let answers = self
+                    .store
+                    .settle_at(&self.shard(*index), Role::Source, now, &batch, AckWait::No)
+                    .await
+                    .expect("answered")
+                    .answers;
                 let mut shown = String::new();
                 for (item, answer) in batch.iter().zip(answers) {
                     shown += &show_old(answer, |answer| self.settled(case, item, answer));
@@ -69,8 +77,8 @@ impl Side {
             }
             Operation::SettleDead(index, ids, action) => {
                 let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
-                let answers = self.store.settle_dead_old(&self.shard(*index), now, &ids, *action).await;
-                format!("{:?}", answers.expect("answered"))
+                let answers = self.store.settle_dead_at(&self.shard(*index), Role::Source, now, &ids, *action).await;
+                format!("{:?}", answers.expect("answered").answers)
             }
             other => unreachable!("{other:?} has no old home"),
         }
@@ -125,7 +133,7 @@ impl Side {
             }
             Step::Read(ids) => {
                 let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
-                let found = self.store.get_old(&shard, &ids).await.expect("answered");
+                let found = self.store.get_at(&shard, Role::Source, &ids).await.expect("answered");
                 found.into_iter().map(|one| show_old(one, |one| case.show_message(&one))).collect()
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settlement, StoreError};
 use duetime_core::{
     ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
+    RetryPolicy, Role, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
     TopicStore as _,
 };
 use duetime_store_redis::RedisStore;
@@ -131,9 +131,11 @@ impl Load {
                     let mut calls = 0;
                     let kept = until_answered(|| {
                         calls += 1;
-                        store.edit_kept(&shard, now(), &edits)
+                        store.edit_at(&shard, Role::Home, now(), &edits)
                     })
-                    .await;
+                    .await
+                    .finals()
+                    .unwrap();
                     let safe = calls == 1 && kept.replicas.is_none_or(|reached| reached >= REPLICAS);
                     for (item, answer) in batch.iter().zip(kept.answers) {
                         let outcome = match answer {

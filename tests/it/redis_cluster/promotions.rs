@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{
-    ClaimRequest, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
+    AckWait, ClaimRequest, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
 };
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, LeaseClass, MessageId, MessageState, MessageStore as _, RetryPolicy, Score,
-    Shard, StoreError, StoreHealth as _, TopicStore as _,
+    ClaimStore as _, DeliveryMode, Due, LeaseClass, Lookup, MessageId, MessageState, MessageStore as _, RetryPolicy,
+    Role, Score, Shard, StoreError, StoreHealth as _, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
@@ -132,9 +132,11 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
                 let mut calls = 0;
                 let kept = until_answered(|| {
                     calls += 1;
-                    store.edit_kept(shard, now(), std::slice::from_ref(&edit))
+                    store.edit_at(shard, Role::Home, now(), std::slice::from_ref(&edit))
                 })
-                .await;
+                .await
+                .finals()
+                .unwrap();
                 let outcome = match kept.answers[0] {
                     Edited::Cancelled => "cancelled",
                     Edited::Rescheduled(_) => "rescheduled",
@@ -223,7 +225,7 @@ async fn a_wait_that_a_demotion_ends_is_no_answer() {
     replica.pause();
     let cancelling = tokio::spawn({
         let (store, shard) = (store.clone(), shard.clone());
-        async move { store.edit_kept(&shard, now(), &[Edit::Cancel(item.id)]).await }
+        async move { store.edit_at(&shard, Role::Home, now(), &[Edit::Cancel(item.id)]).await }
     });
     pause(300).await;
     // It was carried out and waits for the replica; then the server is one itself.
@@ -233,7 +235,7 @@ async fn a_wait_that_a_demotion_ends_is_no_answer() {
     server.cli(&["REPLICAOF", "NO", "ONE"]);
     replica.resume();
     let kept = cancelling.await.unwrap().expect("answered by the present master");
-    assert_eq!(kept.answers, [Edited::Cancelled]);
+    assert_eq!(kept.answers, [Lookup::Found(Edited::Cancelled)]);
 }
 
 /// How long after the promotion of its replica the last call to a master was answered on which `strike` falls.
@@ -299,17 +301,18 @@ async fn what_is_answered_while_the_replica_is_cut_off_says_so_and_the_rest_outl
     let [a, b] = ["a", "b"].map(|name| message(name, PUT_OFF));
     let answers = store.enqueue(&shard, now(), &[a.clone(), b.clone()]).await.unwrap();
     assert_eq!(answers[0].replicas, Some(0));
-    let kept = store.edit_kept(&shard, now(), &[Edit::Cancel(a.id.clone())]).await.unwrap();
-    assert_eq!((kept.answers, kept.replicas), (vec![Edited::Cancelled], Some(0)));
+    let kept = store.edit_at(&shard, Role::Home, now(), &[Edit::Cancel(a.id.clone())]).await.unwrap();
+    assert_eq!((kept.answers, kept.replicas), (vec![Lookup::Found(Edited::Cancelled)], Some(0)));
     let later = Due::At(now().plus(PUT_OFF * 2));
-    let kept = store.edit_kept(&shard, now(), &[Edit::Reschedule(b.id.clone(), later)]).await.unwrap();
+    let kept = store.edit_at(&shard, Role::Home, now(), &[Edit::Reschedule(b.id.clone(), later)]).await.unwrap();
     assert_eq!(kept.replicas, Some(0));
     let nobodys = Settle { id: b.id.clone(), score: Score::from_raw(1_763_700_000_123_107), how: Settlement::Ack };
-    let kept = store.settle_kept(&shard, now(), &[nobodys]).await.unwrap();
-    assert_eq!((kept.answers, kept.replicas), (vec![Settled::Expired], Some(0)));
-    let kept = store.settle_dead_kept(&shard, now(), std::slice::from_ref(&a.id), DeadAction::Purge).await.unwrap();
-    assert_eq!((kept.answers, kept.replicas), (vec![false], Some(0)));
-    let kept = store.edit_kept(&shard, now(), &[Edit::Cancel(b.id.clone())]).await.unwrap();
+    let kept = store.settle_at(&shard, Role::Home, now(), &[nobodys], AckWait::ForReplicas).await.unwrap();
+    assert_eq!((kept.answers, kept.replicas), (vec![Lookup::Found(Settled::Expired)], Some(0)));
+    let kept =
+        store.settle_dead_at(&shard, Role::Home, now(), std::slice::from_ref(&a.id), DeadAction::Purge).await.unwrap();
+    assert_eq!((kept.answers, kept.replicas), (vec![Lookup::Found(false)], Some(0)));
+    let kept = store.edit_at(&shard, Role::Home, now(), &[Edit::Cancel(b.id.clone())]).await.unwrap();
     assert_eq!(kept.replicas, Some(0));
     load.through(async {
         cluster.nodes[master].stop_hard();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use duetime_core::reshard::{BatchPut, Floor, Lookup, Replication, Reshard as _};
 use duetime_core::routing::LIFE;
-use duetime_core::store::{DeadAction, Edited, Settled, Settlement};
-use duetime_core::{RoutingAuthority, StoreError, TopicStore as _};
+use duetime_core::store::{AckWait, DeadAction, Edited, Settled, Settlement};
+use duetime_core::{Role, RoutingAuthority, StoreError, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisOptions, RedisServer};
@@ -84,7 +84,7 @@ async fn nothing_is_answered_before_a_replica_has_it() {
     // What is absent may be so only here: somebody's cancel could still be undone by a failover.
     house.store.edit(&house.shard(0), now(), &[duetime_core::store::Edit::Cancel(id("b"))]).await.unwrap();
     assert!(late(&house.cancel_old(&["b"]).await.unwrap_err()));
-    assert!(late(&house.store.get_old(&house.shard(0), &[id("b")]).await.unwrap_err()));
+    assert!(late(&house.store.get_at(&house.shard(0), Role::Source, &[id("b")]).await.unwrap_err()));
     assert!(late(&house.store.scan(&house.shard(1), None, 10).await.unwrap_err()));
     assert!(late(&house.store.memory(&house.shard(4), 0).await.unwrap_err()));
     let seen = store.routing(&house.topic).await.unwrap().unwrap();
@@ -150,7 +150,7 @@ async fn settlements_at_the_old_home_whose_answers_are_lost_are_answered_as_done
     let find = |text: &str| held.iter().find(|one| one.id.as_str() == text).unwrap();
     house.cancel_old(&["warm"]).await.unwrap();
     let warm = duetime_core::store::Settle { id: id("warm"), score: held[0].score, how: Settlement::Ack };
-    house.store.settle_old(&house.shard(0), now(), &[warm]).await.unwrap();
+    house.store.settle_at(&house.shard(0), Role::Source, now(), &[warm], AckWait::No).await.unwrap();
     for (text, how) in [("acked", Settlement::Ack), ("buried", Settlement::Bury("why".to_owned()))] {
         lose_next(&way, &house).await;
         assert_eq!(house.settle_old(find(text), how).await, Lookup::Found(Settled::Ok), "{text}");
@@ -162,10 +162,11 @@ async fn settlements_at_the_old_home_whose_answers_are_lost_are_answered_as_done
     let mut claimed = find("extended").clone();
     claimed.score = score;
     assert_eq!(house.settle_old(&claimed, Settlement::Ack).await, Lookup::Found(Settled::Ok));
-    house.store.settle_dead_old(&house.shard(0), now(), &[id("x")], DeadAction::Purge).await.unwrap();
+    house.store.settle_dead_at(&house.shard(0), Role::Source, now(), &[id("x")], DeadAction::Purge).await.unwrap();
     lose_next(&way, &house).await;
-    let purged = house.store.settle_dead_old(&house.shard(0), now(), &[id("buried")], DeadAction::Purge).await;
-    assert_eq!(purged.unwrap(), [Lookup::Found(true)]);
+    let purged =
+        house.store.settle_dead_at(&house.shard(0), Role::Source, now(), &[id("buried")], DeadAction::Purge).await;
+    assert_eq!(purged.unwrap().answers, [Lookup::Found(true)]);
     assert!(way.has_lost());
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use duetime_core::reshard::{Batch, BatchPut, Floor, Lookup};
 use duetime_core::routing::RoutingState;
-use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
+use duetime_core::store::{AckWait, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, RoutingRecord,
-    Shard, ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Routing,
+    RoutingRecord, Shard, ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use duetime_testkit::WallClock;
 
@@ -95,11 +95,11 @@ impl House {
 
     pub async fn cancel_old(&self, texts: &[&str]) -> Result<Vec<Lookup<Edited>>, StoreError> {
         let batch: Vec<Edit> = texts.iter().map(|text| Edit::Cancel(id(text))).collect();
-        self.store.edit_old(&self.shard(0), now(), &batch).await
+        Ok(self.store.edit_at(&self.shard(0), Role::Source, now(), &batch).await?.answers)
     }
 
     pub async fn settle_old(&self, claimed: &ClaimedMessage, how: Settlement) -> Lookup<Settled> {
         let batch = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
-        self.store.settle_old(&self.shard(0), now(), &batch).await.unwrap().remove(0)
+        self.store.settle_at(&self.shard(0), Role::Source, now(), &batch, AckWait::No).await.unwrap().answers.remove(0)
     }
 }

@@ -7,10 +7,10 @@ use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::reshard::{
     Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Replication, ScanPage,
 };
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
+use duetime_core::store::{AckWait, DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
-    MessageId, Reshard, Routing, RoutingAuthority, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp,
-    TopicName, TopicRecord,
+    ClaimStore as _, MessageId, MessageStore as _, Reshard, Role, Routing, RoutingAuthority, RoutingRecord, Shard,
+    StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 
 use crate::mutation::Mutation;
@@ -39,6 +39,108 @@ fn fence(
     }
     server.mem.know_topic(record);
     at_once(server.mem.fence(&shard.topic, shard.index, routing, floor))
+}
+
+/// The calls on ids whose home is another shard by now.
+impl SimStore {
+    pub(crate) async fn enqueue_at_source(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        let (batch, request) = (batch.to_vec(), self.link.dice.next());
+        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+            let mut sent = *sent;
+            check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
+            let act = || at_once(server.mem.enqueue_at(shard, Role::Source, sent.caller, &batch));
+            server.once(&seat(shard), "enqueue_old", request, &sent, act)
+        };
+        self.kept(shard, script).await
+    }
+
+    pub(crate) async fn edit_at_source(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Vec<Lookup<Edited>>, StoreError> {
+        let mut all = Vec::with_capacity(batch.len());
+        for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
+            for part in run.chunks(OLD_ITEMS_MAX) {
+                let (part, request) = (part.to_vec(), self.link.dice.next());
+                let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+                    let mut sent = *sent;
+                    check_skew(server, &mut sent, part.iter().filter_map(due_of))?;
+                    let act = || {
+                        let edited = at_once(server.mem.edit_at(shard, Role::Source, sent.caller, &part))?.answers;
+                        let done = |one: &Lookup<Edited>| matches!(one, Lookup::Found(there) if is_done(there));
+                        server.has_edited(&shard.topic, &part, edited.iter().map(done));
+                        Ok(edited)
+                    };
+                    server.once(&seat(shard), "edit_old", request, &sent, act)
+                };
+                all.extend(self.kept(shard, script).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn get_at_source(
+        &self,
+        shard: &Shard,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        let ids = ids.to_vec();
+        self.kept(shard, move |server, shard, _| at_once(server.mem.get_at(shard, Role::Source, &ids))).await
+    }
+
+    pub(crate) async fn settle_at_source(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
+        let mut all = Vec::with_capacity(batch.len());
+        for part in batch.chunks(OLD_ITEMS_MAX) {
+            let (part, request) = (part.to_vec(), self.link.dice.next());
+            let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+                let act = || {
+                    let settled =
+                        at_once(server.mem.settle_at(shard, Role::Source, sent.caller, &part, AckWait::No))?.answers;
+                    let done =
+                        |one: &Lookup<Settled>| matches!(one, Lookup::Found(there) if *there != Settled::Expired);
+                    server.has_settled(&shard.topic, &part, settled.iter().map(done));
+                    Ok(settled)
+                };
+                server.once(&seat(shard), "settle_old", request, sent, act)
+            };
+            all.extend(self.kept(shard, script).await?);
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn settle_dead_at_source(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
+        let mut all = Vec::with_capacity(ids.len());
+        for part in ids.chunks(OLD_ITEMS_MAX) {
+            let (part, request) = (part.to_vec(), self.link.dice.next());
+            let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+                let act = || {
+                    let settled = server.mem.settle_dead_at(shard, Role::Source, sent.caller, &part, action);
+                    Ok(at_once(settled)?.answers)
+                };
+                server.once(&seat(shard), "settle_dead_old", request, sent, act)
+            };
+            all.extend(self.kept(shard, script).await?);
+        }
+        Ok(all)
+    }
 }
 
 #[async_trait]
@@ -91,97 +193,6 @@ impl Reshard for SimStore {
             let look = move |server: &Server, _: &Sent| at_once(server.mem.inspect(&name, index..index + 1));
             let master = master_of(self.link.servers.len(), topic, index);
             all.extend(self.link.call(master, false, Kept::No, look).await?);
-        }
-        Ok(all)
-    }
-
-    async fn enqueue_old(
-        &self,
-        shard: &Shard,
-        _now: Timestamp,
-        batch: &[Enqueue],
-    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        let (batch, request) = (batch.to_vec(), self.link.dice.next());
-        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-            let mut sent = *sent;
-            check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
-            let act = || at_once(server.mem.enqueue_old(shard, sent.caller, &batch));
-            server.once(&seat(shard), "enqueue_old", request, &sent, act)
-        };
-        self.kept(shard, script).await
-    }
-
-    async fn edit_old(
-        &self,
-        shard: &Shard,
-        _now: Timestamp,
-        batch: &[Edit],
-    ) -> Result<Vec<Lookup<Edited>>, StoreError> {
-        let mut all = Vec::with_capacity(batch.len());
-        for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
-            for part in run.chunks(OLD_ITEMS_MAX) {
-                let (part, request) = (part.to_vec(), self.link.dice.next());
-                let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-                    let mut sent = *sent;
-                    check_skew(server, &mut sent, part.iter().filter_map(due_of))?;
-                    let act = || {
-                        let edited = at_once(server.mem.edit_old(shard, sent.caller, &part))?;
-                        let done = |one: &Lookup<Edited>| matches!(one, Lookup::Found(there) if is_done(there));
-                        server.has_edited(&shard.topic, &part, edited.iter().map(done));
-                        Ok(edited)
-                    };
-                    server.once(&seat(shard), "edit_old", request, &sent, act)
-                };
-                all.extend(self.kept(shard, script).await?);
-            }
-        }
-        Ok(all)
-    }
-
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        let ids = ids.to_vec();
-        self.kept(shard, move |server, shard, _| at_once(server.mem.get_old(shard, &ids))).await
-    }
-
-    async fn settle_old(
-        &self,
-        shard: &Shard,
-        _now: Timestamp,
-        batch: &[Settle],
-    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
-        let mut all = Vec::with_capacity(batch.len());
-        for part in batch.chunks(OLD_ITEMS_MAX) {
-            let (part, request) = (part.to_vec(), self.link.dice.next());
-            let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-                let act = || {
-                    let settled = at_once(server.mem.settle_old(shard, sent.caller, &part))?;
-                    let done =
-                        |one: &Lookup<Settled>| matches!(one, Lookup::Found(there) if *there != Settled::Expired);
-                    server.has_settled(&shard.topic, &part, settled.iter().map(done));
-                    Ok(settled)
-                };
-                server.once(&seat(shard), "settle_old", request, sent, act)
-            };
-            all.extend(self.kept(shard, script).await?);
-        }
-        Ok(all)
-    }
-
-    async fn settle_dead_old(
-        &self,
-        shard: &Shard,
-        _now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<Lookup<bool>>, StoreError> {
-        let mut all = Vec::with_capacity(ids.len());
-        for part in ids.chunks(OLD_ITEMS_MAX) {
-            let (part, request) = (part.to_vec(), self.link.dice.next());
-            let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-                let act = || at_once(server.mem.settle_dead_old(shard, sent.caller, &part, action));
-                server.once(&seat(shard), "settle_dead_old", request, sent, act)
-            };
-            all.extend(self.kept(shard, script).await?);
         }
         Ok(all)
     }

@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
-    Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Settle, Settled,
-    Survey, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued,
+    Kept as Answers, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, MessageId, MessageStore, ScheduleStore, Shard, StoreError, StoreHealth, StoredMessage,
-    StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, Clock as _, Due, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard, StoreError, StoreHealth,
+    StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -168,9 +168,14 @@ impl TopicStore for SimStore {
     }
 }
 
-#[async_trait]
-impl MessageStore for SimStore {
-    async fn enqueue(&self, shard: &Shard, _now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+/// The calls on ids at their home.
+impl SimStore {
+    async fn enqueue_at_home(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Enqueued>, StoreError> {
         let batch = batch.to_vec();
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
             let mut sent = *sent;
@@ -180,7 +185,7 @@ impl MessageStore for SimStore {
         self.kept(shard, script).await
     }
 
-    async fn edit(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+    async fn edit_at_home(&self, shard: &Shard, _now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
         for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
             let most = if self.leaves_out(Mutation::BatchOfOneAnswer) { HALF_A_BATCH } else { run.len() };
@@ -191,16 +196,12 @@ impl MessageStore for SimStore {
         Ok(answers)
     }
 
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+    async fn get_at_home(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         let ids = ids.to_vec();
         self.quick(shard, false, move |server, shard, _| at_once(server.mem.get(shard, &ids))).await
     }
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.quick(shard, false, move |server, shard, _| at_once(server.mem.dead(shard, from, limit))).await
-    }
-
-    async fn settle_dead(
+    async fn settle_dead_at_home(
         &self,
         shard: &Shard,
         _now: Timestamp,
@@ -213,6 +214,82 @@ impl MessageStore for SimStore {
             server.once(&seat(shard), "settle_dead", request, sent, act)
         };
         self.kept(shard, script).await
+    }
+
+    async fn settle_at_home(
+        &self,
+        shard: &Shard,
+        _now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Settled>, StoreError> {
+        let (batch, request) = (batch.to_vec(), self.link.dice.next());
+        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
+            let act = || server.settle(shard, sent, &batch);
+            server.once(&seat(shard), "settle", request, sent, act)
+        };
+        self.quick(shard, true, script).await
+    }
+}
+
+#[async_trait]
+impl MessageStore for SimStore {
+    async fn enqueue_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        match role {
+            Role::Home => Ok(Lookup::all(self.enqueue_at_home(shard, now, batch).await?)),
+            Role::Source => self.enqueue_at_source(shard, now, batch).await,
+        }
+    }
+
+    async fn edit_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Answers<Lookup<Edited>>, StoreError> {
+        match role {
+            Role::Home => Ok(Answers::here(self.edit_at_home(shard, now, batch).await?).found()),
+            Role::Source => Ok(Answers::here(self.edit_at_source(shard, now, batch).await?)),
+        }
+    }
+
+    async fn get_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        match role {
+            Role::Home => {
+                let found = self.get_at_home(shard, ids).await?;
+                Ok(found.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect())
+            }
+            Role::Source => self.get_at_source(shard, ids).await,
+        }
+    }
+
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.quick(shard, false, move |server, shard, _| at_once(server.mem.dead(shard, from, limit))).await
+    }
+
+    async fn settle_dead_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Answers<Lookup<bool>>, StoreError> {
+        match role {
+            Role::Home => Ok(Answers::here(self.settle_dead_at_home(shard, now, ids, action).await?).found()),
+            Role::Source => Ok(Answers::here(self.settle_dead_at_source(shard, now, ids, action).await?)),
+        }
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
@@ -243,13 +320,18 @@ impl ClaimStore for SimStore {
         self.quick(shard, true, move |server, shard, sent| server.claim(shard, sent, &request)).await
     }
 
-    async fn settle(&self, shard: &Shard, _now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let (batch, request) = (batch.to_vec(), self.link.dice.next());
-        let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-            let act = || server.settle(shard, sent, &batch);
-            server.once(&seat(shard), "settle", request, sent, act)
-        };
-        self.quick(shard, true, script).await
+    async fn settle_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Settle],
+        _wait: AckWait,
+    ) -> Result<Answers<Lookup<Settled>>, StoreError> {
+        match role {
+            Role::Home => Ok(Answers::here(self.settle_at_home(shard, now, batch).await?).found()),
+            Role::Source => Ok(Answers::here(self.settle_at_source(shard, now, batch).await?)),
+        }
     }
 
     async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {

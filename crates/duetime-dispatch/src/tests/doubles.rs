@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
-use duetime_core::store::{Claim, ClaimRequest, Settle, Settled, Survey, Wakeup};
+use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, Survey, Wakeup};
 use duetime_core::{
-    ClaimStore, Delivery, Fleet, OwnedShards, Ownership, Place, ScheduleStore, Shard, Sink, SinkBinder, SinkRef,
-    StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
+    ClaimStore, Delivery, Fleet, Lookup, OwnedShards, Ownership, Place, Role, ScheduleStore, Shard, Sink, SinkBinder,
+    SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -251,10 +251,17 @@ impl ClaimStore for WiredStore {
         tokio::time::sleep(delay).await;
         if takes_one(&self.lose_claim_answers) { Err(lost("claim")) } else { Ok(claim) }
     }
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+    async fn settle_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Settle],
+        wait: AckWait,
+    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
         self.wire("settle").await?;
         self.reach("settle", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
-        let settled = self.mem.settle(shard, now, batch).await?;
+        let settled = self.mem.settle_at(shard, role, now, batch, wait).await?;
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
     }
 

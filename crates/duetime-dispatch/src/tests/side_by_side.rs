@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use duetime_core::{ClaimAsk, ClaimedBatch, Clock, DeliveryMode, MessageState, ShardCount, TopicConfig, TopicStore as _};
+use duetime_core::{
+    ClaimAsk, ClaimedBatch, Clock, DeliveryMode, MessageState, ShardCount, TopicConfig, TopicStore as _,
+};
 use tokio::time::Instant;
 
 use super::house::{House, ids, ms, name, secs, without_sink};

@@ -30,6 +30,92 @@ fn act_there<I, A>(
     each.collect()
 }
 
+/// The calls on ids whose home is another shard by now.
+impl MemStore {
+    pub(super) async fn enqueue_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
+        let (_, later) = self.both(now);
+        let act = |state: &mut ShardState| {
+            Ok(act_there(state, batch, |item| &item.id, |state, item| state.enqueue(later, item)))
+        };
+        self.on_shard(shard, act)
+    }
+
+    pub(super) async fn edit_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Vec<Lookup<Edited>>, StoreError> {
+        self.agree_on(now, batch.iter().any(Edit::is_relative))?;
+        let (_, later) = self.both(now);
+        let id = |edit: &Edit| match edit {
+            Edit::Cancel(id) | Edit::Reschedule(id, _) => id.clone(),
+        };
+        let ids: Vec<MessageId> = batch.iter().map(id).collect();
+        let items: Vec<(&Edit, &MessageId)> = batch.iter().zip(&ids).collect();
+        let act = |state: &mut ShardState| {
+            Ok(act_there(state, &items, |(_, id)| id, |state, (edit, _)| state.edit(later, edit)))
+        };
+        let mut answers = self.on_shard(shard, act)?;
+        // Cancelled earlier in this very batch.
+        answers
+            .iter_mut()
+            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
+            .for_each(|a| *a = Lookup::Absent);
+        Ok(answers)
+    }
+
+    pub(super) async fn get_at_source(
+        &self,
+        shard: &Shard,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        let read = |state: &mut ShardState, id: &MessageId| state.read(id).expect("it is there");
+        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, read)))
+    }
+
+    pub(super) async fn settle_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
+        self.agree_on(now, batch.iter().any(Settle::is_relative))?;
+        let both = self.both(now);
+        self.on_shard(shard, |state| {
+            let homes: Vec<Lookup<()>> = batch.iter().map(|item| state.at_old(&item.id)).collect();
+            let there = homes.iter().zip(batch).filter(|(home, _)| **home == Lookup::Found(()));
+            let there: Vec<Settle> = there.map(|(_, item)| item.clone()).collect();
+            let mut settled = state.settle(both, &there).into_iter();
+            let each = homes.into_iter().map(|home| match home {
+                Lookup::Found(()) => Lookup::Found(settled.next().expect("one for each")),
+                Lookup::Absent => Lookup::Absent,
+                Lookup::Frozen => Lookup::Frozen,
+            });
+            Ok(each.collect())
+        })
+    }
+
+    pub(super) async fn settle_dead_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<Lookup<bool>>, StoreError> {
+        self.agree_on(now, action == DeadAction::Redrive)?;
+        let (earlier, _) = self.both(now);
+        let act = |state: &mut ShardState, id: &MessageId| state.settle_dead(earlier, id, action);
+        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, act)))
+    }
+}
+
 #[async_trait]
 impl RoutingAuthority for MemStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
@@ -95,80 +181,6 @@ impl Reshard for MemStore {
                 as u64,
         };
         Ok(indexes.map(|index| inside.shards.get(&(topic.clone(), index)).map(inspected)).collect())
-    }
-
-    async fn enqueue_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Enqueue],
-    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
-        let (_, later) = self.both(now);
-        let act = |state: &mut ShardState| {
-            Ok(act_there(state, batch, |item| &item.id, |state, item| state.enqueue(later, item)))
-        };
-        self.on_shard(shard, act)
-    }
-
-    async fn edit_old(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Lookup<Edited>>, StoreError> {
-        self.agree_on(now, batch.iter().any(Edit::is_relative))?;
-        let (_, later) = self.both(now);
-        let id = |edit: &Edit| match edit {
-            Edit::Cancel(id) | Edit::Reschedule(id, _) => id.clone(),
-        };
-        let ids: Vec<MessageId> = batch.iter().map(id).collect();
-        let items: Vec<(&Edit, &MessageId)> = batch.iter().zip(&ids).collect();
-        let act = |state: &mut ShardState| {
-            Ok(act_there(state, &items, |(_, id)| id, |state, (edit, _)| state.edit(later, edit)))
-        };
-        let mut answers = self.on_shard(shard, act)?;
-        // Cancelled earlier in this very batch.
-        answers
-            .iter_mut()
-            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
-            .for_each(|a| *a = Lookup::Absent);
-        Ok(answers)
-    }
-
-    async fn get_old(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        let read = |state: &mut ShardState, id: &MessageId| state.read(id).expect("it is there");
-        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, read)))
-    }
-
-    async fn settle_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-    ) -> Result<Vec<Lookup<Settled>>, StoreError> {
-        self.agree_on(now, batch.iter().any(Settle::is_relative))?;
-        let both = self.both(now);
-        self.on_shard(shard, |state| {
-            let homes: Vec<Lookup<()>> = batch.iter().map(|item| state.at_old(&item.id)).collect();
-            let there = homes.iter().zip(batch).filter(|(home, _)| **home == Lookup::Found(()));
-            let there: Vec<Settle> = there.map(|(_, item)| item.clone()).collect();
-            let mut settled = state.settle(both, &there).into_iter();
-            let each = homes.into_iter().map(|home| match home {
-                Lookup::Found(()) => Lookup::Found(settled.next().expect("one for each")),
-                Lookup::Absent => Lookup::Absent,
-                Lookup::Frozen => Lookup::Frozen,
-            });
-            Ok(each.collect())
-        })
-    }
-
-    async fn settle_dead_old(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<Lookup<bool>>, StoreError> {
-        self.agree_on(now, action == DeadAction::Redrive)?;
-        let (earlier, _) = self.both(now);
-        let act = |state: &mut ShardState, id: &MessageId| state.settle_dead(earlier, id, action);
-        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, act)))
     }
 
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {

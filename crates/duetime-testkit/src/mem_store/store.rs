@@ -3,11 +3,12 @@
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey, Wakeup,
+    AckWait, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey,
+    Wakeup,
 };
 use duetime_core::{
-    ClaimStore, MessageId, MessageStore, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage,
-    StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard, StoreError, StoreHealth,
+    StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -54,9 +55,14 @@ impl TopicStore for MemStore {
     }
 }
 
-#[async_trait]
-impl MessageStore for MemStore {
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
+/// The calls on ids at their home.
+impl MemStore {
+    async fn enqueue_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Enqueued>, StoreError> {
         let (_, later) = self.both(now);
         self.on_shard(shard, |state| {
             self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
@@ -64,7 +70,7 @@ impl MessageStore for MemStore {
         })
     }
 
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
+    async fn edit_at_home(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         let (_, later) = self.both(now);
         self.on_shard(shard, |state| {
             self.agree_on(now, batch.iter().any(Edit::is_relative))?;
@@ -72,19 +78,11 @@ impl MessageStore for MemStore {
         })
     }
 
-    async fn edit_kept(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Kept<Edited>, StoreError> {
-        Ok(self.kept(self.edit(shard, now, batch).await?))
-    }
-
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+    async fn get_at_home(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.read(id)).collect()))
     }
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.on_shard(shard, |state| Ok(state.dead_page(from, limit)))
-    }
-
-    async fn settle_dead(
+    async fn settle_dead_at_home(
         &self,
         shard: &Shard,
         now: Timestamp,
@@ -98,14 +96,79 @@ impl MessageStore for MemStore {
         })
     }
 
-    async fn settle_dead_kept(
+    async fn settle_at_home(
         &self,
         shard: &Shard,
         now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Settled>, StoreError> {
+        let both = self.both(now);
+        self.on_shard(shard, |state| {
+            self.agree_on(now, batch.iter().any(Settle::is_relative))?;
+            Ok(state.settle(both, batch))
+        })
+    }
+}
+
+#[async_trait]
+impl MessageStore for MemStore {
+    async fn enqueue_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        match role {
+            Role::Home => Ok(Lookup::all(self.enqueue_at_home(shard, now, batch).await?)),
+            Role::Source => self.enqueue_at_source(shard, now, batch).await,
+        }
+    }
+
+    async fn edit_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+        match role {
+            Role::Home => Ok(self.kept(self.edit_at_home(shard, now, batch).await?).found()),
+            Role::Source => Ok(Kept::here(self.edit_at_source(shard, now, batch).await?)),
+        }
+    }
+
+    async fn get_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        match role {
+            Role::Home => {
+                let found = self.get_at_home(shard, ids).await?;
+                Ok(found.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect())
+            }
+            Role::Source => self.get_at_source(shard, ids).await,
+        }
+    }
+
+    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.on_shard(shard, |state| Ok(state.dead_page(from, limit)))
+    }
+
+    async fn settle_dead_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<bool>, StoreError> {
-        Ok(self.kept(self.settle_dead(shard, now, ids, action).await?))
+    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+        match role {
+            Role::Home => Ok(self.kept(self.settle_dead_at_home(shard, now, ids, action).await?).found()),
+            Role::Source => Ok(Kept::here(self.settle_dead_at_source(shard, now, ids, action).await?)),
+        }
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
@@ -133,16 +196,22 @@ impl ClaimStore for MemStore {
         self.on_shard(shard, |state| state.claim(own, now, request))
     }
 
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        let both = self.both(now);
-        self.on_shard(shard, |state| {
-            self.agree_on(now, batch.iter().any(Settle::is_relative))?;
-            Ok(state.settle(both, batch))
-        })
-    }
-
-    async fn settle_kept(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Kept<Settled>, StoreError> {
-        Ok(self.kept(self.settle(shard, now, batch).await?))
+    async fn settle_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        batch: &[Settle],
+        wait: AckWait,
+    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+        match role {
+            Role::Home => Ok(match wait {
+                AckWait::No => Kept::here(self.settle_at_home(shard, now, batch).await?),
+                AckWait::ForReplicas => self.kept(self.settle_at_home(shard, now, batch).await?),
+            }
+            .found()),
+            Role::Source => Ok(Kept::here(self.settle_at_source(shard, now, batch).await?)),
+        }
     }
 
     async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {

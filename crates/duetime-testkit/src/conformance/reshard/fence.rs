@@ -5,7 +5,7 @@
 use duetime_core::reshard::Floor;
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Settled, Settlement, Survey};
-use duetime_core::{LeaseClass, Routing, StoreError, Timestamp};
+use duetime_core::{LeaseClass, Role, Routing, StoreError, Timestamp};
 
 use super::ReshardFactory;
 use super::world::{MORE, World, ids};
@@ -78,10 +78,13 @@ async fn refusals(world: &World, shard: &duetime_core::Shard) -> Vec<StoreError>
     let empty = duetime_core::reshard::Batch { name, from: 1, to: shard.index, messages: Vec::new() };
     vec![
         store.enqueue(shard, now, &batch).await.unwrap_err(),
-        store.enqueue_old(shard, now, &batch).await.unwrap_err(),
-        store.edit_old(shard, now, &[duetime_core::store::Edit::Cancel(id("a"))]).await.unwrap_err(),
-        store.get_old(shard, &ids(&["a"])).await.unwrap_err(),
-        store.settle_dead_old(shard, now, &ids(&["a"]), duetime_core::store::DeadAction::Purge).await.unwrap_err(),
+        store.enqueue_at(shard, Role::Source, now, &batch).await.unwrap_err(),
+        store.edit_at(shard, Role::Source, now, &[duetime_core::store::Edit::Cancel(id("a"))]).await.unwrap_err(),
+        store.get_at(shard, Role::Source, &ids(&["a"])).await.unwrap_err(),
+        store
+            .settle_dead_at(shard, Role::Source, now, &ids(&["a"]), duetime_core::store::DeadAction::Purge)
+            .await
+            .unwrap_err(),
         store.scan(shard, None, 10).await.unwrap_err(),
         store.take(shard, 1, &ids(&["a"]), 1).await.unwrap_err(),
         store.outbox(shard).await.unwrap_err(),

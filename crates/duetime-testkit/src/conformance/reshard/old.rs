@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use duetime_core::reshard::Lookup;
-use duetime_core::store::{DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{Due, MessageState, Score};
+use duetime_core::store::{AckWait, DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
+use duetime_core::{Due, MessageState, Role, Score};
 
 use super::ReshardFactory;
 use super::world::{World, ids};
@@ -34,7 +34,7 @@ pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &d
         replacement("absent", Due::In(Duration::from_secs(1))),
         replacement("later", world.ago(5)),
     ];
-    let answers = world.store.enqueue_old(&world.shard(0), world.now(), &batch).await.unwrap();
+    let answers = world.store.enqueue_at(&world.shard(0), Role::Source, world.now(), &batch).await.unwrap();
     let outcomes: Vec<_> = answers
         .iter()
         .map(|answer| match answer {
@@ -60,7 +60,7 @@ pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn R
     let (world, _) = old_home(factory).await;
     let hour = Duration::from_secs(3600);
     let batch = [message("absent", Due::In(hour)), replacement("dead", Due::In(hour))];
-    let answers = world.store.enqueue_old(&world.shard(0), world.now(), &batch).await.unwrap();
+    let answers = world.store.enqueue_at(&world.shard(0), Role::Source, world.now(), &batch).await.unwrap();
     assert_eq!(answers[0], Lookup::Absent);
     let due = answers_due(&answers[1]);
     assert!(due >= world.moment(3_598_000) && due <= world.moment(3_602_000), "{due}");
@@ -71,8 +71,8 @@ pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dy
     let (world, _) = old_home(factory).await;
     let again = replacement("later", world.ago(5));
     let shard = world.shard(0);
-    world.store.enqueue_old(&shard, world.now(), std::slice::from_ref(&again)).await.unwrap();
-    let answers = world.store.enqueue_old(&shard, world.now(), &[again]).await.unwrap();
+    world.store.enqueue_at(&shard, Role::Source, world.now(), std::slice::from_ref(&again)).await.unwrap();
+    let answers = world.store.enqueue_at(&shard, Role::Source, world.now(), &[again]).await.unwrap();
     assert!(matches!(&answers[0], Lookup::Found(e) if e.outcome == EnqueueOutcome::Scheduled), "{answers:?}");
 }
 
@@ -80,7 +80,7 @@ pub async fn a_cancel_removes_what_lives_there(factory: &dyn ReshardFactory) {
     let (world, _) = old_home(factory).await;
     let cancels: Vec<Edit> =
         ["absent", "there", "frozen", "dead", "later", "later"].map(|text| Edit::Cancel(id(text))).into();
-    let answers = world.store.edit_old(&world.shard(0), world.now(), &cancels).await.unwrap();
+    let answers = world.store.edit_at(&world.shard(0), Role::Source, world.now(), &cancels).await.unwrap().answers;
     let cancelled = Lookup::Found(Edited::Cancelled);
     let expected = [
         Lookup::Absent,
@@ -105,7 +105,7 @@ pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn ReshardFactory) 
     let due_at = world.moment(-7);
     let moves: Vec<Edit> =
         ["absent", "there", "frozen", "dead", "later"].map(|text| Edit::Reschedule(id(text), Due::At(due_at))).into();
-    let answers = world.store.edit_old(&world.shard(0), world.now(), &moves).await.unwrap();
+    let answers = world.store.edit_at(&world.shard(0), Role::Source, world.now(), &moves).await.unwrap().answers;
     let expected = [
         Lookup::Absent,
         Lookup::Found(Edited::InFlight),
@@ -122,7 +122,7 @@ pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn ReshardFactor
     let batch: Vec<_> = (0..80).map(|n| message(&format!("m{n}"), world.ago(1000))).collect();
     world.store.enqueue(&world.shard(0), world.now(), &batch).await.unwrap();
     let edits: Vec<Edit> = (0..160).map(|n| Edit::Cancel(id(&format!("m{}", n * 2)))).collect();
-    let answers = world.store.edit_old(&world.shard(0), world.now(), &edits).await.unwrap();
+    let answers = world.store.edit_at(&world.shard(0), Role::Source, world.now(), &edits).await.unwrap().answers;
     for (n, answer) in answers.iter().enumerate() {
         let expected = if n < 40 { Lookup::Found(Edited::Cancelled) } else { Lookup::Absent };
         assert_eq!(*answer, expected, "m{}", n * 2);
@@ -131,7 +131,8 @@ pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn ReshardFactor
 
 pub async fn a_read_finds_what_lives_there(factory: &dyn ReshardFactory) {
     let (world, _) = old_home(factory).await;
-    let found = world.store.get_old(&world.shard(0), &ids(&["absent", "there", "frozen", "dead"])).await.unwrap();
+    let found =
+        world.store.get_at(&world.shard(0), Role::Source, &ids(&["absent", "there", "frozen", "dead"])).await.unwrap();
     assert_eq!((&found[0], &found[2]), (&Lookup::Absent, &Lookup::Frozen));
     let states = [(&found[1], MessageState::InFlight), (&found[3], MessageState::Dead)];
     for (one, state) in states {
@@ -155,10 +156,11 @@ pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn ReshardF
         settle("later", scheduled, Settlement::Ack),
         settle("there", held.score, Settlement::Nack(Duration::from_secs(60))),
     ];
-    let answers = world.store.settle_old(&shard, world.now(), &batch).await.unwrap();
+    let answers = world.store.settle_at(&shard, Role::Source, world.now(), &batch, AckWait::No).await.unwrap().answers;
     let expired = Lookup::Found(Settled::Expired);
     assert_eq!(answers, [Lookup::Absent, Lookup::Frozen, expired.clone(), expired.clone(), Lookup::Found(Settled::Ok)]);
-    let again = world.store.settle_old(&shard, world.now(), &batch[4..]).await.unwrap();
+    let again =
+        world.store.settle_at(&shard, Role::Source, world.now(), &batch[4..], AckWait::No).await.unwrap().answers;
     assert_eq!(again, [expired]);
     assert!(world.get(0, "later").await.is_some());
     let survey = world.store.survey(&[shard], world.now()).await.unwrap()[0];
@@ -169,11 +171,15 @@ pub async fn an_extension_there_has_a_new_receipt(factory: &dyn ReshardFactory) 
     let (world, held) = old_home(factory).await;
     let how = Settlement::Extend(Duration::from_secs(90), duetime_core::LeaseClass::TOPIC);
     let batch = [Settle { id: held.id.clone(), score: held.score, how }];
-    let answers = world.store.settle_old(&world.shard(0), world.now(), &batch).await.unwrap();
+    let answers =
+        world.store.settle_at(&world.shard(0), Role::Source, world.now(), &batch, AckWait::No).await.unwrap().answers;
     let Lookup::Found(Settled::Extended(score)) = answers[0] else { panic!("{answers:?}") };
     assert!(score > held.score);
     let ack = [Settle { id: held.id, score, how: Settlement::Ack }];
-    assert_eq!(world.store.settle_old(&world.shard(0), world.now(), &ack).await.unwrap(), [Lookup::Found(Settled::Ok)]);
+    assert_eq!(
+        world.store.settle_at(&world.shard(0), Role::Source, world.now(), &ack, AckWait::No).await.unwrap().answers,
+        [Lookup::Found(Settled::Ok)]
+    );
     assert_eq!(world.get(0, "there").await, None);
 }
 
@@ -182,20 +188,28 @@ pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn ReshardFactor
     world.put_dead(0, "second").await;
     let shard = world.shard(0);
     let texts = ids(&["absent", "dead", "frozen", "later"]);
-    let answers = world.store.settle_dead_old(&shard, world.now(), &texts, DeadAction::Redrive).await.unwrap();
+    let answers = world
+        .store
+        .settle_dead_at(&shard, Role::Source, world.now(), &texts, DeadAction::Redrive)
+        .await
+        .unwrap()
+        .answers;
     assert_eq!(answers, [Lookup::Absent, Lookup::Found(true), Lookup::Frozen, Lookup::Found(false)]);
     assert_eq!(world.claim_one(0).await.id, id("dead"));
-    let answers = world.store.settle_dead_old(&shard, world.now(), &ids(&["second"]), DeadAction::Purge).await;
-    assert_eq!(answers.unwrap(), [Lookup::Found(true)]);
+    let answers =
+        world.store.settle_dead_at(&shard, Role::Source, world.now(), &ids(&["second"]), DeadAction::Purge).await;
+    assert_eq!(answers.unwrap().answers, [Lookup::Found(true)]);
     assert_eq!(world.get(0, "second").await, None);
 }
 
 pub async fn an_empty_batch_there_is_answered_with_nothing(factory: &dyn ReshardFactory) {
     let (world, _) = old_home(factory).await;
     let (shard, now) = (world.shard(0), world.now());
-    assert!(world.store.enqueue_old(&shard, now, &[]).await.unwrap().is_empty());
-    assert!(world.store.edit_old(&shard, now, &[]).await.unwrap().is_empty());
-    assert!(world.store.get_old(&shard, &[]).await.unwrap().is_empty());
-    assert!(world.store.settle_old(&shard, now, &[]).await.unwrap().is_empty());
-    assert!(world.store.settle_dead_old(&shard, now, &[], DeadAction::Purge).await.unwrap().is_empty());
+    assert!(world.store.enqueue_at(&shard, Role::Source, now, &[]).await.unwrap().is_empty());
+    assert!(world.store.edit_at(&shard, Role::Source, now, &[]).await.unwrap().answers.is_empty());
+    assert!(world.store.get_at(&shard, Role::Source, &[]).await.unwrap().is_empty());
+    assert!(world.store.settle_at(&shard, Role::Source, now, &[], AckWait::No).await.unwrap().answers.is_empty());
+    assert!(
+        world.store.settle_dead_at(&shard, Role::Source, now, &[], DeadAction::Purge).await.unwrap().answers.is_empty()
+    );
 }

@@ -141,7 +141,8 @@ fn public_type(line: &str) -> Option<&str> {
     let rest = if rest.starts_with('(') { rest.split_once(')')?.1 } else { rest };
     let (kind, rest) = rest.trim_start().split_once(' ')?;
     let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-    ["struct", "enum", "trait", "type"].contains(&kind).then(|| &rest[..end])
+    // In a macro the name may be a variable.
+    (["struct", "enum", "trait", "type"].contains(&kind) && end > 0).then(|| &rest[..end])
 }
 
 #[test]

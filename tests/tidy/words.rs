@@ -152,3 +152,54 @@ fn the_name_of_a_public_type_is_read_right() {
     assert_eq!(public_type("pub fn found() -> Found {"), None);
     assert_eq!(public_type("struct Own;"), None);
 }
+
+/// Words that stand for a part of the program in a picture, or that few readers know, and what to write instead.
+const BANNED: [(&str, &str); 11] = [
+    ("house", "product, crate or node"),
+    ("hall", "program"),
+    ("front door", "HTTP API"),
+    ("engine room", "engine"),
+    ("rooms", "crates"),
+    ("wish", "request"),
+    ("wishes", "requests"),
+    ("wished", "requested"),
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+];
+
+#[test]
+fn comments_and_documents_use_the_words_of_the_field() {
+    let mut broken = Vec::new();
+    for file in files(|path| is_text(path) && ["rs", "lua", "md", "toml", "js"].iter().any(|ext| is(path, ext))) {
+        for (number, line) in file.text.lines().enumerate() {
+            // A name in the code is no sentence.
+            let plain: String = comment(&file.path, line).split('`').step_by(2).collect();
+            let words: Vec<String> = plain
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .filter(|word| !word.is_empty())
+                .map(str::to_lowercase)
+                .collect();
+            let text = format!(" {} ", words.join(" "));
+            for (word, instead) in BANNED.iter().filter(|(word, _)| text.contains(&format!(" {word} "))) {
+                broken.push(format!("{}:{}: {word:?}; write {instead}", file.path, number + 1));
+            }
+        }
+    }
+    none("a word that docs/GLOSSARY.md does not know", broken);
+}
+
+/// The part of a line that is for people.
+fn comment<'a>(path: &str, line: &'a str) -> &'a str {
+    let mark = match path.rsplit('.').next() {
+        Some("md") => return line,
+        Some("lua") => "--",
+        Some("toml") => "#",
+        _ => "//",
+    };
+    match line.find(mark) {
+        // An address in a text.
+        Some(at) if !line[..at].ends_with(':') => &line[at..],
+        _ => "",
+    }
+}

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::config::{EMPTY_PAUSE, STALLED_AFTER, store_backoff};
-use crate::places::{Bounds, Places, Turn};
+use crate::places::{Bounds, PlaceTurn, Places};
 use crate::slot::{Learnt, Phase, Slot};
 use crate::wheel::Wheel;
 
@@ -85,7 +85,7 @@ pub(crate) struct Lane {
     due: Notify,
     /// Who waits for a shard to fall due holds this: waiters are served in the order they came.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    wheel: Arc<Wheel>,
+    wheel: Arc<Wheel<Lane>>,
     clock: Arc<dyn Clock>,
     emptied: Arc<Notify>,
     /// Asked where shards are, and nothing else.
@@ -96,7 +96,7 @@ impl Lane {
     /// `emptied` is told when a shard that is no longer owned has nothing in flight any more.
     pub(crate) fn new(
         topic: TopicName,
-        wheel: Arc<Wheel>,
+        wheel: Arc<Wheel<Lane>>,
         clock: Arc<dyn Clock>,
         emptied: Arc<Notify>,
         store: Arc<dyn ScheduleStore>,
@@ -187,7 +187,7 @@ impl Lane {
     /// Whether a shard is due at a server that answers.
     pub(crate) fn has_due(&self, bounds: Bounds) -> bool {
         let state = self.state.lock();
-        self.first(&state, bounds).is_some_and(|(_, _, turn)| turn == Turn::Now)
+        self.first(&state, bounds).is_some_and(|(_, _, turn)| turn == PlaceTurn::Now)
     }
 
     /// Waits until a shard is due and may be claimed from. One waiter at a time: see [`Lane::turn`].
@@ -207,20 +207,22 @@ impl Lane {
         let state = self.state.lock();
         let may_be_asked = |index: &&u32| {
             let place = self.store.place_of(&self.shard_at(state.epoch, **index));
-            state.places.turn(place, bounds) != Turn::Wait
+            state.places.turn(place, bounds) != PlaceTurn::Wait
         };
         state.queue.iter().filter(may_be_asked).take(most).count()
     }
 
     /// The first shard of the queue that may be claimed from: its position and its server.
-    fn first(&self, state: &State, bounds: Bounds) -> Option<(usize, Place, Turn)> {
+    fn first(&self, state: &State, bounds: Bounds) -> Option<(usize, Place, PlaceTurn)> {
         let mut after_others = None;
         for (at, index) in state.queue.iter().enumerate() {
             let place = self.store.place_of(&self.shard_at(state.epoch, *index));
             match state.places.turn(place, bounds) {
-                Turn::Now => return Some((at, place, Turn::Now)),
-                Turn::AfterOthers if after_others.is_none() => after_others = Some((at, place, Turn::AfterOthers)),
-                Turn::AfterOthers | Turn::Wait => {}
+                PlaceTurn::Now => return Some((at, place, PlaceTurn::Now)),
+                PlaceTurn::AfterOthers if after_others.is_none() => {
+                    after_others = Some((at, place, PlaceTurn::AfterOthers))
+                }
+                PlaceTurn::AfterOthers | PlaceTurn::Wait => {}
             }
         }
         after_others
@@ -242,7 +244,7 @@ impl Lane {
         if !state.queue.is_empty() {
             self.due.notify_one();
         }
-        let (lane, is_doubtful) = (self.clone(), turn != Turn::Now);
+        let (lane, is_doubtful) = (self.clone(), turn != PlaceTurn::Now);
         Some(Taken { lane, is_open: true, shard, repeat, permits, is_doubtful })
     }
 
@@ -328,7 +330,7 @@ impl Lane {
             self.queue(&mut state, index);
         } else if more {
             slot.phase = Phase::Resting;
-            self.wheel.set(self, index, Instant::now() + EMPTY_PAUSE);
+            self.wheel.set(self.number, self, index, Instant::now() + EMPTY_PAUSE);
         } else {
             let hinted = slot.next.take();
             let next = [learnt.next_due, hinted].into_iter().flatten().min();
@@ -347,7 +349,7 @@ impl Lane {
         slot.repeat = repeat;
         slot.phase = if slot.owned { Phase::Resting } else { Phase::Idle };
         if slot.owned {
-            self.wheel.set(self, index, Instant::now() + store_backoff(slot.failures));
+            self.wheel.set(self.number, self, index, Instant::now() + store_backoff(slot.failures));
         } else {
             self.emptied.notify_one();
         }
@@ -438,7 +440,7 @@ impl Lane {
             Phase::Resting => self.queue(&mut state, index),
             Phase::Idle => match slot.next.map(|next| self.wait_for(next, slot.lag)) {
                 Some(Duration::ZERO) => self.queue(&mut state, index),
-                Some(wait) => self.wheel.set(self, index, Instant::now() + wait),
+                Some(wait) => self.wheel.set(self.number, self, index, Instant::now() + wait),
                 None => {}
             },
             Phase::Queued | Phase::Claiming => {}
@@ -483,7 +485,7 @@ impl Lane {
             self.wheel.unset(self.number, index);
             self.queue(state, index);
         } else {
-            self.wheel.set(self, index, Instant::now() + wait.saturating_sub(ROUNDED_UP));
+            self.wheel.set(self.number, self, index, Instant::now() + wait.saturating_sub(ROUNDED_UP));
         }
     }
 

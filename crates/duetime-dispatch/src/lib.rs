@@ -1,4 +1,4 @@
-//! The engine room: the loops that claim, deliver and settle.
+//! The engine: the loops that claim, deliver and settle.
 //!
 //! ```text
 //!            wakeups, answers, a look a second
@@ -7,7 +7,7 @@
 //!                        │ due
 //!                      lane ──────────────┐
 //!                        │ shards in turn │
-//!   breaker, budget, claimer          consumers ──▶ the front door
+//!   breaker, budget, claimer          consumers ──▶ HTTP API
 //!   rate ────────────▶   │ batches
 //!                    deliverer ──▶ sink
 //!                        │ verdicts

@@ -44,7 +44,7 @@ type Seats = Vec<(Arc<Lane>, Idle)>;
 pub(crate) struct Pace {
     pub(crate) store: Arc<dyn ScheduleStore>,
     pub(crate) lanes: Arc<Lanes>,
-    pub(crate) wheel: Arc<Wheel>,
+    pub(crate) wheel: Arc<Wheel<Lane>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) meters: Arc<Meters>,

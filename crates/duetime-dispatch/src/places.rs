@@ -51,7 +51,7 @@ pub(crate) struct Places {
 
 /// Whether a shard may be claimed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum PlaceTurn {
     /// Its server may be asked.
     Now,
     /// It may be asked, but it hesitates: others first.
@@ -76,18 +76,18 @@ impl Places {
     }
 
     /// What may be asked of `place`.
-    pub(crate) fn turn(&self, place: Place, bounds: Bounds) -> Turn {
+    pub(crate) fn turn(&self, place: Place, bounds: Bounds) -> PlaceTurn {
         let silent = self.silent.contains(&place);
         let load = self.under_way.get(&place);
         let claims = if silent { CLAIMS_OF_SILENT } else { bounds.claims };
         if load.is_some_and(|load| load.claims >= claims || load.permits >= self.share(bounds)) {
-            return Turn::Wait;
+            return PlaceTurn::Wait;
         }
         let hesitates = self.count() > 1 && load.is_some_and(|load| load.since.elapsed() >= HESITATES);
         match silent || hesitates {
-            false => Turn::Now,
-            true if bounds.patient => Turn::AfterOthers,
-            true => Turn::Wait,
+            false => PlaceTurn::Now,
+            true if bounds.patient => PlaceTurn::AfterOthers,
+            true => PlaceTurn::Wait,
         }
     }
 
@@ -157,9 +157,9 @@ mod tests {
         assert_eq!(places.room(Place(1), ALL), 32);
         places.begins(Place(1));
         places.reserves(Place(1), 0, 32);
-        assert_eq!((places.turn(Place(1), ALL), places.turn(Place(2), ALL)), (Turn::Wait, Turn::Now));
+        assert_eq!((places.turn(Place(1), ALL), places.turn(Place(2), ALL)), (PlaceTurn::Wait, PlaceTurn::Now));
         places.ends(Place(1), 32, true);
-        assert_eq!((places.turn(Place(1), ALL), places.room(Place(1), ALL)), (Turn::Now, 32));
+        assert_eq!((places.turn(Place(1), ALL), places.room(Place(1), ALL)), (PlaceTurn::Now, 32));
         let few = Bounds { permits: 1, ..ALL };
         assert_eq!((places.room(Place(1), few), places.room(Place(2), few)), (1, 1), "at least one each");
     }
@@ -168,16 +168,16 @@ mod tests {
     async fn one_that_hesitates_is_asked_after_the_others_and_one_that_is_silent_once_at_a_time() {
         let mut places = two();
         places.begins(Place(1));
-        assert_eq!(places.turn(Place(1), ALL), Turn::Now);
+        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Now);
         tokio::time::advance(HESITATES).await;
-        assert_eq!(places.turn(Place(1), ALL), Turn::AfterOthers);
+        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::AfterOthers);
         assert!(places.hear(Place(1), true) && !places.hear(Place(1), true));
-        assert_eq!(places.turn(Place(1), ALL), Turn::Wait);
+        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Wait);
         places.ends(Place(1), 0, false);
-        assert_eq!(places.turn(Place(1), ALL), Turn::AfterOthers);
+        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::AfterOthers);
         places.begins(Place(1));
         places.ends(Place(1), 0, true);
-        assert_eq!(places.turn(Place(1), ALL), Turn::Now, "an answer is an answer");
+        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Now, "an answer is an answer");
     }
 
     #[tokio::test(start_paused = true)]
@@ -186,6 +186,6 @@ mod tests {
         assert!(!places.hear(Place(1), true));
         places.begins(Place(1));
         tokio::time::advance(HESITATES * 10).await;
-        assert_eq!(places.turn(Place(1), ALL), Turn::Now);
+        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Now);
     }
 }

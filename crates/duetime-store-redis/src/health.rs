@@ -205,7 +205,7 @@ mod tests {
         assert!(why.contains("a:1") && why.contains("CONFIG SET maxmemory-policy noeviction"), "{why}");
         let silent = vec![("a:1".to_owned(), Err(LinkError::Unavailable("silent".to_owned())))];
         health.take(&silent, wanted, &meters);
-        health.ready().expect_err("a silent server is not mended by its silence");
+        health.ready().expect_err("a silent server is not well because of its silence");
         health.take(&told(MasterFacts { disk: "writing failed".to_owned(), ..well() }), wanted, &meters);
         assert!(health.ready().unwrap_err().to_string().contains("writing failed"));
         health.take(&told(well()), wanted, &meters);

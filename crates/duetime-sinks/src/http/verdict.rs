@@ -28,7 +28,7 @@ const fn meaning(status: u16) -> Meaning {
         300..=399 => Meaning::DestinationDown("; redirects are not followed, put the final address into `url`"),
         401 => Meaning::Unavailable("; check the credentials in `headers` of the sink"),
         407 => Meaning::Unavailable("; a proxy stands in the way"),
-        // A target mends these by a deployment or by letting us in: they heal without the message.
+        // A target fixes these by a deployment or by letting us in: they heal without the message.
         402 | 403 | 404 | 405 | 408 | 409 | 421 | 423 | 424 | 425 => Meaning::Retry,
         429 | 500..=599 => Meaning::DestinationDown(""),
         400..=499 => Meaning::Rejected(""),

@@ -84,9 +84,23 @@ impl House {
         self.call(Method::GET, &format!("/v1/topics/{topic}"), json!(null)).await.1
     }
 
+    /// How many of a histogram's observations for the topic `orders` are no more than `most`, a bound of a bucket.
+    pub(crate) async fn bucket(&self, name: &str, most: Duration) -> f64 {
+        let start = format!("{name}_bucket{{");
+        let bound = format!("le=\"{}\"", most.as_secs());
+        let told = self.metrics().await;
+        let mut lines = told.lines().filter(|line| line.starts_with(&start) && line.contains("topic=\"orders\""));
+        let line = lines.find(|line| line.contains(&bound)).unwrap_or_else(|| panic!("{start} {bound}: {told}"));
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    async fn metrics(&self) -> String {
+        self.client.get(format!("{}/metrics", self.node.url())).send().await.unwrap().text().await.unwrap()
+    }
+
     /// The value of a metric of the topic `orders`, or of all topics, summed over its other labels.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
-        let told = self.client.get(format!("{}/metrics", self.node.url())).send().await.unwrap().text().await.unwrap();
+        let told = self.metrics().await;
         let ours = |labels: &str| !labels.contains("topic=") || labels.contains("topic=\"orders\"");
         let lines = told.lines().filter_map(|line| line.strip_prefix(name)).filter_map(|rest| rest.rsplit_once(' '));
         let exact = lines.filter(|(labels, _)| (labels.is_empty() || labels.starts_with('{')) && ours(labels));

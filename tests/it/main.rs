@@ -36,6 +36,7 @@ mod sink_in_flight;
 mod sink_kafka;
 mod sink_nats;
 mod sink_outage;
+mod sink_poison;
 mod sink_rabbitmq;
 mod sink_redis_stream;
 mod sink_tls;

@@ -4,6 +4,7 @@ mod errors;
 mod gate;
 mod login;
 mod outage;
+mod poison;
 mod reader;
 mod tansu;
 
@@ -41,10 +42,15 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
+        Self::of(1)
+    }
+
+    /// One of so many brokers.
+    fn of(brokers: i32) -> Self {
         let (orders, given) = sync_channel::<Order>(1);
         let (tell, told) = sync_channel(1);
         std::thread::spawn(move || {
-            let cluster = MockCluster::new(1).unwrap();
+            let cluster = MockCluster::new(brokers).unwrap();
             tell.send(cluster.bootstrap_servers()).unwrap();
             given.into_iter().for_each(|order| order(&cluster));
         });

@@ -45,7 +45,6 @@ fn background_loops_are_started_by_the_supervisor() {
         "crates/duetime-router/src/batch_queue.rs",
         "crates/duetime-sinks/src/gate.rs",
         "crates/duetime-sinks/src/kafka/call.rs",
-        "crates/duetime-sinks/src/rabbitmq/connection.rs",
         "crates/duetime/src/drain.rs",
         // The service manager ends a node whose signs of life end.
         "crates/duetime/src/manager.rs",

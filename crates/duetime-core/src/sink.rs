@@ -74,6 +74,9 @@ pub enum Verdict {
         reason: String,
         /// The target asked for at least this wait, for this message.
         after: Option<Duration>,
+        /// Nothing was answered at all, and the target as a whole may have been silent. Not set where the sink
+        /// has found that the target answered others at the end of the wait.
+        silent: bool,
     },
     /// It was not offered to the target: a limit of the sink itself is used up. Costs no attempt and says
     /// nothing of the target.
@@ -90,6 +93,9 @@ pub enum Verdict {
         reason: String,
         /// The target asked for at least this wait.
         after: Option<Duration>,
+        /// It may have been sent. Where it certainly was not (there is no connection), a message that is claimed
+        /// at most once is kept and offered again.
+        sent: bool,
     },
 }
 

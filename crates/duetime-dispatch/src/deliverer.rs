@@ -189,8 +189,9 @@ impl Deliverer {
             let left = deadline.saturating_duration_since(Instant::now());
             let limit = left.saturating_sub(self.work.settle_margin()).min(self.work.config.call_timeout);
             let sink = self.sink.clone();
+            let started = Instant::now();
+            self.undecided.begins(started);
             self.calls.spawn(async move {
-                let started = Instant::now();
                 let delivered = AssertUnwindSafe(sink.deliver(&call.deliveries)).catch_unwind();
                 let count = call.deliveries.len();
                 call.said = match tokio::time::timeout(limit, delivered).await {
@@ -245,6 +246,7 @@ impl Deliverer {
     }
 
     async fn call_ended(&mut self, call: Call) {
+        self.undecided.ends(call.ended - call.took);
         self.meters.call(call.took);
         if call.said.iter().all(|said| matches!(said, Said::Broken)) {
             warn!(topic = %self.work.record.name, count = call.said.len(), "sink broke off a call");
@@ -305,7 +307,7 @@ impl Deliverer {
                 Open::ExcusedOnce
             }
             Target::Down(reason, after) => {
-                let answered = said.iter().all(|said| matches!(said, Said::Verdict(Verdict::DestinationDown { .. })));
+                let answered = said.iter().all(|said| said.is_answer());
                 self.breaker.probe_failed(&reason, after, answered);
                 // The next probe asks about others, if there are any.
                 Open::Ruled(Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2)))
@@ -323,10 +325,8 @@ impl Deliverer {
 
     /// Remembers that the target accepted something, if it did.
     fn note_accepted(&mut self, call: &Call) {
-        let accepted = |said: &Said| *said == Said::Verdict(Verdict::Accepted);
-        if call.said.iter().any(accepted) {
-            let all = call.said.iter().all(accepted) || Undecided::is_answer(call.took);
-            self.undecided.accepted(call.ended - call.took, call.ended, all);
+        if call.said.iter().any(Said::is_accepted) {
+            self.undecided.accepted(call.ended, call.said.iter().any(Said::is_silent));
         }
     }
 
@@ -372,11 +372,7 @@ impl Deliverer {
                     self.undecided.add(Waiting { id, attempt, hold, said, began: ended - took, ended });
                     continue;
                 }
-                Open::ExcusedOnce
-                    if said.is_open()
-                        && !Undecided::is_answer(took)
-                        && self.undecided.excuse(&delivery.id) == Matter::Excused =>
-                {
+                Open::ExcusedOnce if said.is_silent() && self.undecided.excuse(&delivery.id) == Matter::Excused => {
                     Ruling::Targets(Some(work.record.config.retry.initial))
                 }
                 Open::Wait | Open::ExcusedOnce => Ruling::Own,

@@ -41,7 +41,17 @@ impl Said {
         }
     }
 
-    fn is_accepted(&self) -> bool {
+    /// Nothing was answered, and the target as a whole may have been silent.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { silent: true, .. }))
+    }
+
+    /// The target answered for this message, whatever it said.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Verdict(verdict) if !matches!(verdict, Verdict::Unavailable { .. }))
+    }
+
+    pub(crate) fn is_accepted(&self) -> bool {
         matches!(self, Self::Verdict(Verdict::Accepted))
     }
 
@@ -90,7 +100,7 @@ pub(crate) fn judge(said: &[&Said], probing: bool) -> Target {
     }
     let mut worst: Option<(String, Option<Duration>)> = None;
     for said in said {
-        if let Said::Verdict(Verdict::Unavailable { reason, after }) = said {
+        if let Said::Verdict(Verdict::Unavailable { reason, after, .. }) = said {
             let longest = worst.as_ref().and_then(|(_, longest)| *longest).max(*after);
             worst = Some((reason.clone(), longest));
         }
@@ -176,7 +186,11 @@ mod tests {
     use super::*;
 
     fn unavailable(after_s: Option<u64>) -> Said {
-        Said::Verdict(Verdict::Unavailable { reason: "refused".to_owned(), after: after_s.map(Duration::from_secs) })
+        Said::Verdict(Verdict::Unavailable {
+            reason: "refused".to_owned(),
+            after: after_s.map(Duration::from_secs),
+            sent: true,
+        })
     }
 
     fn retry(after_s: u64) -> Said {
@@ -188,7 +202,7 @@ mod tests {
 
     fn destination(after_s: Option<u64>) -> Said {
         let after = after_s.map(Duration::from_secs);
-        Said::Verdict(Verdict::DestinationDown { reason: "503".to_owned(), after })
+        Said::Verdict(Verdict::DestinationDown { reason: "503".to_owned(), after, silent: false })
     }
 
     #[test]

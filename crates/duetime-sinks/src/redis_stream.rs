@@ -150,8 +150,8 @@ impl RedisStreamTarget {
         let of_answer = |answer: Result<redis::Value, LinkError>| match answer {
             Ok(_) => Verdict::Accepted,
             Err(error) => match self.explain(&error) {
-                (reason, true) if self.many_masters => Verdict::DestinationDown { reason, after: None },
-                (reason, true) => Verdict::Unavailable { reason, after: None },
+                (reason, true) if self.many_masters => Verdict::DestinationDown { reason, after: None, silent: false },
+                (reason, true) => Verdict::Unavailable { reason, after: None, sent: true },
                 (reason, false) => Verdict::Retry { reason, after: None },
             },
         };

@@ -73,7 +73,9 @@ impl Run {
             let retry = attempt == 1 && is_stubborn(id);
             let outcome = if retry { Outcome::Retry } else { Outcome::Accepted };
             at_hook.note(topic, id, What::Settled { attempt, outcome });
-            Answer::status(if retry { 500 } else { 200 })
+            // A conflict is the message's own matter. 500 may be the target's: the last message of all would meet
+            // a target that accepts nobody else, and be offered as attempt 1 until it does.
+            Answer::status(if retry { 409 } else { 200 })
         });
         let run = Self { recorder, client, ended: Arc::default() };
         for _ in 0..CONSUMERS {

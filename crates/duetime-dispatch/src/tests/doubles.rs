@@ -97,7 +97,7 @@ pub fn panicking() -> Behaviour {
 }
 
 pub fn unavailable() -> Verdict {
-    Verdict::Unavailable { reason: "connection refused".to_owned(), after: None }
+    Verdict::Unavailable { reason: "connection refused".to_owned(), after: None, sent: true }
 }
 
 pub fn retry() -> Verdict {

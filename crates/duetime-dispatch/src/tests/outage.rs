@@ -96,7 +96,7 @@ async fn a_target_that_goes_away_in_the_middle_of_a_call_costs_nobody_an_attempt
 #[tokio::test(start_paused = true)]
 async fn a_target_that_asks_for_a_pause_is_left_alone_that_long() {
     let house = House::new(with_sink()).await;
-    house.sink.behave(each(|_| Verdict::Unavailable { reason: "503".to_owned(), after: Some(secs(120)) }));
+    house.sink.behave(each(|_| Verdict::Unavailable { reason: "503".to_owned(), after: Some(secs(120)), sent: true }));
     house.put_all(&ids("o", 10), ms(0)).await;
     house.pass(secs(1)).await;
     let calls = house.sink.calls.lock().len();
@@ -185,7 +185,7 @@ async fn at_most_once_survives_an_outage_too() {
 }
 
 fn destination_down() -> Verdict {
-    Verdict::DestinationDown { reason: "503".to_owned(), after: None }
+    Verdict::DestinationDown { reason: "503".to_owned(), after: None, silent: false }
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,7 +243,7 @@ async fn a_target_that_never_answers_costs_no_attempt_for_hours() {
 async fn a_pause_that_one_message_is_answered_is_that_message_s_alone() {
     let house = House::new(with_sink()).await;
     house.sink.behave(each(|message| match message.id.as_str() {
-        "tenant" => Verdict::DestinationDown { reason: "429".to_owned(), after: Some(secs(600)) },
+        "tenant" => Verdict::DestinationDown { reason: "429".to_owned(), after: Some(secs(600)), silent: false },
         _ => Verdict::Accepted,
     }));
     house.put("tenant", ms(0)).await;

@@ -136,10 +136,10 @@ impl HttpTarget {
         if error.is_builder() {
             Verdict::Rejected { reason }
         } else if error.is_connect() {
-            Verdict::Unavailable { reason, after: None }
+            Verdict::Unavailable { reason, after: None, sent: false }
         } else {
             // No answer in time, or a connection that was cut: one slow tenant, or all of it.
-            Verdict::DestinationDown { reason, after: None }
+            Verdict::DestinationDown { reason, after: None, silent: error.is_timeout() }
         }
     }
 

@@ -47,8 +47,10 @@ pub fn of_answer(status: u16, detail: &str, retry_after: Option<Duration>) -> Ve
         Meaning::Accepted => Verdict::Accepted,
         Meaning::Rejected(hint) => Verdict::Rejected { reason: said(hint) },
         Meaning::Retry => Verdict::Retry { reason: said(""), after: retry_after },
-        Meaning::DestinationDown(hint) => Verdict::DestinationDown { reason: said(hint), after: retry_after },
-        Meaning::Unavailable(hint) => Verdict::Unavailable { reason: said(hint), after: retry_after },
+        Meaning::DestinationDown(hint) => {
+            Verdict::DestinationDown { reason: said(hint), after: retry_after, silent: false }
+        }
+        Meaning::Unavailable(hint) => Verdict::Unavailable { reason: said(hint), after: retry_after, sent: true },
     }
 }
 

@@ -29,6 +29,8 @@ const TOPIC_BYTES_MAX: usize = 249;
 enum Answer {
     /// The verdict.
     Final(Verdict),
+    /// Nobody said in time, and why: its partition, or the cluster.
+    Late(String),
     /// It was not taken, but may be this way; the verdict if there is no time for that.
     Again(Way, Verdict),
 }
@@ -39,7 +41,8 @@ type Sent = Result<(String, DeliveryFuture), Answer>;
 /// Hands over; one verdict for each message, in order.
 pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
     let until = Instant::now() + target.timeout() + target.timeout() / LATE_SHARE;
-    let unsent = || Verdict::Unavailable { reason: "there was no time to send it".to_owned(), after: None };
+    let unsent =
+        || Verdict::Unavailable { reason: "there was no time to send it".to_owned(), after: None, sent: false };
     let mut answers: Vec<Answer> = batch.iter().map(|_| Answer::Again(Way::Together, unsent())).collect();
     for _ in 0..ROUNDS_MAX {
         for way in [Way::Together, Way::Alone] {
@@ -55,6 +58,7 @@ pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch
     }
     let verdict = |answer| match answer {
         Answer::Final(verdict) | Answer::Again(_, verdict) => verdict,
+        Answer::Late(reason) => Verdict::Unavailable { reason, after: None, sent: true },
     };
     answers.into_iter().map(verdict).collect()
 }
@@ -69,7 +73,7 @@ async fn round(
     let producer = match target.producer(way).await {
         Ok(producer) => producer,
         Err(reason) => {
-            let away = Verdict::Unavailable { reason, after: None };
+            let away = Verdict::Unavailable { reason, after: None, sent: false };
             return messages.iter().map(|_| Answer::Final(away.clone())).collect();
         }
     };
@@ -77,7 +81,19 @@ async fn round(
     // All are given to the library before the first answer is awaited: it batches them itself.
     let sent: Vec<Sent> = messages.into_iter().map(|message| lot.send(message)).collect();
     let answers: FuturesOrdered<_> = sent.into_iter().map(|sent| lot.answer(sent, until)).collect();
-    let answers = answers.collect().await;
+    let mut answers: Vec<Answer> = answers.collect().await;
+    if answers.iter().any(|answer| matches!(answer, Answer::Late(_))) {
+        // The library waits for a leader, and tells of none that is missing: it is the partition's matter where the
+        // brokers answer, or have taken others.
+        let answers_now = target.answers(&producer).await;
+        let others = answers_now || producer.took_since(lot.given);
+        for answer in answers.iter_mut().filter(|_| others) {
+            if let Answer::Late(reason) = answer {
+                let reason = std::mem::take(reason);
+                *answer = Answer::Final(Verdict::DestinationDown { reason, after: None, silent: !answers_now });
+            }
+        }
+    }
     if producer.is_spent() {
         // Its successor finds the brokers while the engine waits before it tries again.
         let target = target.clone();
@@ -127,6 +143,7 @@ impl Lot<'_> {
         };
         if error == timed_out {
             self.producer.timed_out(self.given);
+            return Answer::Late(self.target.explain(self.producer, RDKafkaErrorCode::MessageTimedOut));
         }
         self.of_error(&error, &topic, self.way == Way::Alone)
     }
@@ -135,7 +152,7 @@ impl Lot<'_> {
     fn of_error(&self, error: &KafkaError, topic: &str, alone: bool) -> Answer {
         if *error == KafkaError::Canceled {
             let reason = "the Kafka client ended before it was answered".to_owned();
-            return Answer::Final(Verdict::Unavailable { reason, after: None });
+            return Answer::Final(Verdict::Unavailable { reason, after: None, sent: true });
         }
         let Some(code) = error.rdkafka_error_code() else {
             let reason = format!("it cannot be made a record: {}", self.target.clean(error));

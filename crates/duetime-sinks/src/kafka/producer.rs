@@ -100,6 +100,11 @@ impl Producer {
         *self.accepted.lock() = Some(Instant::now());
     }
 
+    /// Whether it brought a message through after this moment.
+    pub(super) fn took_since(&self, moment: Instant) -> bool {
+        self.accepted.lock().is_some_and(|last| last > moment)
+    }
+
     /// A message given to it at `given` was not answered in time.
     ///
     /// The library deals with most that can happen to an idempotent producer, but not with a broker

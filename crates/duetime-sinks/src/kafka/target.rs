@@ -25,6 +25,9 @@ use crate::template::Template;
 const BATCH_MAX: usize = 256;
 /// Calls in flight for one topic.
 const CALLS_MAX: usize = 8;
+/// A cluster that does not tell about itself within this does not answer at all.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
 /// A named sink of this type.
 pub(crate) struct KafkaTarget {
     config: KafkaConfig,
@@ -108,6 +111,13 @@ impl KafkaTarget {
             _ if verdict::met(code) == verdict::Met::Cluster => format!("{brokers} cannot be used: {cause}"),
             _ => code.to_string(),
         }
+    }
+
+    /// Whether brokers answer at all; found out in a share of the time-out, for claims end too.
+    pub(super) async fn answers(&self, producer: &Arc<Producer>) -> bool {
+        let (asking, within) = (producer.clone(), ANSWERS_WITHIN.min(self.config.timeout / 4));
+        let asked = tokio::task::spawn_blocking(move || asking.inner().client().fetch_metadata(None, within).is_ok());
+        asked.await.unwrap_or_default()
     }
 
     /// The names of all topics that the user may see. To ask for one by name might make it.

@@ -81,7 +81,7 @@ pub(super) fn ends_producer(code: Code) -> bool {
 /// The verdict. `varies`: another message of the same Duetime topic may go to another topic there.
 pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verdict {
     let retry = |reason| Verdict::Retry { reason, after: None };
-    let unavailable = |reason| Verdict::Unavailable { reason, after: None };
+    let unavailable = |reason| Verdict::Unavailable { reason, after: None, sent: true };
     match met(code) {
         Met::ThisMessage if matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
             Verdict::Rejected {
@@ -97,7 +97,7 @@ pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verd
             retry(format!("Kafka has no topic {topic:?} (or not that partition); create it, or mend `topic`"))
         }
         Met::ThisTime => retry(format!("Kafka refuses it: {said}")),
-        Met::ItsPartition => Verdict::DestinationDown { reason: said.to_owned(), after: None },
+        Met::ItsPartition => Verdict::DestinationDown { reason: said.to_owned(), after: None, silent: false },
         Met::Cluster => unavailable(said.to_owned()),
     }
 }

@@ -33,6 +33,8 @@ const ACKS_MAX: usize = 16_384;
 const ACCOUNT: &str = "$JS.API.INFO";
 /// Where it tells which streams take a subject.
 const STREAMS: &str = "$JS.API.STREAM.NAMES";
+/// A JetStream that does not tell about itself within this does not answer at all.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Longest text of what the server or the network said.
 const SAID_BYTES: usize = 300;
 /// Headers with these prefixes are instructions to the server, or ours.
@@ -112,7 +114,7 @@ impl NatsTarget {
 
     /// The verdict for a failed publish, and whether the connection is of no more use.
     fn of_error(&self, subject: &str, error: &PublishError) -> (Verdict, bool) {
-        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None };
+        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None, sent: true };
         let retry = |reason: String| Verdict::Retry { reason, after: None };
         let said = self.clean(&chain(error));
         match error.kind() {
@@ -134,7 +136,9 @@ impl NatsTarget {
                     }
                     // The server says that it cannot, not that it will not: 500 and 503.
                     // That is a stream which is full or has no leader; others may be well.
-                    Some(own) if own.code() >= 500 => (Verdict::DestinationDown { reason: said, after: None }, false),
+                    Some(own) if own.code() >= 500 => {
+                        (Verdict::DestinationDown { reason: said, after: None, silent: false }, false)
+                    }
                     Some(_) => (retry(said), false),
                     // It was not the server that said so: the connection is closing.
                     None => (unavailable(format!("lost the connection to {}: {said}", self.config.url)), true),
@@ -159,13 +163,20 @@ impl NatsTarget {
 
     fn silent(&self) -> Verdict {
         let reason = format!("JetStream did not acknowledge within {} ms", self.config.timeout.as_millis());
-        Verdict::Unavailable { reason, after: None }
+        Verdict::Unavailable { reason, after: None, sent: true }
+    }
+
+    /// Whether JetStream answers at all. A user who may not ask is not answered.
+    async fn answers(&self, context: &Context) -> bool {
+        let client = context.client();
+        let asked = client.request(ACCOUNT, bytes::Bytes::new());
+        matches!(tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout), asked).await, Ok(Ok(_)))
     }
 
     async fn deliver(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {
         let context = match self.context().await {
             Ok(context) => context,
-            Err(reason) => return vec![Verdict::Unavailable { reason, after: None }; batch.len()],
+            Err(reason) => return vec![Verdict::Unavailable { reason, after: None, sent: false }; batch.len()],
         };
         let until = Instant::now() + self.config.timeout;
         let mut broken = false;
@@ -188,34 +199,45 @@ impl NatsTarget {
                         }
                         Err(_) => {
                             let reason = format!("{} takes nothing for now", self.config.url);
-                            Err(Verdict::Unavailable { reason, after: None })
+                            Err(Verdict::Unavailable { reason, after: None, sent: true })
                         }
                     }
                 }
             });
         }
         broken |= context.client().connection_state() != State::Connected;
-        let (mut verdicts, mut silent) = (Vec::with_capacity(batch.len()), false);
+        let (mut verdicts, mut silent) = (Vec::with_capacity(batch.len()), Vec::new());
         for sent in sent {
             verdicts.push(match sent {
                 Err(verdict) => verdict,
                 // All wait until the same moment: a silent server costs a batch no more than a message.
                 Ok((subject, ack)) => match tokio::time::timeout_at(until, ack.into_future()).await {
                     Ok(Ok(_)) => Verdict::Accepted,
-                    Ok(Err(error)) => {
+                    Ok(Err(error)) if error.kind() != PublishErrorKind::TimedOut => {
                         let (verdict, lost) = self.of_error(&subject, &error);
                         broken |= lost;
                         verdict
                     }
-                    Err(_) => {
-                        silent = true;
+                    Ok(Err(_)) | Err(_) => {
+                        silent.push(verdicts.len());
                         self.silent()
                     }
                 },
             });
         }
-        // Where others are acknowledged it is a stream that is silent, and not the connection.
-        if broken || silent && !verdicts.contains(&Verdict::Accepted) {
+        if !broken && !silent.is_empty() {
+            // Where JetStream answers, it is a stream that is silent. What was acknowledged before says less.
+            let answers = self.answers(&context).await;
+            let others = verdicts.contains(&Verdict::Accepted);
+            broken = !answers && !others;
+            for n in silent.into_iter().filter(|_| !broken) {
+                if let Verdict::Unavailable { reason, .. } = &mut verdicts[n] {
+                    let reason = std::mem::take(reason);
+                    verdicts[n] = Verdict::DestinationDown { reason, after: None, silent: !answers };
+                }
+            }
+        }
+        if broken {
             self.link.give_up(&context).await;
         }
         verdicts

@@ -3,15 +3,13 @@
 //! A channel serves one batch at a time: a returned message names no confirm, so only a batch that
 //! has its channel for itself knows which of its messages came back.
 
-use std::sync::Arc;
-
-use futures::StreamExt;
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use lapin::options::ConfirmSelectOptions;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::uri::AMQPUri;
 use lapin::{Channel, ConnectionProperties, DefaultConnectionBuilder, Event};
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 
 /// A peer that is silent for about twice this is given up. Seconds.
 const HEARTBEAT_S: u16 = 10;
@@ -20,14 +18,13 @@ const HEARTBEAT_S: u16 = 10;
 pub(super) struct Connection {
     inner: lapin::Connection,
     idle: Mutex<Vec<Channel>>,
-    blocked: Arc<Mutex<Option<String>>>,
-    watcher: JoinHandle<()>,
+    news: Mutex<News>,
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.watcher.abort();
-    }
+/// What the broker said of the connection as a whole, and was not asked.
+struct News {
+    events: BoxStream<'static, Event>,
+    blocked: Option<String>,
 }
 
 impl Connection {
@@ -38,24 +35,22 @@ impl Connection {
         let properties = ConnectionProperties::default().with_connection_name("duetime".into());
         let builder = DefaultConnectionBuilder::new()?.with_uri(uri).with_properties(properties);
         let inner = builder.with_tls_config(tls.clone()).connect().await?;
-        let blocked = Arc::new(Mutex::new(None));
-        let mut events = Box::pin(inner.events_listener());
-        let watched = blocked.clone();
-        let watcher = tokio::spawn(async move {
-            while let Some(event) = events.next().await {
-                match event {
-                    Event::ConnectionBlocked(reason) => *watched.lock() = Some(reason),
-                    Event::ConnectionUnblocked => *watched.lock() = None,
-                    _ => {}
-                }
-            }
-        });
-        Ok(Self { inner, idle: Mutex::default(), blocked, watcher })
+        let news = News { events: inner.events_listener().boxed(), blocked: None };
+        Ok(Self { inner, idle: Mutex::default(), news: Mutex::new(news) })
     }
 
     /// Why the broker takes nothing at the moment, if so.
     pub(super) fn blocked(&self) -> Option<String> {
-        self.blocked.lock().clone()
+        let mut news = self.news.lock();
+        // Read when somebody wants to know: each batch does, so few wait here, and no task is needed.
+        while let Some(Some(event)) = news.events.next().now_or_never() {
+            match event {
+                Event::ConnectionBlocked(reason) => news.blocked = Some(reason),
+                Event::ConnectionUnblocked => news.blocked = None,
+                _ => {}
+            }
+        }
+        news.blocked.clone()
     }
 
     /// Whether it can still be used.

@@ -36,6 +36,8 @@ pub(super) enum Outcome {
     Refused,
     /// The broker did not say in time whether it has it.
     Unconfirmed,
+    /// Nor did it answer anything else at the end of that time, or it takes nothing for now.
+    Silent(String),
     /// No queue takes it.
     Returned(String),
     /// It cannot be published as it is.

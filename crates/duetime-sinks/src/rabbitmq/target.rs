@@ -115,7 +115,7 @@ impl RabbitMqTarget {
         }
     }
 
-    /// Publishes `messages` on a channel of their own. `Err`: nothing is known of any of them.
+    /// Publishes `messages` on a channel of their own. `Err`: none of them was sent.
     async fn attempt(&self, route: &Route, messages: &[&Delivery]) -> Result<Vec<Outcome>, String> {
         let connection = self.connection().await?;
         if let Some(why) = connection.blocked() {
@@ -132,13 +132,16 @@ impl RabbitMqTarget {
             }
             Err(_) => return Err(self.silent(&connection).await),
         };
-        let outcomes = publish::publish(&channel, route, messages, prepared, until).await;
-        let unconfirmed = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Unconfirmed)).count();
-        if unconfirmed == outcomes.len() && (connection.blocked().is_some() || !self.answers(&connection).await) {
-            return Err(self.silent(&connection).await);
-        }
-        // A channel with confirms to come is not used again: they would be taken for those of other messages.
-        if unconfirmed == 0 && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
+        let mut outcomes = publish::publish(&channel, route, messages, prepared, until).await;
+        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unconfirmed)) {
+            // Confirms that came say nothing of a broker that fell silent after them.
+            if connection.blocked().is_some() || !self.answers(&connection).await {
+                let why = self.silent(&connection).await;
+                let unconfirmed = outcomes.iter_mut().filter(|outcome| matches!(outcome, Outcome::Unconfirmed));
+                unconfirmed.for_each(|outcome| *outcome = Outcome::Silent(why.clone()));
+            }
+        } else if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
+            // A channel with confirms to come is not used again: they would be taken for those of other messages.
             connection.keep(channel);
         }
         Ok(outcomes)
@@ -181,11 +184,12 @@ impl RabbitMqTarget {
     }
 
     async fn publish(&self, route: &Route, messages: &[&Delivery]) -> Vec<Verdict> {
-        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None };
-        let destination_down = |reason: String| Verdict::DestinationDown { reason, after: None };
+        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None, sent: true };
+        // Where a confirm is missing the broker was found to answer.
+        let destination_down = |reason: String| Verdict::DestinationDown { reason, after: None, silent: false };
         let outcomes = match self.attempt(route, messages).await {
             Ok(outcomes) => outcomes,
-            Err(reason) => return vec![unavailable(reason); messages.len()],
+            Err(reason) => return vec![Verdict::Unavailable { reason, after: None, sent: false }; messages.len()],
         };
         // The broker says once why it closes the channel; what was to be published after that only finds it closed.
         let why_closed = outcomes.iter().find_map(|outcome| match outcome {
@@ -202,6 +206,7 @@ impl RabbitMqTarget {
                 Outcome::Confirmed => Verdict::Accepted,
                 Outcome::Refused => destination_down("the broker refused it, its queue may be full".to_owned()),
                 Outcome::Unconfirmed => destination_down(self.unconfirmed()),
+                Outcome::Silent(reason) => unavailable(reason),
                 Outcome::Returned(reason) => Verdict::Retry { reason, after: None },
                 Outcome::Unfit(reason) => Verdict::Rejected { reason },
                 Outcome::Failed(error) => match met(&error) {

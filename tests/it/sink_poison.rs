@@ -1,0 +1,196 @@
+//! Messages whose own destinations do not take them, at the head of every shard: the others are on time, and the bad
+//! ones are offered no more often than their attempts say.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, stream};
+use duetime_testkit::Webhook;
+use duetime_testkit::servers::{NatsServer, RabbitMqServer};
+use duetime_testkit::webhook::Answer;
+use futures::StreamExt as _;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::{AMQPValue, FieldTable};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::hand_over::{House, ids};
+
+const SHARDS: usize = 4;
+/// Bad messages at the head of each shard, all shards together.
+const BAD: usize = 200 * SHARDS;
+const ATTEMPTS: usize = 3;
+/// The bad ones are there for so long before the others.
+const AHEAD: Duration = Duration::from_millis(300);
+/// Of the others: so many at a time, so often, this far apart.
+const GOOD: usize = 20;
+const ROUNDS: usize = 50;
+const APART: Duration = Duration::from_millis(200);
+/// Almost all of them arrive within this, which is a bound of a bucket of the metric.
+const LATE_MAX: Duration = Duration::from_secs(5);
+const SHARE: f64 = 0.99;
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What the node counted.
+pub(crate) struct Found {
+    /// Offers that failed.
+    failed: usize,
+}
+
+/// A topic of the sink `s` to which bad messages go ahead of others; a message says by the header `to` what it is.
+pub(crate) async fn bad_ones_ahead(sink: &str, mut settings: Value) -> Found {
+    let house = House::new(&format!("[sinks.s]\n{sink}")).await;
+    settings["name"] = json!("s");
+    let retry = json!({"max_attempts": ATTEMPTS, "initial": "200ms", "max": "1s"});
+    let (status, body) = house.topic("orders", json!({"shards": SHARDS, "sink": settings, "retry": retry})).await;
+    assert_eq!(status, 201, "{body}");
+    let messages = |ids: Vec<String>, to: &str| -> Vec<Value> {
+        ids.into_iter().map(|id| json!({"id": id, "delay": 0, "payload": to, "headers": {"to": to}})).collect()
+    };
+    house.enqueue_all("orders", messages(ids("bad", BAD).collect(), "bad")).await;
+    tokio::time::sleep(AHEAD).await;
+    let end = Instant::now() + PATIENCE;
+    let (mut round, mut sent) = (0, 0);
+    // The others go on until the last bad one is a dead letter: alone, it could not be told from an outage.
+    while round < ROUNDS || house.counts("orders").await["dead"] != BAD {
+        let count = if round < ROUNDS { GOOD } else { 1 };
+        house.enqueue_all("orders", messages(ids(&format!("good-{round}"), count).collect(), "good")).await;
+        (round, sent) = (round + 1, sent + count);
+        let counts = house.counts("orders").await;
+        duetime_testkit::in_time!(Instant::now() < end, "not all are dead letters: {counts}\n{}", house.node.output());
+        tokio::time::sleep(APART).await;
+    }
+    house.drained("orders", PATIENCE).await;
+    assert_eq!(house.counts("orders").await["dead"], BAD, "no good one is among them");
+    let accepted = house.metric("duetime_lateness_seconds_count").await;
+    assert!(accepted >= sent as f64, "{accepted} of {sent} good ones were accepted");
+    let in_time = house.bucket("duetime_lateness_seconds", LATE_MAX).await / accepted;
+    duetime_testkit::in_time!(in_time >= SHARE, "{in_time} within {LATE_MAX:?}:\n{}", house.node.output());
+    let page = house.dead("orders").await;
+    assert!(page.iter().all(|dead| dead["attempts"] == ATTEMPTS), "{page:?}");
+    let failed = house.metric("duetime_sink_errors_total").await as usize;
+    println!("{in_time} of {accepted} within {LATE_MAX:?}, {failed} offers of {BAD} bad ones, {round} rounds");
+    Found { failed }
+}
+
+impl Found {
+    /// Each bad one was offered as often as its attempts say.
+    #[track_caller]
+    pub(crate) fn as_often_as_attempts_say(&self) {
+        assert_eq!(self.failed, BAD * ATTEMPTS, "offers of bad messages that failed");
+    }
+
+    /// The same where they were met with silence, which is excused once.
+    #[track_caller]
+    pub(crate) fn once_more_at_most(&self) {
+        let most = BAD * (ATTEMPTS + 1);
+        assert!(
+            (BAD * ATTEMPTS..=most).contains(&self.failed),
+            "{} offers of bad messages, at most {most}",
+            self.failed
+        );
+    }
+}
+
+/// A webhook that answers bad messages so; how often it was asked for each of them.
+async fn webhook(bad: Answer, sink: &str) -> (Found, BTreeMap<String, usize>) {
+    let hook = Webhook::start();
+    hook.answer(move |hit| if hit.header("to") == "bad" { bad.clone() } else { Answer::status(200) });
+    let config = format!("type = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n{sink}", hook.url("/due"));
+    let found = bad_ones_ahead(&config, json!({})).await;
+    let mut asked = BTreeMap::new();
+    for hit in hook.hits().iter().filter(|hit| hit.header("to") == "bad") {
+        *asked.entry(hit.header("duetime-id").to_owned()).or_default() += 1;
+    }
+    (found, asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_of_a_webhook_that_answer_503_delay_nobody_else() {
+    let (found, asked) = webhook(Answer::status(503), "").await;
+    found.as_often_as_attempts_say();
+    assert!(asked.len() == BAD && asked.values().all(|times| *times == ATTEMPTS), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_of_a_webhook_that_never_answer_delay_nobody_else() {
+    // 800 of them take 64 requests at a time: with time-outs of 10 s the head of the shards alone would take two minutes.
+    let (found, asked) = webhook(Answer::status(200).after(PATIENCE), "timeout = \"200ms\"\n").await;
+    found.once_more_at_most();
+    assert!(asked.values().all(|times| *times <= ATTEMPTS + 1), "{asked:?}");
+}
+
+/// A NATS server with a stream for what is good.
+async fn nats() -> (NatsServer, async_nats::Client) {
+    let server = NatsServer::start_with("").await;
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let subjects = vec!["good.>".to_owned()];
+    let good = stream::Config { name: "GOOD".to_owned(), subjects, ..Default::default() };
+    jetstream::new(client.clone()).create_stream(good).await.unwrap();
+    (server, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_stream_of_nats_delays_no_other() {
+    let (server, client) = nats().await;
+    let full = stream::Config {
+        name: "BAD".to_owned(),
+        subjects: vec!["bad.>".to_owned()],
+        max_messages: 1,
+        discard: stream::DiscardPolicy::New,
+        ..Default::default()
+    };
+    let jetstream = jetstream::new(client);
+    jetstream.create_stream(full).await.unwrap();
+    jetstream.publish("bad.first", "x".into()).await.unwrap().await.unwrap();
+    let sink = format!("type = \"nats\"\nurl = {:?}\n", server.url());
+    bad_ones_ahead(&sink, json!({"subject": "{header.to}.due"})).await.as_often_as_attempts_say();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_of_nats_that_nobody_acknowledges_delays_no_other() {
+    let (server, client) = nats().await;
+    // Somebody listens, so that the server refuses nothing, and says nothing.
+    let mut listener = client.subscribe("bad.>").await.unwrap();
+    client.flush().await.unwrap();
+    let listening = tokio::spawn(async move { while listener.next().await.is_some() {} });
+    let sink = format!("type = \"nats\"\nurl = {:?}\ntimeout = \"1s\"\n", server.url());
+    bad_ones_ahead(&sink, json!({"subject": "{header.to}.due"})).await.as_often_as_attempts_say();
+    listening.abort();
+}
+
+/// A RabbitMQ broker with a queue for what is good, and one for what is bad with these arguments.
+async fn rabbitmq(bad: FieldTable) -> RabbitMqServer {
+    let broker = RabbitMqServer::start_with("").await;
+    let url = broker.url("guest", "guest");
+    let connection = lapin::Connection::connect(&url, lapin::ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    for (queue, arguments) in [("good", FieldTable::default()), ("bad", bad)] {
+        channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), arguments).await.unwrap();
+    }
+    broker
+}
+
+async fn to_rabbitmq(broker: &RabbitMqServer) -> Found {
+    let sink = format!("type = \"rabbitmq\"\nurl = {:?}\ntimeout = \"1s\"\n", broker.url("guest", "guest"));
+    bad_ones_ahead(&sink, json!({"routing_key": "{header.to}"})).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_of_rabbitmq_delays_no_other() {
+    let mut full = FieldTable::default();
+    full.insert("x-max-length".into(), AMQPValue::LongInt(0));
+    full.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    to_rabbitmq(&rabbitmq(full).await).await.as_often_as_attempts_say();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_of_rabbitmq_that_does_not_confirm_delays_no_other() {
+    let broker = rabbitmq(FieldTable::default()).await;
+    // Its process stands still, like a replicated queue without a majority.
+    broker.control(&[
+        "eval",
+        "{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"bad\">>)), sys:suspend(amqqueue:get_pid(Q)).",
+    ]);
+    to_rabbitmq(&broker).await.as_often_as_attempts_say();
+}

@@ -29,6 +29,7 @@ mod resize;
 mod server_versions;
 mod service_manager;
 mod shutdown;
+mod sink_at_most_once;
 mod sink_breaker;
 mod sink_check;
 mod sink_in_flight;

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use crate::hand_over::{House, ids};
 
 const SHARDS: usize = 4;
-/// Bad messages at the head of each shard, all shards together.
-const BAD: usize = 200 * SHARDS;
+/// Bad messages at the head of each shard.
+const BAD: usize = 200;
 const ATTEMPTS: usize = 3;
 /// The bad ones are there for so long before the others.
 const AHEAD: Duration = Duration::from_millis(300);
@@ -33,12 +33,20 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What the node counted.
 pub(crate) struct Found {
-    /// Offers that failed.
+    /// Bad messages.
+    bad: usize,
+    /// Offers of them, all of which failed.
     failed: usize,
 }
 
-/// A topic of the sink `s` to which bad messages go ahead of others; a message says by the header `to` what it is.
-pub(crate) async fn bad_ones_ahead(sink: &str, mut settings: Value) -> Found {
+/// Bad messages at the head of all shards.
+pub(crate) async fn bad_ones_ahead(sink: &str, settings: Value) -> Found {
+    ahead(BAD * SHARDS, sink, settings).await
+}
+
+/// A topic of the sink `s` to which so many bad messages go ahead of others; a message says by the header `to` what
+/// it is.
+async fn ahead(bad: usize, sink: &str, mut settings: Value) -> Found {
     let house = House::new(&format!("[sinks.s]\n{sink}")).await;
     settings["name"] = json!("s");
     let retry = json!({"max_attempts": ATTEMPTS, "initial": "200ms", "max": "1s"});
@@ -47,12 +55,12 @@ pub(crate) async fn bad_ones_ahead(sink: &str, mut settings: Value) -> Found {
     let messages = |ids: Vec<String>, to: &str| -> Vec<Value> {
         ids.into_iter().map(|id| json!({"id": id, "delay": 0, "payload": to, "headers": {"to": to}})).collect()
     };
-    house.enqueue_all("orders", messages(ids("bad", BAD).collect(), "bad")).await;
+    house.enqueue_all("orders", messages(ids("bad", bad).collect(), "bad")).await;
     tokio::time::sleep(AHEAD).await;
     let end = Instant::now() + PATIENCE;
     let (mut round, mut sent) = (0, 0);
     // The others go on until the last bad one is a dead letter: alone, it could not be told from an outage.
-    while round < ROUNDS || house.counts("orders").await["dead"] != BAD {
+    while round < ROUNDS || house.counts("orders").await["dead"] != bad {
         let count = if round < ROUNDS { GOOD } else { 1 };
         house.enqueue_all("orders", messages(ids(&format!("good-{round}"), count).collect(), "good")).await;
         (round, sent) = (round + 1, sent + count);
@@ -61,7 +69,7 @@ pub(crate) async fn bad_ones_ahead(sink: &str, mut settings: Value) -> Found {
         tokio::time::sleep(APART).await;
     }
     house.drained("orders", PATIENCE).await;
-    assert_eq!(house.counts("orders").await["dead"], BAD, "no good one is among them");
+    assert_eq!(house.counts("orders").await["dead"], bad, "no good one is among them");
     let accepted = house.metric("duetime_lateness_seconds_count").await;
     assert!(accepted >= sent as f64, "{accepted} of {sent} good ones were accepted");
     let in_time = house.bucket("duetime_lateness_seconds", LATE_MAX).await / accepted;
@@ -69,23 +77,23 @@ pub(crate) async fn bad_ones_ahead(sink: &str, mut settings: Value) -> Found {
     let page = house.dead("orders").await;
     assert!(page.iter().all(|dead| dead["attempts"] == ATTEMPTS), "{page:?}");
     let failed = house.metric("duetime_sink_errors_total").await as usize;
-    println!("{in_time} of {accepted} within {LATE_MAX:?}, {failed} offers of {BAD} bad ones, {round} rounds");
-    Found { failed }
+    println!("{in_time} of {accepted} within {LATE_MAX:?}, {failed} offers of {bad} bad ones, {round} rounds");
+    Found { bad, failed }
 }
 
 impl Found {
     /// Each bad one was offered as often as its attempts say.
     #[track_caller]
     pub(crate) fn as_often_as_attempts_say(&self) {
-        assert_eq!(self.failed, BAD * ATTEMPTS, "offers of bad messages that failed");
+        assert_eq!(self.failed, self.bad * ATTEMPTS, "offers of bad messages that failed");
     }
 
     /// The same where they were met with silence, which is excused once.
     #[track_caller]
     pub(crate) fn once_more_at_most(&self) {
-        let most = BAD * (ATTEMPTS + 1);
+        let most = self.bad * (ATTEMPTS + 1);
         assert!(
-            (BAD * ATTEMPTS..=most).contains(&self.failed),
+            (self.bad * ATTEMPTS..=most).contains(&self.failed),
             "{} offers of bad messages, at most {most}",
             self.failed
         );
@@ -93,11 +101,11 @@ impl Found {
 }
 
 /// A webhook that answers bad messages so; how often it was asked for each of them.
-async fn webhook(bad: Answer, sink: &str) -> (Found, BTreeMap<String, usize>) {
+async fn webhook(bad: usize, answer: Answer, sink: &str) -> (Found, BTreeMap<String, usize>) {
     let hook = Webhook::start();
-    hook.answer(move |hit| if hit.header("to") == "bad" { bad.clone() } else { Answer::status(200) });
+    hook.answer(move |hit| if hit.header("to") == "bad" { answer.clone() } else { Answer::status(200) });
     let config = format!("type = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n{sink}", hook.url("/due"));
-    let found = bad_ones_ahead(&config, json!({})).await;
+    let found = ahead(bad, &config, json!({})).await;
     let mut asked = BTreeMap::new();
     for hit in hook.hits().iter().filter(|hit| hit.header("to") == "bad") {
         *asked.entry(hit.header("duetime-id").to_owned()).or_default() += 1;
@@ -107,15 +115,15 @@ async fn webhook(bad: Answer, sink: &str) -> (Found, BTreeMap<String, usize>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_of_a_webhook_that_answer_503_delay_nobody_else() {
-    let (found, asked) = webhook(Answer::status(503), "").await;
+    let (found, asked) = webhook(BAD * SHARDS, Answer::status(503), "").await;
     found.as_often_as_attempts_say();
-    assert!(asked.len() == BAD && asked.values().all(|times| *times == ATTEMPTS), "{asked:?}");
+    assert!(asked.len() == BAD * SHARDS && asked.values().all(|times| *times == ATTEMPTS), "{asked:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_of_a_webhook_that_never_answer_delay_nobody_else() {
-    // 800 of them take 64 requests at a time: with time-outs of 10 s the head of the shards alone would take two minutes.
-    let (found, asked) = webhook(Answer::status(200).after(PATIENCE), "timeout = \"200ms\"\n").await;
+    // Each holds one of 64 requests for a whole time-out: more of them, or longer, is more than there is room for.
+    let (found, asked) = webhook(BAD, Answer::status(200).after(PATIENCE), "timeout = \"200ms\"\n").await;
     found.once_more_at_most();
     assert!(asked.values().all(|times| *times <= ATTEMPTS + 1), "{asked:?}");
 }

@@ -204,20 +204,27 @@ impl Target for Rabbit {
 pub(crate) struct Hook {
     pub(crate) hook: Webhook,
     proxy: Proxy,
+    /// It is reached without the proxy, which takes connections even when it passes nothing on.
+    direct: bool,
 }
 
 impl Hook {
+    pub(crate) async fn direct() -> Self {
+        Self { direct: true, ..Self::start().await }
+    }
+
     pub(crate) async fn start() -> Self {
         let hook = Webhook::start();
         let proxy = Proxy::before(hook.port()).await;
-        Self { hook, proxy }
+        Self { hook, proxy, direct: false }
     }
 }
 
 #[async_trait]
 impl Target for Hook {
     fn config(&self) -> String {
-        format!("type = \"http\"\nurl = \"http://127.0.0.1:{}/due\"\nallow = [\"127.0.0.1\"]\n", self.proxy.port())
+        let port = if self.direct { self.hook.port() } else { self.proxy.port() };
+        format!("type = \"http\"\nurl = \"http://127.0.0.1:{port}/due\"\nallow = [\"127.0.0.1\"]\n")
     }
 
     fn settings(&self) -> Value {

@@ -42,6 +42,8 @@ struct Inner {
     probe: usize,
     /// Probes that ended with a verdict.
     probes: u64,
+    /// The deliverer has messages to probe with, so that none are claimed.
+    kept: bool,
     outage: Option<Outage>,
 }
 
@@ -82,8 +84,8 @@ impl Breaker {
     /// `wait_max`: longest wait before a probe.
     pub(crate) fn new(topic: TopicName, meters: Arc<TopicMeters>, clock: Arc<dyn Clock>, wait_max: Duration) -> Self {
         meters.breaker_open.set(0);
-        let inner =
-            Inner { state: State::Closed, wait: PROBE_WAIT_MIN, probe: PROBE_MESSAGES, probes: 0, outage: None };
+        let (wait, probe) = (PROBE_WAIT_MIN, PROBE_MESSAGES);
+        let inner = Inner { state: State::Closed, wait, probe, probes: 0, kept: false, outage: None };
         Self { inner: Mutex::new(inner), changed: Notify::new(), topic, meters, clock, wait_max }
     }
 
@@ -110,13 +112,26 @@ impl Breaker {
 
     /// Waits until something may be claimed.
     pub(crate) async fn passable(&self) {
+        self.passable_for(false).await;
+    }
+
+    /// Waits until something may be sent of what is kept.
+    pub(crate) async fn passable_for_kept(&self) {
+        self.passable_for(true).await;
+    }
+
+    async fn passable_for(&self, kept: bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let state = self.inner.lock().state;
+            let (state, probe_is_kept) = {
+                let inner = self.inner.lock();
+                (inner.state, inner.kept)
+            };
             match state {
                 State::Closed => return,
+                State::Open { .. } if probe_is_kept && !kept => changed.await,
                 State::Open { until } if until <= Instant::now() => return,
                 State::Open { until } => {
                     tokio::select! { () = changed => {}, () = tokio::time::sleep_until(until) => {} }
@@ -126,11 +141,28 @@ impl Breaker {
         }
     }
 
+    /// Whether there are messages to probe with that were claimed already.
+    pub(crate) fn probe_is_kept(&self, kept: bool) {
+        if std::mem::replace(&mut self.inner.lock().kept, kept) != kept {
+            self.changed.notify_waiters();
+        }
+    }
+
     /// What may be claimed now. A probe is admitted once; [`Self::probe_was_empty`] gives it back.
     pub(crate) fn admit(&self) -> Option<Admission> {
+        self.admit_for(false)
+    }
+
+    /// What may be sent now of what is kept.
+    pub(crate) fn admit_kept(&self) -> Option<Admission> {
+        self.admit_for(true)
+    }
+
+    fn admit_for(&self, kept: bool) -> Option<Admission> {
         let mut inner = self.inner.lock();
         match inner.state {
             State::Closed => Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }),
+            State::Open { .. } if inner.kept && !kept => None,
             State::Open { until } if until <= Instant::now() => {
                 inner.state = State::Probing;
                 Some(Admission { limit: inner.probe, probe: true })

@@ -23,6 +23,7 @@ use crate::budget::Permit;
 use crate::config::CALL_BYTES_MAX;
 use crate::throughput::Throughput;
 use crate::undecided::{Matter, Undecided, Waiting};
+use crate::unsent::Unsent;
 use crate::verdicts::{Ruling, Said, Target, error_kind, judge, reason, settlement};
 use crate::work::{Ends, Held, Hold, Owed, Work};
 
@@ -65,9 +66,8 @@ pub(crate) struct Deliverer {
     probe: Vec<Call>,
     /// Messages whose failure may be their own or the target's.
     undecided: Undecided,
-    /// Messages claimed at most once that were not offered to the target, and when they are offered again: they
-    /// cannot go back. As many as the budget allows.
-    not_sent: Vec<(Instant, Held)>,
+    /// Messages claimed at most once that were not sent.
+    unsent: Unsent,
 }
 
 impl Deliverer {
@@ -91,7 +91,7 @@ impl Deliverer {
             probe_left: 0,
             probe: Vec::new(),
             undecided,
-            not_sent: Vec::new(),
+            unsent: Unsent::default(),
         }
     }
 
@@ -99,8 +99,8 @@ impl Deliverer {
     pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Held>>, ends: Ends) {
         let mut open = true;
         let mut stopping = false;
-        while open || !self.queue.is_empty() || !self.calls.is_empty() || !self.not_sent.is_empty() {
-            let offered_at = self.queue_not_sent(Instant::now());
+        while open || !self.queue.is_empty() || !self.calls.is_empty() || !self.unsent.is_empty() {
+            self.offer_unsent();
             self.start_calls().await;
             let decided_at = self.undecided.decided_at(self.work.decision_margin());
             tokio::select! {
@@ -120,20 +120,20 @@ impl Deliverer {
                 () = tokio::time::sleep_until(decided_at.unwrap_or_else(Instant::now)), if decided_at.is_some() => {
                     self.target_accepts_nothing().await;
                 }
-                () = tokio::time::sleep_until(offered_at.unwrap_or_else(Instant::now)), if offered_at.is_some() => {}
+                () = self.unsent.ready(&self.breaker), if !self.unsent.is_empty() => {}
             }
         }
         let (_, waiting) = self.undecided.take();
         self.rule(waiting, Ruling::Targets(None)).await;
     }
 
-    /// Queues those messages whose wait is over; answers when the next one's is.
-    fn queue_not_sent(&mut self, now: Instant) -> Option<Instant> {
-        let (again, wait): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.not_sent).into_iter().partition(|(at, _)| *at <= now);
-        self.queue.extend(again.into_iter().map(|(_, held)| held));
-        self.not_sent = wait;
-        self.not_sent.iter().map(|(at, _)| *at).min()
+    /// Queues what was not sent as far as it may be offered again.
+    fn offer_unsent(&mut self) {
+        if self.work.at_most_once() {
+            let offered = self.unsent.offered(&self.breaker);
+            self.probe_left += offered.iter().filter(|held| held.hold.probe).count();
+            self.queue.extend(offered);
+        }
     }
 
     /// Nothing was accepted for so long that the target is taken to be down: nobody pays.
@@ -340,13 +340,7 @@ impl Deliverer {
         let mut freed = Permit::default();
         let mut owed = Vec::with_capacity(holds.len());
         for ((delivery, mut hold), said) in deliveries.into_iter().zip(holds).zip(&said) {
-            if let Some(wait) = said.not_sent().filter(|_| work.at_most_once()) {
-                self.meters.errors("limit", 1);
-                hold.probe = false;
-                self.not_sent.push((Instant::now() + wait, Held { delivery, hold }));
-                continue;
-            }
-            freed.absorb(hold.guard.split_bytes());
+            let unsent = said.unsent().filter(|_| work.at_most_once());
             match error_kind(said) {
                 None => {
                     delivered += 1;
@@ -360,6 +354,11 @@ impl Deliverer {
                     None => errors.push((kind, 1)),
                 },
             }
+            if let Some(wait) = unsent {
+                self.unsent.keep(Held { delivery, hold }, wait);
+                continue;
+            }
+            freed.absorb(hold.guard.split_bytes());
             if work.at_most_once() {
                 dropped += u64::from(!matches!(said, Said::Verdict(Verdict::Accepted)));
                 freed.absorb(hold.guard.into_permit());
@@ -390,7 +389,7 @@ impl Deliverer {
         work.topic_meters.count(Event::Delivered, delivered);
         work.topic_meters.count(Event::Retried, retried);
         if work.at_most_once() {
-            let failed = |said: &&Said| said.not_sent().is_none() && error_kind(said).is_some();
+            let failed = |said: &&Said| said.unsent().is_none() && error_kind(said).is_some();
             self.drop_unsettled(dropped, said.iter().find(failed));
         } else {
             work.budget.set_offered(self.undecided.len());
@@ -414,13 +413,18 @@ impl Deliverer {
 
     /// Gives back what was not sent; `probe_too`: what belongs to a probe as well.
     async fn give_back_queue_but_probe(&mut self, probe_too: bool) {
-        // What is claimed at most once cannot be given back: it is sent, come what may.
-        if self.work.at_most_once() {
+        let at_most_once = self.work.at_most_once();
+        if at_most_once && self.breaker.is_closed() {
             return;
         }
-        let (kept, back): (VecDeque<Held>, VecDeque<Held>) =
-            std::mem::take(&mut self.queue).into_iter().partition(|held| held.hold.probe && !probe_too);
+        let (kept, back): (VecDeque<Held>, VecDeque<Held>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|held| held.hold.probe && (!probe_too || at_most_once));
         self.queue = kept;
+        // What is claimed at most once cannot be given back: it is kept, and sent when the target is back.
+        if at_most_once {
+            return back.into_iter().for_each(|held| self.unsent.keep(held, Duration::ZERO));
+        }
         if !back.is_empty() {
             self.give_back(back.into()).await;
         }
@@ -469,7 +473,7 @@ impl Deliverer {
         while let Some(batch) = from.recv().await {
             self.queue.extend(batch);
         }
-        self.queue.extend(self.not_sent.drain(..).map(|(_, held)| held));
+        self.queue.extend(self.unsent.take());
         if self.work.at_most_once() {
             let count = self.queue.len() as u64;
             self.work.topic_meters.count(Event::Dead, count);

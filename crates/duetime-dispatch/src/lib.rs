@@ -39,6 +39,7 @@ mod sink_states;
 mod slot;
 mod throughput;
 mod undecided;
+mod unsent;
 mod verdicts;
 mod wheel;
 mod work;

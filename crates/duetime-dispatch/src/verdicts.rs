@@ -41,6 +41,14 @@ impl Said {
         }
     }
 
+    /// It was certainly not sent: the wait before it is offered again.
+    pub(crate) fn unsent(&self) -> Option<Duration> {
+        match self {
+            Self::Verdict(Verdict::Unavailable { sent: false, .. }) => Some(Duration::ZERO),
+            other => other.not_sent(),
+        }
+    }
+
     /// Nothing was answered, and the target as a whole may have been silent.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { silent: true, .. }))

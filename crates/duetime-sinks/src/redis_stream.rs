@@ -10,8 +10,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
 use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl, TlsConfig};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use crate::own_headers;
 use crate::probe_wait::ProbeWaitMax;
@@ -27,6 +29,8 @@ pub const KIND: &str = "redis-stream";
 const BATCH_MAX: usize = 128;
 /// Pipelines in flight for one topic.
 const CALLS_MAX: usize = 8;
+/// A server that has answered within this is sent to without asking whether it is there.
+const GREETED_FOR: Duration = Duration::from_millis(100);
 /// A key where there is no stream.
 const NO_STREAM: &str = "duetime:check-config:none";
 /// Longest text of what the server or the network said.
@@ -89,6 +93,8 @@ pub(crate) struct RedisStreamTarget {
     many_masters: bool,
     probe_wait_max: Duration,
     scrubber: Scrubber,
+    /// When it last answered.
+    answered: Mutex<Option<Instant>>,
 }
 
 impl RedisStreamTarget {
@@ -115,6 +121,7 @@ impl RedisStreamTarget {
             many_masters,
             probe_wait_max: config.probe_wait_max.0,
             scrubber: Scrubber::new(given.secrets()),
+            answered: Mutex::default(),
         })
     }
 
@@ -134,7 +141,23 @@ impl RedisStreamTarget {
         (self.scrubber.clean(&format!("{}: {text}", self.link.shown()), SAID_BYTES), whole)
     }
 
+    /// Asks a server that has not answered for a while whether it is there, before anything is sent to it.
+    async fn greet(&self) -> Result<(), String> {
+        let fresh = |at: Instant| at.elapsed() < GREETED_FOR;
+        if self.many_masters || self.answered.lock().is_some_and(fresh) {
+            return Ok(());
+        }
+        match self.link.command("ping", &redis::cmd("PING")).await {
+            Err(error @ LinkError::Unavailable(_)) => Err(self.explain(&error).0),
+            // A user who may not ask has been answered too.
+            _ => Ok(()),
+        }
+    }
+
     async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+        if let Err(reason) = self.greet().await {
+            return vec![Verdict::Unavailable { reason, after: None, sent: false }; batch.len()];
+        }
         let mut pipeline = redis::pipe();
         let mut verdicts: Vec<Option<Verdict>> = Vec::with_capacity(batch.len());
         for message in batch {
@@ -146,10 +169,17 @@ impl RedisStreamTarget {
                 Err(reason) => Some(Verdict::Rejected { reason }),
             });
         }
-        let mut answers = self.link.each_once(&pipeline).await.into_iter();
+        let answers = self.link.each_once(&pipeline).await;
+        let silent = answers.iter().any(|answer| matches!(answer, Err(LinkError::Unavailable(_))));
+        *self.answered.lock() = (!silent).then(Instant::now);
+        let mut answers = answers.into_iter();
         let of_answer = |answer: Result<redis::Value, LinkError>| match answer {
             Ok(_) => Verdict::Accepted,
+            // An answer that refuses says that nothing was added.
             Err(error) => match self.explain(&error) {
+                (reason, true) if !matches!(error, LinkError::Unavailable(_)) => {
+                    Verdict::Unavailable { reason, after: None, sent: false }
+                }
                 (reason, true) if self.many_masters => Verdict::DestinationDown { reason, after: None, silent: false },
                 (reason, true) => Verdict::Unavailable { reason, after: None, sent: true },
                 (reason, false) => Verdict::Retry { reason, after: None },

@@ -9,8 +9,9 @@ use duetime_testkit::servers::Proxy;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::Kafka;
 use super::tansu::Broker;
-use crate::hand_over::House;
+use crate::hand_over::{House, ids};
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
 const TIMEOUTS: u32 = 20;
@@ -61,6 +62,40 @@ async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
     assert!(received.iter().all(|message| message.attempt == "1"));
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2 * BACKLOG);
     received
+}
+
+/// A cluster that refuses connections, from the start or after it took some; nothing is sent to it, so nothing is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_away_loses_no_message_that_is_delivered_at_most_once() {
+    for warm in [0, 100] {
+        let mut kafka = Kafka::with("orders");
+        let house = House::new(&format!("[sinks.k]\n{}", kafka.config())).await;
+        let topic = json!({"shards": 4, "sink": {"name": "k"}, "delivery": "at-most-once"});
+        let (status, body) = house.topic("orders", topic).await;
+        assert_eq!(status, 201, "{body}");
+        house.enqueue("orders", ids("before", warm)).await;
+        // They leave the store as they are claimed, so that only the cluster can tell when they have arrived.
+        let mut received = Vec::new();
+        let end = Instant::now() + DRAINED_MAX;
+        while received.len() < warm {
+            duetime_testkit::in_time!(Instant::now() < end, "{} of {warm} arrived", received.len());
+            received.extend(kafka.reader.fetch());
+        }
+        kafka.cluster.down();
+        // Long enough for the library to see it.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        house.enqueue("orders", ids("during", 500)).await;
+        house.breaker(true).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        kafka.cluster.up();
+        house.breaker(false).await;
+        while received.len() < warm + 500 {
+            duetime_testkit::in_time!(Instant::now() < end, "{} arrived: {}", received.len(), house.node.output());
+            received.extend(kafka.reader.fetch());
+        }
+        let arrived = received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len();
+        assert_eq!((arrived, received.len()), (warm + 500, warm + 500), "{}", house.node.output());
+    }
 }
 
 /// Both at once, for they mostly wait.

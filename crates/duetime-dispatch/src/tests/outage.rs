@@ -1,6 +1,7 @@
 //! A sink that is down: the breaker.
 
 use duetime_core::{DeliveryMode, RetryPolicy, ShardCount, TopicConfig, Verdict};
+use duetime_metrics::Event;
 
 use super::doubles::{TestSink, each, retry, silent, slow, unavailable};
 use super::house::{House, ids, ms, secs, with_sink};
@@ -182,6 +183,45 @@ async fn at_most_once_survives_an_outage_too() {
     house.pass(secs(60)).await;
     let times = house.sink.times();
     assert!(times.len() == 500 && times.values().all(|times| *times == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_once_loses_nothing_to_a_target_that_cannot_be_connected_to() {
+    let config = TopicConfig { delivery: DeliveryMode::AtMostOnce, ..with_sink() };
+    let house = House::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
+    house.sink.behave(each(|_| Verdict::Unavailable { reason: "refused".to_owned(), after: None, sent: false }));
+    house.put_all(&ids("o", 500), ms(0)).await;
+    house.pass(secs(60)).await;
+    assert_eq!(house.counts().breaker_open.get(), 1);
+    let (due, calls) = (house.survey().await.due, house.sink.calls.lock().len());
+    house.put_all(&ids("later", 500), ms(0)).await;
+    house.pass(secs(3_540)).await;
+    let calls = house.sink.calls.lock().len() - calls;
+    assert!((600..3_000).contains(&calls), "{calls} calls in an hour to a sink that is down");
+    assert_eq!(house.survey().await.due, due + 500, "what it is probed with is what was claimed before");
+    house.sink.behave(each(|_| Verdict::Accepted));
+    house.pass(secs(60)).await;
+    let counts = house.counts();
+    assert_eq!((counts.counted(Event::Delivered), counts.counted(Event::Dead)), (1_000, 0));
+    assert_eq!((house.held(), house.survey().await), ((0, 0), Default::default()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_answered_is_followed_by_a_larger_one_of_others() {
+    let policy = RetryPolicy { initial: secs(60), ..RetryPolicy::default() };
+    let house = House::new(TopicConfig { retry: policy, shards: ShardCount::Fixed(1), ..with_sink() }).await;
+    house.sink.behave(each(|message| match message.id.as_str() {
+        id if id.starts_with("good") => Verdict::Accepted,
+        id if id.ends_with('7') => retry(),
+        id if id.ends_with('8') => Verdict::DestinationDown { reason: "silent".to_owned(), after: None, silent: true },
+        _ => destination_down(),
+    }));
+    house.put_all(&ids("bad", 200), ms(0)).await;
+    house.pass(secs(3)).await;
+    assert_eq!(house.counts().breaker_open.get(), 1);
+    house.put("good", ms(0)).await;
+    house.pass(secs(20)).await;
+    assert_eq!(house.sink.times().get("good"), Some(&1), "it was behind all the bad ones");
 }
 
 fn destination_down() -> Verdict {

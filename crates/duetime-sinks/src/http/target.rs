@@ -85,10 +85,10 @@ impl HttpTarget {
                 let left = self.config.timeout.saturating_sub(started.elapsed());
                 match self.send(template, message, left).await {
                     Ok(answer) => self.judge(answer).await,
-                    Err(error) => self.of_error(&error),
+                    Err(error) => self.of_error(&error, true),
                 }
             }
-            Err(error) => self.of_error(&error),
+            Err(error) => self.of_error(&error, false),
         }
     }
 
@@ -131,12 +131,13 @@ impl HttpTarget {
         begin
     }
 
-    fn of_error(&self, error: &reqwest::Error) -> Verdict {
+    /// `sent`: it may have been sent before.
+    fn of_error(&self, error: &reqwest::Error, sent: bool) -> Verdict {
         let reason = self.scrubber.clean(&self.explain(error), ERROR_BYTES);
         if error.is_builder() {
             Verdict::Rejected { reason }
         } else if error.is_connect() {
-            Verdict::Unavailable { reason, after: None, sent: false }
+            Verdict::Unavailable { reason, after: None, sent }
         } else {
             // No answer in time, or a connection that was cut: one slow tenant, or all of it.
             Verdict::DestinationDown { reason, after: None, silent: error.is_timeout() }

@@ -44,6 +44,7 @@ pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch
     let unsent =
         || Verdict::Unavailable { reason: "there was no time to send it".to_owned(), after: None, sent: false };
     let mut answers: Vec<Answer> = batch.iter().map(|_| Answer::Again(Way::Together, unsent())).collect();
+    let mut sent = false;
     for _ in 0..ROUNDS_MAX {
         for way in [Way::Together, Way::Alone] {
             let goes = |answer: &Answer| matches!(answer, Answer::Again(this, _) if *this == way);
@@ -52,7 +53,8 @@ pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch
                 continue;
             }
             let messages = open.iter().map(|n| &batch[*n]).collect();
-            let again = round(target, settings, messages, way, until).await;
+            let again = round(target, settings, messages, way, until, sent).await;
+            sent = true;
             open.into_iter().zip(again).for_each(|(n, answer)| answers[n] = answer);
         }
     }
@@ -69,14 +71,23 @@ async fn round(
     messages: Vec<&Delivery>,
     way: Way,
     until: Instant,
+    sent: bool,
 ) -> Vec<Answer> {
+    let away = |reason: String| {
+        let away = Verdict::Unavailable { reason, after: None, sent };
+        messages.iter().map(|_| Answer::Final(away.clone())).collect()
+    };
     let producer = match target.producer(way).await {
         Ok(producer) => producer,
-        Err(reason) => {
-            let away = Verdict::Unavailable { reason, after: None, sent: false };
-            return messages.iter().map(|_| Answer::Final(away.clone())).collect();
-        }
+        Err(reason) => return away(reason),
     };
+    let topic = messages.iter().find_map(|message| topic_of(&settings.topic, message).ok());
+    // A message that has no topic to go to is not sent.
+    if let Some(topic) = topic
+        && !target.reaches(&producer, topic, until).await
+    {
+        return away(target.explain(&producer, RDKafkaErrorCode::AllBrokersDown));
+    }
     let lot = Lot { target, settings, producer: &producer, way, given: Instant::now() };
     // All are given to the library before the first answer is awaited: it batches them itself.
     let sent: Vec<Sent> = messages.into_iter().map(|message| lot.send(message)).collect();

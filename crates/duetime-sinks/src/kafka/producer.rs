@@ -19,6 +19,8 @@ pub(super) const SAID_BYTES: usize = 300;
 
 /// A producer that brings some messages through and others not is replaced when it is older than this.
 const PART_PATIENCE: Duration = Duration::from_secs(60);
+/// Brokers that took something within this are given more without asking whether they are there.
+const GREETED_FOR: Duration = Duration::from_millis(200);
 /// How the library's complaint ends that says no more than that.
 pub(super) const DOWN: &str = "brokers are down";
 
@@ -98,6 +100,11 @@ impl Producer {
     pub(super) fn took(&self) {
         *self.ear.last.lock() = None;
         *self.accepted.lock() = Some(Instant::now());
+    }
+
+    /// Whether its brokers can be reached, going by what it brought through last.
+    pub(super) fn is_connected(&self) -> bool {
+        self.accepted.lock().is_some_and(|last| last.elapsed() < GREETED_FOR) && self.complaint().is_none()
     }
 
     /// Whether it brought a message through after this moment.

@@ -10,6 +10,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::Producer as _;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::call;
 use super::config::{KIND, KafkaConfig, KafkaSettings};
@@ -115,9 +116,22 @@ impl KafkaTarget {
 
     /// Whether brokers answer at all; found out in a share of the time-out, for claims end too.
     pub(super) async fn answers(&self, producer: &Arc<Producer>) -> bool {
-        let (asking, within) = (producer.clone(), ANSWERS_WITHIN.min(self.config.timeout / 4));
-        let asked = tokio::task::spawn_blocking(move || asking.inner().client().fetch_metadata(None, within).is_ok());
-        asked.await.unwrap_or_default()
+        self.answers_within(producer, None, ANSWERS_WITHIN.min(self.config.timeout / 4)).await
+    }
+
+    /// Whether brokers can be reached by then: what is given to the library before waits there, and nobody can say
+    /// later whether it was sent. They are asked for the topic `of` that something is about to be sent to.
+    pub(super) async fn reaches(&self, producer: &Arc<Producer>, of: String, until: Instant) -> bool {
+        let within = self.config.connect_timeout.min(until.saturating_duration_since(Instant::now()));
+        producer.is_connected() || self.answers_within(producer, Some(of), within).await
+    }
+
+    /// `of`: one topic, or all.
+    async fn answers_within(&self, producer: &Arc<Producer>, of: Option<String>, within: Duration) -> bool {
+        let asking = producer.clone();
+        // The library answers this question on the thread that asks.
+        let asked = move || asking.inner().client().fetch_metadata(of.as_deref(), within).is_ok();
+        tokio::task::spawn_blocking(asked).await.unwrap_or_default()
     }
 
     /// The names of all topics that the user may see. To ask for one by name might make it.

@@ -213,7 +213,10 @@ impl RabbitMqTarget {
                     Met::Target(reason) => unavailable(reason),
                     Met::OneOfThem(reason) if messages.len() == 1 => Verdict::Rejected { reason },
                     // The broker closed the channel over one of them; alone, each speaks for itself.
-                    Met::OneOfThem(_) => Box::pin(self.publish(route, &[message])).await.remove(0),
+                    Met::OneOfThem(_) => match Box::pin(self.publish(route, &[message])).await.remove(0) {
+                        Verdict::Unavailable { reason, .. } => unavailable(reason),
+                        verdict => verdict,
+                    },
                 },
             });
         }

@@ -40,6 +40,8 @@ mod sink_outage;
 mod sink_poison;
 mod sink_rabbitmq;
 mod sink_redis_stream;
+mod sink_shared;
+mod sink_silent;
 mod sink_tls;
 mod targets;
 mod topic_limits;

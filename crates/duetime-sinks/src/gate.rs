@@ -2,7 +2,8 @@
 //!
 //! Upstream: sinks whose target has no window of its own. One gate per named sink. Whose turn it is goes by topic, so
 //! that one with many or slow requests leaves the others their share, and part of what is in flight is kept for
-//! topics that have little of it.
+//! topics that have little of it, and some of that for topics whose requests are quick: however many slow ones there
+//! are, they do not take it all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,6 +15,10 @@ use tokio::time::Instant;
 
 /// Of the requests in flight this part is kept for topics that have less than their share.
 const RESERVED: usize = 4;
+/// Requests of a topic are quick if they took no longer than this of late.
+const QUICK: Duration = Duration::from_millis(250);
+/// How much of what is known of a topic's requests goes by the last one.
+const LAST_COUNTS: u32 = 4;
 /// Turns that timers let pass are made up for, as far as this.
 const CATCH_UP: Duration = Duration::from_millis(5);
 
@@ -46,6 +51,8 @@ struct State {
 struct Queue {
     waiting: VecDeque<oneshot::Sender<()>>,
     in_flight: usize,
+    /// How long its requests took of late; `None`: nothing is known of them.
+    usual: Option<Duration>,
 }
 
 /// The turn would come only after this time.
@@ -67,6 +74,8 @@ pub struct Member {
 pub struct Turn {
     gate: Arc<Gate>,
     number: u64,
+    /// When its request began, if it did.
+    began: Option<Instant>,
 }
 
 impl Gate {
@@ -118,7 +127,7 @@ impl Gate {
         let topics = state.members.len();
         let reserved = if topics > 1 && self.concurrency > 1 { (self.concurrency / RESERVED).max(1) } else { 0 };
         let share = (reserved / topics.max(1)).max(1);
-        let may = |queue: &Queue| free > reserved || (free > 0 && queue.in_flight < share);
+        let may = |queue: &Queue| free > reserved || (queue.in_flight < share && free > left(queue, topics, reserved));
         let after = state.members.range(state.last + 1..).chain(state.members.range(..=state.last));
         after.into_iter().find(|(_, queue)| !queue.waiting.is_empty() && may(queue)).map(|(number, _)| *number)
     }
@@ -148,6 +157,17 @@ impl Gate {
     }
 }
 
+/// How much of the reserve a topic with little in flight leaves alone. Where there are more topics than slots in
+/// it, each with little, the slow ones would hold all of it.
+fn left(queue: &Queue, topics: usize, reserved: usize) -> usize {
+    match queue.usual {
+        _ if topics <= reserved => 0,
+        Some(usual) if usual <= QUICK => 0,
+        None => reserved / 4,
+        Some(_) => reserved / 2,
+    }
+}
+
 impl Member {
     /// Waits for the turn.
     ///
@@ -173,7 +193,7 @@ impl Member {
         let came = tokio::time::timeout(gate.wait_max, granted).await.is_ok();
         if came {
             waiting.granted = None;
-            return Ok(Turn { gate: gate.clone(), number: self.number });
+            return Ok(Turn { gate: gate.clone(), number: self.number, began: Some(Instant::now()) });
         }
         Err(Full { after: gate.wait_max })
     }
@@ -193,7 +213,7 @@ impl Drop for Waiting<'_> {
         // Under the lock, so that no turn can be given after this look.
         if granted.try_recv().is_ok() {
             drop(state);
-            return drop(Turn { gate: gate.clone(), number: self.member.number });
+            return drop(Turn { gate: gate.clone(), number: self.member.number, began: None });
         }
         drop(granted);
         let queue = state.members.get_mut(&self.member.number).expect("it has joined");
@@ -210,6 +230,9 @@ impl Drop for Turn {
         state.in_flight -= 1;
         if let Some(queue) = state.members.get_mut(&self.number) {
             queue.in_flight -= 1;
+            if let Some(took) = self.began.map(|began| began.elapsed()) {
+                queue.usual = Some(queue.usual.map_or(took, |usual| usual - usual / LAST_COUNTS + took / LAST_COUNTS));
+            }
         }
         self.gate.advance(&mut state);
     }
@@ -312,6 +335,22 @@ mod tests {
         waits.sort();
         assert!(waits.len() > 5_000, "{} requests", waits.len());
         assert!(waits[waits.len() / 2] < Duration::from_millis(1) && *waits.last().unwrap() < SECOND, "{waits:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quick_topic_has_its_turn_at_once_beside_more_slow_ones_than_there_are_slots() {
+        let gate = Gate::new(64, None, 10 * SECOND);
+        let slow: Vec<Arc<Member>> = (0..200).map(|_| Arc::new(gate.join())).collect();
+        let quick = Arc::new(gate.join());
+        let took = Duration::from_millis(10);
+        requests(quick.clone(), took, SECOND).await;
+        let crowd = slow.iter().flat_map(|member| (0..4).map(|_| requests(member.clone(), 9 * SECOND, 120 * SECOND)));
+        let (crowd, mut waits) = futures::join!(futures::future::join_all(crowd), requests(quick, took, 120 * SECOND));
+        waits.sort();
+        assert!(waits.len() > 10_000, "{} requests", waits.len());
+        assert!(waits[waits.len() * 99 / 100] < Duration::from_millis(1), "{waits:?}");
+        let others: usize = crowd.iter().map(Vec::len).sum();
+        assert!(others > 64 * 120 / 9 / 2, "{others} requests of the slow ones");
     }
 
     #[tokio::test(start_paused = true)]

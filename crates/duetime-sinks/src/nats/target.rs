@@ -27,8 +27,10 @@ use crate::template::Template;
 const BATCH_MAX: usize = 128;
 /// Calls in flight for one topic.
 const CALLS_MAX: usize = 8;
-/// Acknowledgements awaited at once on a connection, over all topics.
-const ACKS_MAX: usize = 16_384;
+/// Acknowledgements awaited at once on a connection, over all topics: several times what a node has in flight, also
+/// where the client still waits for those that a call waits for no more. A topic is bounded by its calls; if this were
+/// reached, silent topics would hold up all others.
+const ACKS_MAX: usize = 1 << 18;
 /// Where a JetStream tells about itself, in all versions.
 const ACCOUNT: &str = "$JS.API.INFO";
 /// Where it tells which streams take a subject.

@@ -1,0 +1,93 @@
+//! Topics that share a sink: those whose destinations are slow or silent leave the others their share.
+
+use std::time::Duration;
+
+use duetime_testkit::Webhook;
+use duetime_testkit::servers::NatsServer;
+use duetime_testkit::webhook::Answer;
+use futures::StreamExt as _;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::hand_over::{House, ids};
+
+/// Slow topics of a webhook: more than a quarter of the 64 requests that it takes at once.
+const SLOW_TOPICS: usize = 100;
+/// A slow answer.
+const SLOW: Duration = Duration::from_secs(5);
+/// Silent topics of a broker, which each have 1,024 messages on their way.
+const SILENT_TOPICS: usize = 20;
+const ON_THEIR_WAY: usize = 1_024;
+/// Messages of the topic `orders`, one after the other.
+const ORDERS: usize = 100;
+const APART: Duration = Duration::from_millis(100);
+/// Almost all of them are handed over within this, on a machine with other work to do.
+const LATE_MAX: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Orders among other topics of their sink are on time.
+async fn on_time(house: &House) {
+    let before = house.metric("duetime_lateness_seconds_count").await;
+    let in_time = house.bucket("duetime_lateness_seconds", LATE_MAX).await;
+    for id in ids("order", ORDERS) {
+        house.enqueue("orders", [id]).await;
+        tokio::time::sleep(APART).await;
+    }
+    let end = Instant::now() + PATIENCE;
+    while house.metric("duetime_lateness_seconds_count").await < before + ORDERS as f64 {
+        duetime_testkit::in_time!(Instant::now() < end, "not all orders are handed over:\n{}", house.node.output());
+        tokio::time::sleep(APART).await;
+    }
+    let in_time = house.bucket("duetime_lateness_seconds", LATE_MAX).await - in_time;
+    duetime_testkit::in_time!(in_time >= 0.98 * ORDERS as f64, "{in_time} of {ORDERS} within {LATE_MAX:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quick_topic_is_on_time_beside_a_hundred_slow_ones_of_its_webhook() {
+    let hook = Webhook::start();
+    hook.answer(|hit| Answer::status(200).after(if hit.path.ends_with("slow") { SLOW } else { Duration::ZERO }));
+    let sink = format!("[sinks.s]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n", hook.url("/due"));
+    let house = House::new(&sink).await;
+    house.orders(&json!({"path": "/quick"}), json!("1m")).await;
+    house.enqueue("orders", ids("first", 10)).await;
+    house.drained("orders", PATIENCE).await;
+    for topic in ids("slow", SLOW_TOPICS) {
+        let (status, body) = house.topic(&topic, json!({"shards": 1, "sink": {"name": "s", "path": "/slow"}})).await;
+        assert_eq!(status, 201, "{body}");
+        house.enqueue(&topic, ids("m", 20)).await;
+    }
+    on_time(&house).await;
+    let slow = hook.hits().iter().filter(|hit| hit.path.ends_with("slow")).count();
+    assert!(slow >= SLOW_TOPICS / 2, "{slow} requests of slow topics: they have their share too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_on_time_beside_any_number_of_silent_ones_of_its_broker() {
+    let server = NatsServer::start_with("").await;
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let orders = async_nats::jetstream::stream::Config {
+        name: "ORDERS".to_owned(),
+        subjects: vec!["orders".to_owned()],
+        ..Default::default()
+    };
+    async_nats::jetstream::new(client.clone()).create_stream(orders).await.unwrap();
+    // Somebody listens, so that the server refuses nothing, and says nothing.
+    let mut listener = client.subscribe("silent.>").await.unwrap();
+    client.flush().await.unwrap();
+    let listening = tokio::spawn(async move { while listener.next().await.is_some() {} });
+    let house = House::new(&format!("[sinks.s]\ntype = \"nats\"\nurl = {:?}\ntimeout = \"20s\"\n", server.url())).await;
+    house.orders(&json!({"subject": "orders"}), json!("1m")).await;
+    house.enqueue("orders", ids("first", 10)).await;
+    house.drained("orders", PATIENCE).await;
+    for topic in ids("silent", SILENT_TOPICS) {
+        let sink = json!({"name": "s", "subject": "silent.{topic}"});
+        let (status, body) = house.topic(&topic, json!({"shards": 1, "sink": sink})).await;
+        assert_eq!(status, 201, "{body}");
+        let all: Vec<String> = ids("m", ON_THEIR_WAY).collect();
+        for part in all.chunks(ON_THEIR_WAY / 2) {
+            house.enqueue(&topic, part.iter().cloned()).await;
+        }
+    }
+    on_time(&house).await;
+    listening.abort();
+}

@@ -91,7 +91,13 @@ impl Found {
     /// The same where they were met with silence, which is excused once.
     #[track_caller]
     pub(crate) fn once_more_at_most(&self) {
-        let most = self.bad * (ATTEMPTS + 1);
+        self.at_most(ATTEMPTS + 1);
+    }
+
+    /// Each bad one was offered so often on average, at most, and no less often than its attempts say.
+    #[track_caller]
+    pub(crate) fn at_most(&self, times: usize) {
+        let most = self.bad * times;
         assert!(
             (self.bad * ATTEMPTS..=most).contains(&self.failed),
             "{} offers of bad messages, at most {most}",

@@ -128,6 +128,16 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
         PROBE_WAIT_MAX_DEFAULT
     }
 
+    /// Whether the target can be reached, for sinks that find out too late in [`Sink::deliver`] to say that nothing
+    /// was sent. Asked before each hand-over of messages that are delivered at most once.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot.
+    async fn reach(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Hands over.
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict>;
 

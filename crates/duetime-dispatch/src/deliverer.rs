@@ -188,12 +188,18 @@ impl Deliverer {
             let deadline = call.holds.iter().map(|hold| hold.deadline).min().expect("a call has messages");
             let left = deadline.saturating_duration_since(Instant::now());
             let limit = left.saturating_sub(self.work.settle_margin()).min(self.work.config.call_timeout);
-            let sink = self.sink.clone();
+            let (sink, ask_first) = (self.sink.clone(), self.work.at_most_once());
             let started = Instant::now();
             self.undecided.begins(started);
             self.calls.spawn(async move {
-                let delivered = AssertUnwindSafe(sink.deliver(&call.deliveries)).catch_unwind();
                 let count = call.deliveries.len();
+                let delivered = async {
+                    if ask_first && let Err(reason) = sink.reach().await {
+                        return vec![Verdict::Unavailable { reason, after: None, sent: false }; count];
+                    }
+                    sink.deliver(&call.deliveries).await
+                };
+                let delivered = AssertUnwindSafe(delivered).catch_unwind();
                 call.said = match tokio::time::timeout(limit, delivered).await {
                     Ok(Ok(verdicts)) if verdicts.len() == count => verdicts.into_iter().map(Said::Verdict).collect(),
                     Ok(_) => vec![Said::Broken; count],

@@ -127,7 +127,7 @@ impl Gate {
         let topics = state.members.len();
         let reserved = if topics > 1 && self.concurrency > 1 { (self.concurrency / RESERVED).max(1) } else { 0 };
         let share = (reserved / topics.max(1)).max(1);
-        let may = |queue: &Queue| free > reserved || (queue.in_flight < share && free > left(queue, topics, reserved));
+        let may = |queue: &Queue| free > reserved || (queue.in_flight < share && free > left(queue, reserved));
         let after = state.members.range(state.last + 1..).chain(state.members.range(..=state.last));
         after.into_iter().find(|(_, queue)| !queue.waiting.is_empty() && may(queue)).map(|(number, _)| *number)
     }
@@ -157,11 +157,10 @@ impl Gate {
     }
 }
 
-/// How much of the reserve a topic with little in flight leaves alone. Where there are more topics than slots in
-/// it, each with little, the slow ones would hold all of it.
-fn left(queue: &Queue, topics: usize, reserved: usize) -> usize {
+/// How much of the reserve a topic with little in flight leaves alone: many slow ones, each with little, would hold
+/// all of it.
+fn left(queue: &Queue, reserved: usize) -> usize {
     match queue.usual {
-        _ if topics <= reserved => 0,
         Some(usual) if usual <= QUICK => 0,
         None => reserved / 4,
         Some(_) => reserved / 2,

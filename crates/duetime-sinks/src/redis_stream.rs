@@ -155,9 +155,6 @@ impl RedisStreamTarget {
     }
 
     async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
-        if let Err(reason) = self.greet().await {
-            return vec![Verdict::Unavailable { reason, after: None, sent: false }; batch.len()];
-        }
         let mut pipeline = redis::pipe();
         let mut verdicts: Vec<Option<Verdict>> = Vec::with_capacity(batch.len());
         for message in batch {
@@ -266,6 +263,10 @@ impl Sink for RedisStreamSink {
 
     fn probe_wait_max(&self) -> Duration {
         self.target.probe_wait_max
+    }
+
+    async fn reach(&self) -> Result<(), String> {
+        self.target.greet().await
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

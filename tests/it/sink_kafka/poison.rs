@@ -31,12 +31,13 @@ async fn to_kafka(cluster: &Cluster) -> Found {
 async fn a_partition_of_kafka_without_a_leader_delays_no_other() {
     let cluster = cluster(1);
     cluster.order(|cluster| cluster.partition_leader("bad", 0, None));
-    to_kafka(&cluster).await.as_often_as_attempts_say();
+    to_kafka(&cluster).await.once_more_at_most();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_broker_of_kafka_delays_the_partitions_of_no_other() {
     let cluster = cluster(2);
     cluster.order(|cluster| cluster.broker_round_trip_time(2, SILENCE));
-    to_kafka(&cluster).await.once_more_at_most();
+    // Whether the brokers answer may be asked of the silent one: then nothing is known, and nobody pays.
+    to_kafka(&cluster).await.at_most(6);
 }

@@ -6,11 +6,11 @@ use duetime_core::{Delivery, Verdict};
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::message::{Header, Message as _, OwnedHeaders};
 use rdkafka::producer::{DeliveryFuture, FutureRecord};
 use tokio::time::Instant;
 
-use super::producer::Producer;
+use super::producer::{Place, Producer};
 use super::target::{Checked, KafkaTarget, Way};
 use super::verdict::{self, Met};
 use crate::own_headers;
@@ -29,8 +29,8 @@ const TOPIC_BYTES_MAX: usize = 249;
 enum Answer {
     /// The verdict.
     Final(Verdict),
-    /// Nobody said in time, and why: its partition, or the cluster.
-    Late(String),
+    /// Nobody said in time, and why: its partition, if that is known, or the cluster.
+    Late(String, Option<Place>),
     /// It was not taken, but may be this way; the verdict if there is no time for that.
     Again(Way, Verdict),
 }
@@ -60,7 +60,7 @@ pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch
     }
     let verdict = |answer| match answer {
         Answer::Final(verdict) | Answer::Again(_, verdict) => verdict,
-        Answer::Late(reason) => Verdict::Unavailable { reason, after: None, sent: true },
+        Answer::Late(reason, _) => Verdict::Unavailable { reason, after: None, sent: true },
     };
     answers.into_iter().map(verdict).collect()
 }
@@ -73,36 +73,29 @@ async fn round(
     until: Instant,
     sent: bool,
 ) -> Vec<Answer> {
-    let away = |reason: String| {
-        let away = Verdict::Unavailable { reason, after: None, sent };
-        messages.iter().map(|_| Answer::Final(away.clone())).collect()
-    };
     let producer = match target.producer(way).await {
         Ok(producer) => producer,
-        Err(reason) => return away(reason),
+        Err(reason) => {
+            let away = Verdict::Unavailable { reason, after: None, sent };
+            return messages.iter().map(|_| Answer::Final(away.clone())).collect();
+        }
     };
-    let topic = messages.iter().find_map(|message| topic_of(&settings.topic, message).ok());
-    // A message that has no topic to go to is not sent.
-    if let Some(topic) = topic
-        && !target.reaches(&producer, topic, until).await
-    {
-        return away(target.explain(&producer, RDKafkaErrorCode::AllBrokersDown));
-    }
     let lot = Lot { target, settings, producer: &producer, way, given: Instant::now() };
     // All are given to the library before the first answer is awaited: it batches them itself.
     let sent: Vec<Sent> = messages.into_iter().map(|message| lot.send(message)).collect();
     let answers: FuturesOrdered<_> = sent.into_iter().map(|sent| lot.answer(sent, until)).collect();
     let mut answers: Vec<Answer> = answers.collect().await;
-    if answers.iter().any(|answer| matches!(answer, Answer::Late(_))) {
+    if answers.iter().any(|answer| matches!(answer, Answer::Late(..))) {
         // The library waits for a leader, and tells of none that is missing: it is the partition's matter where the
         // brokers answer, or have taken others.
         let answers_now = target.answers(&producer).await;
         let others = answers_now || producer.took_since(lot.given);
         for answer in answers.iter_mut().filter(|_| others) {
-            if let Answer::Late(reason) = answer {
-                let reason = std::mem::take(reason);
-                *answer = Answer::Final(Verdict::DestinationDown { reason, after: None, silent: !answers_now });
-            }
+            let Answer::Late(reason, place) = answer else { continue };
+            // A partition that ever took something may be slow, and so may a producer be that begins.
+            let slow = place.as_ref().is_none_or(|place| producer.has_taken(place)) || !producer.took_before(lot.given);
+            let (reason, silent) = (std::mem::take(reason), !answers_now || slow);
+            *answer = Answer::Final(Verdict::DestinationDown { reason, after: None, silent });
         }
     }
     if producer.is_spent() {
@@ -143,18 +136,18 @@ impl Lot<'_> {
             Err(answer) => return answer,
         };
         let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
-        let error = match tokio::time::timeout_at(until, answer).await {
-            Ok(Ok(Ok(_))) => {
-                self.producer.took();
+        let (error, place) = match tokio::time::timeout_at(until, answer).await {
+            Ok(Ok(Ok(taken))) => {
+                self.producer.took((topic, taken.partition));
                 return Answer::Final(Verdict::Accepted);
             }
-            Ok(Ok(Err((error, _)))) => error,
-            Ok(Err(_)) => KafkaError::Canceled,
-            Err(_) => timed_out.clone(),
+            Ok(Ok(Err((error, message)))) => (error, Some((topic.clone(), message.partition()))),
+            Ok(Err(_)) => (KafkaError::Canceled, None),
+            Err(_) => (timed_out.clone(), None),
         };
         if error == timed_out {
             self.producer.timed_out(self.given);
-            return Answer::Late(self.target.explain(self.producer, RDKafkaErrorCode::MessageTimedOut));
+            return Answer::Late(self.target.explain(self.producer, RDKafkaErrorCode::MessageTimedOut), place);
         }
         self.of_error(&error, &topic, self.way == Way::Alone)
     }

@@ -1,7 +1,8 @@
 //! One producer of the client library, and what it says beside its answers.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub(super) const SAID_BYTES: usize = 300;
 const PART_PATIENCE: Duration = Duration::from_secs(60);
 /// Brokers that took something within this are given more without asking whether they are there.
 const GREETED_FOR: Duration = Duration::from_millis(200);
+/// Partitions of which it is known that they took something.
+const PLACES_MAX: usize = 4_096;
 /// How the library's complaint ends that says no more than that.
 pub(super) const DOWN: &str = "brokers are down";
 
@@ -47,6 +50,9 @@ impl ClientContext for Ear {
     }
 }
 
+/// A topic, and one of its partitions.
+pub(super) type Place = (String, i32);
+
 /// See the module.
 pub(super) struct Producer {
     ear: Arc<Ear>,
@@ -56,6 +62,9 @@ pub(super) struct Producer {
     /// How long it may take until it sends its first message.
     patience: Duration,
     accepted: Mutex<Option<Instant>>,
+    first: OnceLock<Instant>,
+    /// Partitions that took something.
+    places: Mutex<HashSet<Place>>,
     spent: AtomicBool,
 }
 
@@ -83,6 +92,8 @@ impl Producer {
             born: Instant::now(),
             patience,
             accepted: Mutex::default(),
+            first: OnceLock::new(),
+            places: Mutex::default(),
             spent: AtomicBool::new(false),
         })
     }
@@ -96,10 +107,27 @@ impl Producer {
         self.ear.last.lock().clone()
     }
 
-    /// A message was taken: older complaints say nothing any more.
-    pub(super) fn took(&self) {
+    /// A message was taken there: older complaints say nothing any more.
+    pub(super) fn took(&self, place: Place) {
+        let now = Instant::now();
         *self.ear.last.lock() = None;
-        *self.accepted.lock() = Some(Instant::now());
+        *self.accepted.lock() = Some(now);
+        self.first.get_or_init(|| now);
+        let mut places = self.places.lock();
+        if places.len() >= PLACES_MAX && !places.contains(&place) {
+            places.clear();
+        }
+        places.insert(place);
+    }
+
+    /// Whether something was ever taken there.
+    pub(super) fn has_taken(&self, place: &Place) -> bool {
+        self.places.lock().contains(place)
+    }
+
+    /// Whether it had brought a message through before this moment.
+    pub(super) fn took_before(&self, moment: Instant) -> bool {
+        self.first.get().is_some_and(|first| *first < moment)
     }
 
     /// Whether its brokers can be reached, going by what it brought through last.

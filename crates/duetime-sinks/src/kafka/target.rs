@@ -10,7 +10,6 @@ use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::Producer as _;
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::call;
 use super::config::{KIND, KafkaConfig, KafkaSettings};
@@ -119,11 +118,13 @@ impl KafkaTarget {
         self.answers_within(producer, None, ANSWERS_WITHIN.min(self.config.timeout / 4)).await
     }
 
-    /// Whether brokers can be reached by then: what is given to the library before waits there, and nobody can say
-    /// later whether it was sent. They are asked for the topic `of` that something is about to be sent to.
-    pub(super) async fn reaches(&self, producer: &Arc<Producer>, of: String, until: Instant) -> bool {
-        let within = self.config.connect_timeout.min(until.saturating_duration_since(Instant::now()));
-        producer.is_connected() || self.answers_within(producer, Some(of), within).await
+    /// Whether brokers can be reached: what is given to the library before waits there, and nobody can say later
+    /// whether it was sent. They are asked for the topic that something is about to be sent to, if it is always the same.
+    async fn reach(&self, topic: Option<&String>) -> Result<(), String> {
+        let producer = self.producer(Way::Together).await?;
+        let connected = producer.is_connected()
+            || self.answers_within(&producer, topic.cloned(), self.config.connect_timeout).await;
+        if connected { Ok(()) } else { Err(self.explain(&producer, RDKafkaErrorCode::AllBrokersDown)) }
     }
 
     /// `of`: one topic, or all.
@@ -225,6 +226,10 @@ impl Sink for KafkaSink {
 
     fn probe_wait_max(&self) -> Duration {
         self.target.config.probe_wait_max.0
+    }
+
+    async fn reach(&self) -> Result<(), String> {
+        self.target.reach(self.constant.as_ref()).await
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

@@ -82,7 +82,7 @@ async fn a_producer_that_brings_nothing_through_is_replaced_unless_it_may_still_
     let working = start();
     let given = now();
     pass(1).await;
-    working.took();
+    working.took(("t".to_owned(), 0));
     working.timed_out(given);
     assert!(!working.is_spent(), "others were taken in the meantime");
     let given = now() + Duration::from_millis(1);
@@ -93,7 +93,7 @@ async fn a_producer_that_brings_nothing_through_is_replaced_unless_it_may_still_
     let partly = start();
     let given = now();
     pass(61).await;
-    partly.took();
+    partly.took(("t".to_owned(), 0));
     partly.timed_out(given);
     assert!(partly.is_spent(), "one broker may have forgotten it");
 }

@@ -172,7 +172,7 @@ impl NatsTarget {
     async fn answers(&self, context: &Context) -> bool {
         let client = context.client();
         let asked = client.request(ACCOUNT, bytes::Bytes::new());
-        matches!(tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout), asked).await, Ok(Ok(_)))
+        matches!(tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout / 4), asked).await, Ok(Ok(_)))
     }
 
     async fn deliver(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {

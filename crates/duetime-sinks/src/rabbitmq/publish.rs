@@ -1,6 +1,6 @@
 //! Publishes a batch on one channel and says for each message what the broker said.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use duetime_core::{Delivery, Timestamp, TopicName};
 use lapin::options::BasicPublishOptions;
@@ -34,8 +34,9 @@ pub(super) enum Outcome {
     Confirmed,
     /// The broker could not take it.
     Refused,
-    /// The broker did not say in time whether it has it.
-    Unconfirmed,
+    /// The broker did not say in time whether it has it. `others`: it did of others under the same routing key, so
+    /// that it is slow rather than their queue sick.
+    Unconfirmed { others: bool },
     /// Nor did it answer anything else at the end of that time, or it takes nothing for now.
     Silent(String),
     /// No queue takes it.
@@ -116,14 +117,19 @@ pub(super) async fn publish(
 ) -> Vec<Outcome> {
     let options = BasicPublishOptions { mandatory: route.mandatory, immediate: false };
     let mut sent = Vec::with_capacity(messages.len());
+    let mut keys = Vec::with_capacity(messages.len());
     for (message, prepared) in messages.iter().zip(prepared) {
         sent.push(match prepared {
-            Err(why) => Err(Outcome::Unfit(why)),
+            Err(why) => {
+                keys.push(ShortString::default());
+                Err(Outcome::Unfit(why))
+            }
             Ok(Prepared { key, properties }) => {
+                keys.push(key.clone());
                 let sending = channel.basic_publish(route.exchange.clone(), key, options, &message.payload, properties);
                 match timeout_at(until, sending).await {
                     Ok(sent) => sent.map_err(Outcome::Failed),
-                    Err(_) => Err(Outcome::Unconfirmed),
+                    Err(_) => Err(Outcome::Unconfirmed { others: false }),
                 }
             }
         });
@@ -134,7 +140,7 @@ pub(super) async fn publish(
         outcomes.push(match confirm {
             Err(outcome) => outcome,
             Ok(confirm) => match timeout_at(until, confirm).await {
-                Err(_) => Outcome::Unconfirmed,
+                Err(_) => Outcome::Unconfirmed { others: false },
                 Ok(Ok(Confirmation::Ack(back))) => {
                     remember(&mut returned, back);
                     Outcome::Confirmed
@@ -147,6 +153,14 @@ pub(super) async fn publish(
                 Ok(Err(error)) => Outcome::Failed(error),
             },
         });
+    }
+    let is_confirmed = |outcome: &Outcome| matches!(outcome, Outcome::Confirmed);
+    let confirmed: HashSet<&ShortString> =
+        keys.iter().zip(&outcomes).filter(|(_, outcome)| is_confirmed(outcome)).map(|(key, _)| key).collect();
+    for (key, outcome) in keys.iter().zip(&mut outcomes) {
+        if let Outcome::Unconfirmed { others } = outcome {
+            *others = confirmed.contains(key);
+        }
     }
     // A returned message is handed to us with any confirm, not with its own.
     for (message, outcome) in messages.iter().zip(&mut outcomes) {

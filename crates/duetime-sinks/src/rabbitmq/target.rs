@@ -133,11 +133,11 @@ impl RabbitMqTarget {
             Err(_) => return Err(self.silent(&connection).await),
         };
         let mut outcomes = publish::publish(&channel, route, messages, prepared, until).await;
-        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unconfirmed)) {
+        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unconfirmed { .. })) {
             // Confirms that came say nothing of a broker that fell silent after them.
             if connection.blocked().is_some() || !self.answers(&connection).await {
                 let why = self.silent(&connection).await;
-                let unconfirmed = outcomes.iter_mut().filter(|outcome| matches!(outcome, Outcome::Unconfirmed));
+                let unconfirmed = outcomes.iter_mut().filter(|outcome| matches!(outcome, Outcome::Unconfirmed { .. }));
                 unconfirmed.for_each(|outcome| *outcome = Outcome::Silent(why.clone()));
             }
         } else if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
@@ -149,7 +149,8 @@ impl RabbitMqTarget {
 
     /// Whether the broker answers at all: it opens a channel in a moment.
     async fn answers(&self, connection: &Connection) -> bool {
-        let opened = tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout), connection.fresh_channel()).await;
+        let opened =
+            tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout / 4), connection.fresh_channel()).await;
         matches!(opened, Ok(Ok(_)))
     }
 
@@ -185,7 +186,6 @@ impl RabbitMqTarget {
 
     async fn publish(&self, route: &Route, messages: &[&Delivery]) -> Vec<Verdict> {
         let unavailable = |reason: String| Verdict::Unavailable { reason, after: None, sent: true };
-        // Where a confirm is missing the broker was found to answer.
         let destination_down = |reason: String| Verdict::DestinationDown { reason, after: None, silent: false };
         let outcomes = match self.attempt(route, messages).await {
             Ok(outcomes) => outcomes,
@@ -205,7 +205,10 @@ impl RabbitMqTarget {
             verdicts.push(match outcome {
                 Outcome::Confirmed => Verdict::Accepted,
                 Outcome::Refused => destination_down("the broker refused it, its queue may be full".to_owned()),
-                Outcome::Unconfirmed => destination_down(self.unconfirmed()),
+                // The broker was found to answer: it is its queue that is silent, or all of it is slow.
+                Outcome::Unconfirmed { others } => {
+                    Verdict::DestinationDown { reason: self.unconfirmed(), after: None, silent: others }
+                }
                 Outcome::Silent(reason) => unavailable(reason),
                 Outcome::Returned(reason) => Verdict::Retry { reason, after: None },
                 Outcome::Unfit(reason) => Verdict::Rejected { reason },

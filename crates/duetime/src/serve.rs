@@ -206,6 +206,10 @@ async fn start(
     loops.start("nodes", (ownership.fleet(), catalog.clone()), |(fleet, catalog), stop| {
         count_nodes(fleet, catalog, stop)
     });
+    let seen = (ownership.fleet(), catalog.watch(), ownership.mode() != "round-robin", meters.clone());
+    loops.start("unowned shards", seen, |(fleet, topics, sees_all, meters), stop| {
+        sharing::count_unowned(fleet, topics, sees_all, meters, stop)
+    });
     let clocks = (store.clone(), clock.clone(), ownership.clone(), meters.clone());
     loops.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
         sharing::watch_clock(store, clock, ownership, meters, has_clock, stop)

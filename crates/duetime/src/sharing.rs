@@ -1,16 +1,18 @@
 //! Who shares the shards: makes the ownership that is configured, and gives the node's shards away
 //! while its clock is wrong or the store is out of its reach.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::{Clock, Member, Ownership, ScheduleStore, StoreHealth};
+use duetime_core::{Clock, Fleet, Member, Ownership, ScheduleStore, StoreHealth, TopicName, Topics};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, Late, RedisPresence, RedisTurns, RoundRobin, Solo, Turns};
 use duetime_redis::Link;
 use duetime_supervisor::Supervisor;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -27,6 +29,9 @@ const NEAR: Duration = Duration::from_millis(1_000);
 const SILENT_MAX: Duration = Duration::from_secs(5);
 /// How often it is then asked again.
 const AGAIN_EVERY: Duration = Duration::from_millis(250);
+
+/// How often shards that nobody scans are counted, also where nothing was heard.
+const UNOWNED_EVERY: Duration = Duration::from_secs(5);
 
 /// What ownership is made of.
 #[derive(Debug)]
@@ -68,6 +73,36 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
             Etcd::start(etcd, namespace, me, late, turns, meters, &supervisor)
         }
     })
+}
+
+/// Tells how many shards of each topic no node scans, as far as this node sees, until `shutdown`.
+pub async fn count_unowned(
+    mut fleet: watch::Receiver<Arc<Fleet>>,
+    mut topics: watch::Receiver<Arc<Topics>>,
+    sees_all: bool,
+    meters: Arc<Meters>,
+    shutdown: CancellationToken,
+) {
+    loop {
+        let (fleet_now, topics_now) = (fleet.borrow_and_update().clone(), topics.borrow_and_update().clone());
+        let mut scanned: HashMap<&TopicName, u32> = HashMap::new();
+        fleet_now.owners.keys().for_each(|(topic, _)| *scanned.entry(topic).or_default() += 1);
+        for (name, record) in topics_now.iter() {
+            let scanned = scanned.get(name).copied().unwrap_or_default();
+            let unowned = if sees_all { record.routing.reach().saturating_sub(scanned) } else { 0 };
+            // One that this node does not run yet, or has just forgotten, is counted the next time.
+            if let Some(meters) = meters.known_topic(name) {
+                meters.shards_unowned.set(i64::from(unowned));
+            }
+        }
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            Ok(()) = fleet.changed() => {}
+            Ok(()) = topics.changed() => {}
+            () = tokio::time::sleep(UNOWNED_EVERY) => {}
+        }
+    }
 }
 
 /// Compares this node's clock with the store's (where it has one of its own), and with one that only goes
@@ -127,5 +162,44 @@ pub async fn watch_clock(
             info!(apart_ms, "clocks agree again, this node takes its share");
             ownership.unfit(None).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::{ShardCount, Timestamp, TopicConfig, TopicRecord};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shards_that_nobody_scans_are_counted_where_that_can_be_seen() {
+        let (name, meters) = (TopicName::new("orders").unwrap(), Arc::new(Meters::new()));
+        let config = TopicConfig { shards: ShardCount::Fixed(4), ..TopicConfig::default() };
+        let record =
+            TopicRecord::new(name.clone(), config, 1, "0123456789abcdef".to_owned(), Timestamp::from_millis(0));
+        let topics = Topics::from([(name.clone(), Arc::new(record))]);
+        let (_keep, topics) = watch::channel(Arc::new(topics));
+        let owned_by = |shards: u32| Fleet {
+            owners: (0..shards).map(|shard| ((name.clone(), shard), Arc::from("a"))).collect(),
+            ..Fleet::default()
+        };
+        let (fleet, seen) = watch::channel(Arc::new(owned_by(1)));
+        let unowned = &meters.topic(&name).shards_unowned;
+        let stop = CancellationToken::new();
+        let counting = tokio::spawn(count_unowned(seen.clone(), topics.clone(), true, meters.clone(), stop.clone()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(unowned.get(), 3);
+        fleet.send_replace(Arc::new(owned_by(4)));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(unowned.get(), 0);
+        stop.cancel();
+        counting.await.unwrap();
+        fleet.send_replace(Arc::new(owned_by(1)));
+        let stop = CancellationToken::new();
+        let counting = tokio::spawn(count_unowned(seen, topics, false, meters.clone(), stop.clone()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(unowned.get(), 0, "in round-robin a node sees its own only");
+        stop.cancel();
+        counting.await.unwrap();
     }
 }

@@ -75,7 +75,7 @@ pub struct Topic {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_none(count: &usize) -> bool {
+pub(crate) fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
@@ -442,30 +442,6 @@ pub struct Adopted {
     pub lost: Vec<u32>,
     /// Shards that were lost and are there again, empty.
     pub remade: Vec<u32>,
-}
-
-/// One bucket of a forecast.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Bucket {
-    /// Where it begins, milliseconds since the Unix epoch.
-    pub from: i64,
-    /// Where it ends.
-    pub to: i64,
-    /// Messages that fall due in it.
-    pub count: u64,
-}
-
-/// How many messages fall due when.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Forecast {
-    /// Due already.
-    #[serde(default)]
-    pub due: u64,
-    /// In order.
-    pub buckets: Vec<Bucket>,
-    /// Shards that are not in the counts, because their server does not answer.
-    #[serde(default, skip_serializing_if = "is_none")]
-    pub unreachable_shards: usize,
 }
 
 /// One node.

@@ -8,6 +8,7 @@ mod call;
 mod consumers;
 mod dead;
 mod error;
+mod forecast;
 mod message;
 mod messages;
 mod ndjson;
@@ -16,13 +17,14 @@ mod sink;
 mod topics;
 
 pub use answers::{
-    Adopted, Answer, Bucket, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, Forecast, ItemProblem,
-    Message, NodeView, Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
+    Adopted, Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, NodeView,
+    Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
 };
 pub use call::Client;
 pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;
 pub use error::{ClientError, Problem};
+pub use forecast::{Bucket, Forecast, Herd};
 pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use sink::{Probed, Scanner, SinkTrouble, SinkView};

@@ -6,9 +6,10 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::answers::{Adopted, Forecast, Outcome, Shards, Topic};
+use crate::answers::{Adopted, Outcome, Shards, Topic};
 use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
+use crate::forecast::Forecast;
 use crate::message::millis;
 use crate::sink::{Probed, SinkView};
 

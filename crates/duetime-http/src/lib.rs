@@ -19,6 +19,7 @@ mod connections;
 mod dead;
 mod enqueue;
 mod fields;
+mod forecast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guard;

@@ -1,4 +1,4 @@
-//! Topics: created, changed, looked at, deleted; and how much falls due when.
+//! Topics: created, changed, looked at, deleted.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,9 +9,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::store::Survey;
-use duetime_core::units::parse_duration;
 use duetime_core::{ResizeError, TopicName, TopicRecord};
 use duetime_router::{RouteError, TopicChange, TopicSurvey};
 use serde::Serialize;
@@ -30,12 +28,6 @@ use crate::view::{OutcomeView, TopicView};
 
 /// Largest body of a topic's settings.
 pub(crate) const SETTINGS_BYTES_MAX: usize = 256 << 10;
-
-/// Shortest and longest bucket of a forecast.
-const BUCKET_MIN: Duration = Duration::from_millis(1);
-const BUCKET_MAX: Duration = Duration::from_secs(366 * 86_400);
-/// Buckets of a forecast, unless asked for otherwise.
-const BUCKETS: usize = 60;
 
 /// A deletion that takes longer is answered before it has ended.
 const DELETE_ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -300,73 +292,4 @@ pub(crate) async fn delete(
         return Err(RouteError::UnknownTopic(topic).into());
     }
     Ok(Json(OutcomeView::word(None, "deleted")).into_response())
-}
-
-/// Messages that fall due in one stretch of time.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct BucketView {
-    /// Milliseconds since the Unix epoch.
-    from: i64,
-    /// The beginning of the next.
-    to: i64,
-    count: u64,
-}
-
-/// How much falls due when.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ForecastView {
-    /// Messages that are due already.
-    due: u64,
-    /// From now on.
-    buckets: Vec<BucketView>,
-    /// Shards that are not in the counts, because their server does not answer; absent when all are.
-    #[serde(skip_serializing_if = "crate::view::none")]
-    #[schema(required = false)]
-    unreachable_shards: usize,
-}
-
-fn read_bucket(text: &str) -> Result<Duration, String> {
-    let bucket = parse_duration(text)?;
-    if (BUCKET_MIN..=BUCKET_MAX).contains(&bucket) { Ok(bucket) } else { Err("give 1ms to 366 days".to_owned()) }
-}
-
-fn read_buckets(text: &str) -> Result<usize, String> {
-    let buckets = text.parse().ok().filter(|n| (1..FORECAST_BUCKETS_MAX).contains(n));
-    buckets.ok_or_else(|| format!("give 1 to {}", FORECAST_BUCKETS_MAX - 1))
-}
-
-/// Forecast
-///
-/// How many messages fall due in each coming bucket.
-#[utoipa::path(
-    get, path = "/v1/topics/{topic}/forecast", tag = "topics", operation_id = "forecast",
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        ("bucket" = inline(Option<String>), Query, description = "Length of a bucket: `1m`, or milliseconds"),
-        ("buckets" = inline(Option<usize>), Query, description = "How many, 60 if absent", minimum = 1, maximum = 1439),
-    ),
-    responses((status = 200, description = "Counts per bucket", body = ForecastView))
-)]
-pub(crate) async fn forecast(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["bucket", "buckets"])?;
-    let bucket = query.get("bucket", Duration::from_secs(60), read_bucket)?;
-    let buckets = query.get("buckets", BUCKETS, read_buckets)?;
-    let mut edges = vec![app.clock.now()];
-    for at in 0..buckets {
-        edges.push(edges[at].plus(bucket));
-    }
-    let survey = app.router.survey(&topic).await?;
-    let (counts, silent) = app.router.forecast(&topic, &edges).await?;
-    let view = |(edge, count): (&[duetime_core::Timestamp], u64)| BucketView {
-        from: edge[0].as_millis(),
-        to: edge[1].as_millis(),
-        count,
-    };
-    let (due, unreachable_shards) = (survey.total.due, silent.max(survey.silent()));
-    let buckets = edges.windows(2).zip(counts).map(view).collect();
-    Ok(Json(ForecastView { due, buckets, unreachable_shards }).into_response())
 }

@@ -102,6 +102,9 @@ pub(crate) fn shown_op(op: &str) -> &str {
 /// Why a token can be refused: the values of the label `reason`, which are the codes of the answers.
 pub const AUTH_REFUSALS: [&str; 5] = ["token_missing", "token_unknown", "forbidden", "rate_limited", "too_many_topics"];
 
+/// How far ahead a forecast is shown: the values of the label `within`, and in seconds.
+pub const FORECAST_WITHIN: [(&str, u64); 4] = [("1m", 60), ("5m", 300), ("1h", 3_600), ("24h", 86_400)];
+
 /// What can be wrong with a server of the store: the values of the label `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreTrouble {

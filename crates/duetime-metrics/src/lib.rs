@@ -3,119 +3,39 @@
 //! Handles are cheap to clone; those of a topic are looked up once and kept.
 
 mod budget;
+mod capacity;
 mod labels;
 mod retries;
 mod shards;
 mod sinks;
 pub mod table;
+mod topic;
 mod topics;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use duetime_core::{StoreError, Timestamp, TopicName};
+use duetime_core::{StoreError, TopicName};
 use parking_lot::{Mutex, RwLock};
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
 use labels::{LEASE_KINDS, shown_op};
-use retries::Retries;
 use shards::ShardMeters;
 use table::{Kind, Metric};
 
 pub use budget::BudgetMeters;
-pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, StoreTrouble};
+pub use capacity::{CAPACITY_MESSAGES_MIN, CAPACITY_STRETCH, SAMPLE_EVERY};
+pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreTrouble};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
+pub use topic::TopicMeters;
 pub use topics::{REST, TOPIC_SERIES_MAX};
-
-/// The meters of one topic.
-#[derive(Debug)]
-pub struct TopicMeters {
-    /// See [`table::LATENESS`].
-    pub lateness: Histogram,
-    /// It has series of its own; see [`TOPIC_SERIES_MAX`].
-    is_named: bool,
-    events: Vec<(IntCounter, AtomicU64)>,
-    cancels: Vec<IntCounter>,
-    /// See [`table::SCHEDULED`].
-    pub scheduled: IntGauge,
-    /// See [`table::DUE`].
-    pub due: IntGauge,
-    /// See [`table::IN_FLIGHT`].
-    pub in_flight: IntGauge,
-    /// See [`table::DEAD`].
-    pub dead: IntGauge,
-    /// See [`table::OLDEST_DUE_AGE`].
-    pub oldest_due_age: Gauge,
-    /// See [`table::SHARDS`].
-    pub shards: IntGauge,
-    /// See [`table::SHARDS_OWNED`].
-    pub shards_owned: IntGauge,
-    /// See [`table::SHARDS_UNOWNED`].
-    pub shards_unowned: IntGauge,
-    shards_lost: IntGauge,
-    shards_of_rest: Mutex<Option<ShardBacklog>>,
-    retries_waiting: IntGauge,
-    retries: Mutex<Retries>,
-    /// See [`table::RESIZE_REMAINING`].
-    pub resize_remaining: IntGauge,
-    /// See [`table::CLAIM_BATCH_SIZE`].
-    pub claim_batch_size: Histogram,
-    /// See [`table::CLAIMS_EXPIRED`].
-    pub claims_expired: IntCounter,
-    /// See [`table::SETTLEMENTS_LOST`].
-    pub settlements_lost: IntCounter,
-    /// See [`table::BREAKER_OPEN`].
-    pub breaker_open: IntGauge,
-    /// See [`table::BREAKER_OPENS`].
-    pub breaker_opens: IntCounter,
-    /// See [`table::BREAKER_OPEN_SECONDS`].
-    pub breaker_open_seconds: Counter,
-    /// See [`table::CLAIM_DELAY`].
-    pub claim_delay: Histogram,
-    /// See [`table::HAND_OVER`].
-    pub hand_over: Histogram,
-}
-
-impl TopicMeters {
-    /// Counts `n` messages to which `event` happened.
-    pub fn count(&self, event: Event, n: u64) {
-        if n > 0 {
-            let (counter, own) = &self.events[event as usize];
-            counter.inc_by(n);
-            own.fetch_add(n, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts `n` cancels that were answered so.
-    pub fn cancels(&self, verdict: CancelVerdict, n: u64) {
-        if n > 0 {
-            self.cancels[verdict as usize].inc_by(n);
-        }
-    }
-
-    /// How many messages `event` happened to so far.
-    #[must_use]
-    pub fn counted(&self, event: Event) -> u64 {
-        self.events[event as usize].1.load(Ordering::Relaxed)
-    }
-
-    /// This node gave back `n` messages for another attempt after `wait`.
-    pub fn retry_later(&self, now: Timestamp, wait: Duration, n: u64) {
-        self.retries.lock().add(now, wait, n);
-    }
-
-    fn retries_due(&self, now: Timestamp) {
-        let waiting = self.retries.lock().waiting(now);
-        self.retries_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-    }
-}
 
 /// All meters of one program.
 #[derive(Debug)]
@@ -142,6 +62,11 @@ pub struct Meters {
     breaker_open_seconds: CounterVec,
     claim_delay: HistogramVec,
     hand_over: HistogramVec,
+    forecast: IntGaugeVec,
+    forecast_late: GaugeVec,
+    capacity: GaugeVec,
+    store_used: GaugeVec,
+    store_limit: GaugeVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
     durability: IntCounterVec,
@@ -189,6 +114,10 @@ fn gauge(registry: &Registry, row: &Metric) -> IntGaugeVec {
     registered(registry, IntGaugeVec::new(opts(row), row.labels))
 }
 
+fn float_gauge(registry: &Registry, row: &Metric) -> GaugeVec {
+    registered(registry, GaugeVec::new(opts(row), row.labels))
+}
+
 fn histogram(registry: &Registry, row: &Metric) -> HistogramVec {
     let Kind::Histogram(buckets) = row.kind else { unreachable!("{} is no histogram", row.name) };
     let opts = HistogramOpts::new(row.name, row.help).buckets(buckets.to_vec());
@@ -232,6 +161,11 @@ impl Meters {
             },
             claim_delay: histogram(r, &table::CLAIM_DELAY),
             hand_over: histogram(r, &table::HAND_OVER),
+            forecast: gauge(r, &table::FORECAST),
+            forecast_late: float_gauge(r, &table::FORECAST_LATE),
+            capacity: float_gauge(r, &table::CAPACITY),
+            store_used: float_gauge(r, &table::STORE_USED),
+            store_limit: float_gauge(r, &table::STORE_LIMIT),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
             durability: from_zero(counter(r, &table::DURABILITY), &["yes", "no"]),
@@ -335,6 +269,16 @@ impl Meters {
             breaker_open_seconds: self.breaker_open_seconds.with_label_values(labels),
             claim_delay: self.claim_delay.with_label_values(labels),
             hand_over: self.hand_over.with_label_values(labels),
+            forecast: {
+                let shown = |of: &str| match is_named {
+                    true => self.forecast.with_label_values(&[name, of]),
+                    false => topics::gauge(&self.forecast, None),
+                };
+                FORECAST_WITHIN.iter().map(|(of, _)| shown(of)).collect()
+            },
+            forecast_late: float_gauge(&self.forecast_late),
+            capacity_shown: float_gauge(&self.capacity),
+            capacity: Mutex::default(),
         }
     }
 
@@ -376,6 +320,32 @@ impl Meters {
         let _ = self.breaker_open_seconds.remove_label_values(labels);
         let _ = self.claim_delay.remove_label_values(labels);
         let _ = self.hand_over.remove_label_values(labels);
+        for (within, _) in FORECAST_WITHIN {
+            let _ = self.forecast.remove_label_values(&[topic.as_str(), within]);
+        }
+        let _ = self.forecast_late.remove_label_values(labels);
+        let _ = self.capacity.remove_label_values(labels);
+    }
+
+    /// Counts what was delivered until `at` after the start of the program, each [`SAMPLE_EVERY`].
+    pub fn sample(&self, at: Duration) {
+        self.all_topics().iter().for_each(|topic| topic.sample(at));
+    }
+
+    /// A server of the store uses so many bytes of so many; `None`: it has no limit.
+    #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
+    pub fn store_bytes(&self, server: &str, used: u64, limit: Option<u64>) {
+        self.store_used.with_label_values(&[server]).set(used as f64);
+        match limit {
+            Some(limit) => self.store_limit.with_label_values(&[server]).set(limit as f64),
+            None => drop(self.store_limit.remove_label_values(&[server])),
+        }
+    }
+
+    /// A server is not one of the store's any more.
+    pub fn forget_store_bytes(&self, server: &str) {
+        let _ = self.store_used.remove_label_values(&[server]);
+        let _ = self.store_limit.remove_label_values(&[server]);
     }
 
     /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none.

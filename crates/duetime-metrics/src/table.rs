@@ -82,6 +82,16 @@ table! {
         "How often the topic's sink was taken to be down by this node.";
     BREAKER_OPEN_SECONDS = "duetime_breaker_open_seconds_total", Kind::Counter, ["topic"],
         "How long claims were stopped because the topic's sink was taken to be down.";
+    FORECAST = "duetime_forecast", Kind::Gauge, ["topic", "within"],
+        "Messages that fall due from now on within 1m, 5m, 1h and 24h, in the shards this node scans, counted every half minute at most: sum over nodes.";
+    CAPACITY = "duetime_capacity", Kind::Gauge, ["topic"],
+        "Messages a second this node was able to deliver, as measured: the best five seconds of the last 24 hours in which it delivered 500 or messages waited all along; 0 while there were none. What is possible may be more: sum over nodes.";
+    FORECAST_LATE = "duetime_forecast_late_seconds", Kind::Gauge, ["topic"],
+        "How late the last message of a herd within the coming hour will be in the shards this node scans, at duetime_capacity or the topic's rate limit; 0 where all are in time or neither is known: max over nodes.";
+    STORE_USED = "duetime_store_used_bytes", Kind::Gauge, ["server"],
+        "Memory that a master of Redis uses, or bytes of the embedded store's folder, as this node sees it: max over nodes.";
+    STORE_LIMIT = "duetime_store_limit_bytes", Kind::Gauge, ["server"],
+        "Most that a master of Redis may use (maxmemory; absent without one), or bytes of the embedded store's folder and what is free on its disk: max over nodes.";
     STORE_CALL = "duetime_store_call_seconds", Kind::Histogram(CALL_S), ["op"],
         "Time of one call to the store, by operation; reshard_… and …_at_source are of a change of the shard count.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],

@@ -1,5 +1,7 @@
 //! What is served.
 
+use duetime_core::Timestamp;
+
 use super::*;
 
 #[test]
@@ -26,6 +28,8 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     meters.auth_refused("token_unknown");
     meters.auth_refused("unknown_topic");
     meters.build_info(["0.1.0", "1234567890ab", "none"], "embedded", "solo");
+    meters.store_bytes("a:1", 7, Some(9));
+    meters.topic(&topic).forecast([1, 2, 3, 4]);
     let text = meters.render();
     for row in table::TABLE {
         assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);
@@ -46,6 +50,9 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
         "duetime_http_request_seconds_count{method=\"GET\",route=\"/v1/topics\"} 1",
         "duetime_auth_refused_total{reason=\"token_unknown\"} 1",
         "duetime_auth_refused_total{reason=\"forbidden\"} 0",
+        "duetime_forecast{topic=\"orders\",within=\"1h\"} 3",
+        "duetime_capacity{topic=\"orders\"} 0",
+        "duetime_store_limit_bytes{server=\"a:1\"} 9",
         "duetime_build_info{commit=\"1234567890ab\",features=\"none\",mode=\"solo\",store=\"embedded\",version=\"0.1.0\"} 1",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");

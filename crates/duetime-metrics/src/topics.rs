@@ -8,6 +8,7 @@ use std::sync::Arc;
 use duetime_core::{Timestamp, TopicName};
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec};
 
+use crate::labels::FORECAST_WITHIN;
 use crate::{Meters, TopicMeters};
 
 /// Topics with series of their own, at each node.
@@ -89,6 +90,11 @@ impl Meters {
             }
             let _ = self.breaker_open.remove_label_values(&[REST]);
             let _ = self.oldest_due_age.remove_label_values(&[REST]);
+            let _ = self.capacity.remove_label_values(&[REST]);
+            let _ = self.forecast_late.remove_label_values(&[REST]);
+            for (within, _) in FORECAST_WITHIN {
+                let _ = self.forecast.remove_label_values(&[REST, within]);
+            }
             return;
         }
         for (all, of) in sums {
@@ -98,5 +104,12 @@ impl Meters {
         self.breaker_open.with_label_values(&[REST]).set(open);
         let oldest = rest.iter().map(|topic| topic.oldest_due_age.get()).fold(0.0, f64::max);
         self.oldest_due_age.with_label_values(&[REST]).set(oldest);
+        let late = rest.iter().map(|topic| topic.forecast_late.get()).fold(0.0, f64::max);
+        self.forecast_late.with_label_values(&[REST]).set(late);
+        self.capacity.with_label_values(&[REST]).set(rest.iter().map(|topic| topic.capacity_shown.get()).sum());
+        for (at, (within, _)) in FORECAST_WITHIN.iter().enumerate() {
+            let sum = rest.iter().map(|topic| topic.forecast[at].get()).sum();
+            self.forecast.with_label_values(&[REST, within]).set(sum);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! What somebody has to look at, and how soon.
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CLAIMS_EXPIRED, LATENESS, MESSAGES, OWNERS, RESIZE_REMAINING, SHARDS, SHARDS_LOST, SHARDS_OWNED,
-    STORE_CLOCK_SKEW, STORE_ERRORS, STORE_TROUBLES, TOPICS_TROUBLED,
+    BREAKER_OPEN, CLAIMS_EXPIRED, FORECAST_LATE, LATENESS, MESSAGES, OWNERS, RESIZE_REMAINING, SHARDS, SHARDS_LOST,
+    SHARDS_OWNED, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED, TOPICS_TROUBLED,
 };
 
 use crate::expr::{OVERDUE, increase, late_ratio, part, rate, series};
-use crate::objective::Objectives;
+use crate::objective::{Objective, Objectives};
 
 /// Fewer deliveries of an hour than this say nothing about a share: one late message of ten is 10 %.
 const DELIVERIES_MIN: u32 = 20;
@@ -31,6 +31,7 @@ pub struct Alert {
 pub fn all(objectives: &Objectives, job: &str) -> Vec<Alert> {
     let of_job = format!(r#"job="{job}""#);
     let mut all = budgets(objectives, &of_job);
+    all.push(herd_ahead(objectives, &of_job));
     all.extend(coverage(&of_job));
     all.extend(delivery(&of_job));
     all.extend(store(&of_job));
@@ -73,6 +74,21 @@ fn budgets(objectives: &Objectives, job: &str) -> Vec<Alert> {
             "{{ $labels.topic }}: {{ $value | humanizePercentage }} of the messages are later than promised",
         ),
     ]
+}
+
+/// More falls due at one moment of the coming hour than can be delivered in time.
+fn herd_ahead(objectives: &Objectives, job: &str) -> Alert {
+    let late = |(objective, matcher): (&Objective, String)| {
+        let matchers = if matcher.is_empty() { job.to_owned() } else { format!("{job},{matcher}") };
+        format!("max by (topic) ({}) > {}", series(&FORECAST_LATE, &matchers), objective.seconds())
+    };
+    Alert {
+        name: "HerdAhead",
+        expr: objectives.matchers().into_iter().map(late).collect::<Vec<_>>().join(" or "),
+        lasts: "2m",
+        severity: "ticket",
+        summary: "{{ $labels.topic }}: a herd falls due within the hour, and at what was measured its last message will be {{ $value | humanizeDuration }} late",
+    }
 }
 
 /// Nobody is there, or nobody scans.
@@ -166,6 +182,18 @@ fn store(job: &str) -> Vec<Alert> {
             lasts: "1m",
             severity: "page",
             summary: "the store is full: new messages are refused, while claims, acks and cancels go on",
+        },
+        Alert {
+            name: "StoreFullIn6h",
+            // Small stores fluctuate: below half of the limit a trend of one hour says nothing.
+            expr: format!(
+                "max by (server) (predict_linear({used}[1h], 6 * 3600)) > max by (server) ({limit}) and on (server) max by (server) ({used}) > 0.5 * max by (server) ({limit})",
+                used = series(&STORE_USED, job),
+                limit = series(&STORE_LIMIT, job)
+            ),
+            lasts: "15m",
+            severity: "page",
+            summary: "{{ $labels.server }}: at the growth of the last hour the store is full within six hours and then refuses new messages",
         },
         Alert {
             name: "StoreErrors",

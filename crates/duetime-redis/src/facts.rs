@@ -27,12 +27,17 @@ pub struct MasterFacts {
     pub disk: String,
     /// It keeps an append-only file.
     pub append_only: bool,
+    /// Bytes of memory it uses.
+    pub used_bytes: u64,
+    /// Most that it may use; `None`: no limit.
+    pub limit_bytes: Option<u64>,
 }
 
 pub(crate) fn read(info: &str) -> MasterFacts {
     let fields: HashMap<&str, &str> =
         info.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim())).collect();
     let is = |name: &str, value: &str| fields.get(name) == Some(&value);
+    let number = |name: &str| fields.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
     let append_only = is("aof_enabled", "1");
     let disk = if append_only && is("aof_last_write_status", "err") {
         "writing the append-only file failed"
@@ -47,6 +52,8 @@ pub(crate) fn read(info: &str) -> MasterFacts {
         guarded: fields.contains_key("min_slaves_good_slaves"),
         disk: disk.to_owned(),
         append_only,
+        used_bytes: number("used_memory"),
+        limit_bytes: Some(number("maxmemory")).filter(|limit| *limit > 0),
     }
 }
 
@@ -83,17 +90,20 @@ mod tests {
     fn what_an_operator_must_know_is_read() {
         let well = "maxmemory_policy:noeviction\r\naof_enabled:1\r\naof_last_write_status:ok\r\n\
                     rdb_last_bgsave_status:ok\r\nslave0:ip=a,port=1,state=online,offset=1,lag=0\r\n\
-                    min_slaves_good_slaves:1\r\n";
+                    min_slaves_good_slaves:1\r\nused_memory:7\r\nmaxmemory:9\r\n";
         let facts = MasterFacts {
             policy: "noeviction".to_owned(),
             replicas: 1,
             guarded: true,
             disk: String::new(),
             append_only: true,
+            used_bytes: 7,
+            limit_bytes: Some(9),
         };
         assert_eq!(read(well), facts);
         assert!(read(&well.replace("write_status:ok", "write_status:err")).disk.contains("append-only"));
         assert!(read(&well.replace("bgsave_status:ok", "bgsave_status:err")).disk.contains("snapshot"));
         assert!(!read("role:master\r\n").guarded);
+        assert_eq!(read("maxmemory:0\r\n").limit_bytes, None);
     }
 }

@@ -21,6 +21,7 @@ use duetime_metrics::Meters;
 use crate::batch_queue::{BatchQueues, OpContext};
 use crate::catalog::Catalog;
 use crate::error::RouteError;
+use crate::forecasts::Forecasts;
 use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
 use crate::reports::Reports;
 use crate::route::{Answers, Dispatcher};
@@ -93,6 +94,7 @@ pub struct Router {
     pub(crate) deads: BatchQueues<DeadOp>,
     pub(crate) reports: Reports,
     pub(crate) dispatcher: Dispatcher,
+    pub(crate) forecasts: Forecasts,
 }
 
 impl std::fmt::Debug for Router {
@@ -126,6 +128,7 @@ impl Router {
             deads: BatchQueues::new(context.clone()),
             dispatcher: Dispatcher::new(context.clone(), catalog.clone(), reports.clone()),
             reports,
+            forecasts: Forecasts::default(),
             context,
             catalog,
         })

@@ -1,10 +1,10 @@
-//! What can be counted: messages by state per topic and per shard, and how many fall due when.
+//! What can be counted: messages by state per topic and per shard.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::Survey;
-use duetime_core::{Shard, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Shard, TopicName, TopicRecord};
 
 use crate::error::RouteError;
 use crate::router::Router;
@@ -141,25 +141,5 @@ impl Router {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// How many messages of the topic are visible first in each bucket
-    /// `edges[i] <= t < edges[i + 1]`, and how many shards are not in it since their server does not
-    /// answer.
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn forecast(&self, topic: &TopicName, edges: &[Timestamp]) -> Result<(Vec<u64>, usize), RouteError> {
-        let record = self.topic(topic).await?;
-        let shards: Vec<Shard> = record.routing.all(topic).collect();
-        let mut silent = 0;
-        let mut buckets = vec![0; edges.len().saturating_sub(1)];
-        for some in shards.chunks(SHARDS_PER_CALL) {
-            let (counts, missing) = self.context.store.forecast_known(some, edges).await?;
-            silent += missing;
-            buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
-        }
-        Ok((buckets, silent))
     }
 }

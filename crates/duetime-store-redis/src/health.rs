@@ -4,7 +4,7 @@
 //! What is found is told in the log and in a metric when it comes and when it goes; what puts messages in
 //! danger makes the node not ready.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(crate) struct ServerHealth {
     troubles: Mutex<BTreeMap<Named, String>>,
     /// The master whose clock alone is wrong.
     wrong_clock: Mutex<Option<String>>,
+    /// The masters whose bytes are shown.
+    shown: Mutex<BTreeSet<String>>,
 }
 
 /// What the store is asked to keep.
@@ -112,9 +114,22 @@ impl ServerHealth {
             // That it cannot be reached is told by whoever needs it.
             if let Ok(Ok(all)) = tokio::time::timeout(LOOK_FOR, link.facts()).await {
                 self.take(&all, wanted, &meters);
+                self.show_bytes(&all, &meters);
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    fn show_bytes(&self, all: &[(String, Result<MasterFacts, LinkError>)], meters: &Meters) {
+        for (name, facts) in all {
+            if let Ok(facts) = facts {
+                meters.store_bytes(name, facts.used_bytes, facts.limit_bytes);
+            }
+        }
+        let present: BTreeSet<String> = all.iter().map(|(name, _)| name.clone()).collect();
+        let mut shown = self.shown.lock();
+        shown.difference(&present).for_each(|gone| meters.forget_store_bytes(gone));
+        *shown = present;
     }
 
     fn take(&self, all: &[(String, Result<MasterFacts, LinkError>)], wanted: Wanted, meters: &Meters) {
@@ -187,6 +202,18 @@ mod tests {
 
     fn well() -> MasterFacts {
         MasterFacts { policy: "noeviction".to_owned(), replicas: 1, guarded: true, ..MasterFacts::default() }
+    }
+
+    #[test]
+    fn the_bytes_of_each_master_are_shown_and_those_of_a_former_one_are_not() {
+        let (health, meters) = (Health::default(), Meters::new());
+        let facts = MasterFacts { used_bytes: 7, limit_bytes: Some(9), ..well() };
+        health.show_bytes(&[("a:1".to_owned(), Ok(facts))], &meters);
+        let shown = meters.render();
+        assert!(shown.contains("duetime_store_used_bytes{server=\"a:1\"} 7"), "{shown}");
+        assert!(shown.contains("duetime_store_limit_bytes{server=\"a:1\"} 9"), "{shown}");
+        health.show_bytes(&[("b:1".to_owned(), Ok(well()))], &meters);
+        assert!(!meters.render().contains("server=\"a:1\""));
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{consume, dead, enqueue, man, message, monitoring, observe, plan, shards, sink, token, topic};
+use crate::commands::{
+    consume, dead, enqueue, forecast, man, message, monitoring, observe, plan, shards, sink, token, topic,
+};
 use crate::connection::NodeArgs;
 use crate::serve::ServeArgs;
 use crate::version;
@@ -50,6 +52,8 @@ pub enum Command {
     /// Lists, redrives and purges dead letters.
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Shows how much falls due when, and how late the last of it will be.
+    Forecast(forecast::ForecastArgs),
     /// Shows the shards of a topic.
     #[command(subcommand)]
     Shards(shards::ShardsCommand),

@@ -9,8 +9,8 @@ use duetime_resize::Steps;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    check_config, consume, dead, enqueue, man, message, monitoring, observe, output, plan, shards, sink, token, top,
-    topic,
+    check_config, consume, dead, enqueue, forecast, man, message, monitoring, observe, output, plan, shards, sink,
+    token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -34,6 +34,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Nack(args) => consume::nack(args).await,
         Command::Extend(args) => consume::extend(args).await,
         Command::Dead(command) => dead::run(command).await,
+        Command::Forecast(args) => forecast::run(args).await,
         Command::Shards(command) => shards::run(command).await,
         Command::Sink(command) => sink::run(command).await,
         Command::Nodes(connection) => observe::nodes(&connection).await,

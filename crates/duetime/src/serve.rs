@@ -21,9 +21,11 @@ use tracing::{info, warn};
 use crate::clock::SystemClock;
 use crate::commands::output;
 use crate::config::{self, Config, Overlay, OwnershipMode};
+use crate::disk;
 use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
 use crate::logs::{self, LogFormat};
+use crate::rates;
 use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
 use crate::{greeting, manager, version};
@@ -141,7 +143,7 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let clock = Arc::new(SystemClock);
     let meters = Arc::new(Meters::new().with_process());
-    let Opened { store, shown, shared, has_clock, move_grace, link } =
+    let Opened { store, shown, shared, has_clock, move_grace, link, folder } =
         stores::open_patiently(&config.store, meters.clone()).await?;
     let store: Arc<dyn Store> = Metering::of(store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
@@ -210,6 +212,14 @@ async fn start(
     loops.start("unowned shards", seen, |(fleet, topics, sees_all, meters), stop| {
         sharing::count_unowned(fleet, topics, sees_all, meters, stop)
     });
+    loops.start("forecasts", (router.clone(), ownership.owned()), |(router, owned), stop| {
+        router.watch_forecasts(owned, stop)
+    });
+    if let Some(folder) = folder {
+        loops.start("disk", (folder, meters.clone()), |(folder, meters), stop| disk::watch(folder, meters, stop));
+    }
+    let begun = tokio::time::Instant::now();
+    loops.start("rates", meters.clone(), move |meters, stop| rates::sample(meters, begun, stop));
     let clocks = (store.clone(), clock.clone(), ownership.clone(), meters.clone());
     loops.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
         sharing::watch_clock(store, clock, ownership, meters, has_clock, stop)

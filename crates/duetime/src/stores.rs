@@ -1,5 +1,6 @@
 //! Which store a URL names, and opening it.
 
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct Opened {
     pub move_grace: Duration,
     /// The link through which nodes share its shards, where it is Redis.
     pub link: Option<Arc<Link>>,
+    /// Its folder, where it is embedded.
+    pub folder: Option<PathBuf>,
 }
 
 /// How long a moved batch is kept at its source where its destination has no replica: longer than an
@@ -84,13 +87,15 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<O
             let store = RedisStore::connect(config.redis(), meters).await.with_context(doing)?;
             let link = store.link();
             let move_grace = if link.is_cluster() { MOVE_GRACE } else { Duration::ZERO };
-            Ok(Opened { store, shown, shared: true, has_clock: true, move_grace, link: Some(link) })
+            Ok(Opened { store, shown, shared: true, has_clock: true, move_grace, link: Some(link), folder: None })
         }
         StoreUrl::Embedded(folder) => {
             // Opening reads the index of what is there, from the disk.
-            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&folder, meters)).await;
+            let of = folder.clone();
+            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&of, meters)).await;
             let store = opened.context("opening the store in a thread of its own")?.with_context(doing)?;
-            Ok(Opened { store, shown, shared: false, has_clock: false, move_grace: Duration::ZERO, link: None })
+            let (move_grace, folder) = (Duration::ZERO, Some(folder));
+            Ok(Opened { store, shown, shared: false, has_clock: false, move_grace, link: None, folder })
         }
     }
 }

@@ -16,9 +16,10 @@ export function Forecast({ topic }) {
   const { answer, problem } = useAnswer((signal) => ask("GET", path, undefined, signal), REFRESH_MS, [path]);
   const [capacity, setCapacity] = useState("");
   const limit = state.topics?.find((one) => one.name === topic)?.rate_limit?.per_second;
-  const per = Number(capacity) || limit || undefined;
+  const per = Number(capacity) || answer?.capacity || limit || undefined;
   const begin = (one) => one.from ?? one.start ?? one.at;
   const points = (answer?.buckets ?? []).map((one) => [begin(one) / 1000, one.count]);
+  const herd = Number(capacity) ? undefined : answer?.herd;
   const herds = per ? points.filter(([, count]) => count > per * length).map(([when, count]) => ({ key: when, when, count, late: count / per - length })) : [];
   const total = points.reduce((sum, [, count]) => sum + count, 0);
   const peak = points.reduce((top, point) => (point[1] > top[1] ? point : top), [0, 0]);
@@ -27,8 +28,9 @@ export function Forecast({ topic }) {
     ${problem && html`<${Failed} problem=${problem} />`}
     ${points.length > 0 && html`<${Bars} points=${points} label="fall due" unit="messages" mark=${per ? per * length : undefined} />`}
     <p class="quiet">${total ? html`Most in one step: ${number(peak[1])} at ${new Date(peak[0] * 1000).toLocaleTimeString()}, ${rate(peak[1] / length)}.` : "Nothing falls due in this time."} Out now: ${rate(rates(state, topic).delivered)}.</p>
-    <fieldset><label>What if so many a second are delivered<input inputmode="numeric" placeholder=${limit ?? "messages a second"} value=${capacity} onInput=${(event) => setCapacity(event.target.value)} /></label></fieldset>
-    ${per && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
+    <fieldset><label>What if so many a second are delivered<input inputmode="numeric" placeholder=${per ? Math.round(per) : "messages a second"} value=${capacity} onInput=${(event) => setCapacity(event.target.value)} /></label></fieldset>
+    ${herd && html`<p class="bad">${herd.summary}</p>`}
+    ${per && !herd && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
     <details><summary>As a table</summary><${Table} rows=${points.map(([when, count]) => ({ key: when, when, count }))} empty="Nothing." columns=${[{ name: "From", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }]} /></details>
     <${Commands} method="GET" path=${path} command=${`duetime forecast ${word(topic)} --bucket ${bucket}`} /></div>`;
 }

@@ -1,6 +1,6 @@
 //! Topics, shards, forecast.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{House, NOW_MS};
 
@@ -143,11 +143,60 @@ async fn the_forecast_counts_what_falls_due_in_each_bucket() {
     house.advance("10s");
     let answer = house.get("/v1/topics/orders/forecast?bucket=30s&buckets=5").await.json();
     let counts: Vec<u64> = answer["buckets"].as_array().unwrap().iter().map(|b| b["count"].as_u64().unwrap()).collect();
-    // The message of this very millisecond is due already and in the first bucket.
-    assert_eq!((answer["due"].as_u64().unwrap(), counts), (11, vec![30, 30, 30, 20, 0]));
-    assert_eq!(answer["buckets"][1]["from"], NOW_MS + 40_000);
+    // The message of this very millisecond is in the first bucket, which ends at the next half minute.
+    assert_eq!((answer["due"].as_u64().unwrap(), counts), (10, vec![20, 30, 30, 30, 0]));
+    assert_eq!((&answer["at"], &answer["buckets"][1]["from"]), (&json!(NOW_MS + 10_000), &json!(NOW_MS + 30_000)));
+    assert!(answer.get("capacity").is_none() && answer["buckets"][0].get("above_capacity").is_none(), "{answer}");
     assert_eq!(house.get("/v1/topics/orders/forecast").await.json()["buckets"].as_array().unwrap().len(), 60);
-    for bad in ["bucket=0", "bucket=x", "buckets=0", "buckets=1440", "buckets=-1", "bukets=3", "bucket=400d"] {
+    for bad in ["bucket=0", "bucket=x", "buckets=0", "buckets=1441", "buckets=-1", "bukets=3", "bucket=400d"] {
         assert_eq!(house.get(&format!("/v1/topics/orders/forecast?{bad}")).await.problem().0, 400, "{bad}");
     }
+}
+
+/// So many counts were asked of the store.
+fn counted(house: &House) -> u64 {
+    let text = house.parts.meters.render();
+    let line = text.lines().find(|line| line.starts_with("duetime_store_call_seconds_count{op=\"forecast\"}"));
+    line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_herd_is_seen_to_the_second_and_many_viewers_cost_one_count() {
+    let house = House::with_orders().await;
+    assert_eq!(house.put("/v1/topics/orders", r#"{"rate_limit":{"per_second":100}}"#).await.status, 200);
+    let herd: Vec<_> = (0..450).map(|n| json!({"delay": 3_600_000 + n % 1000})).collect();
+    house.enqueue(&json!(herd).to_string()).await;
+    let path = "/v1/topics/orders/forecast?bucket=1m&buckets=120";
+    let viewers = futures::future::join_all((0..50).map(|_| house.get(path))).await;
+    let answer = viewers[0].json();
+    assert!(viewers.iter().all(|one| one.json() == answer));
+    // The minutes, and the seconds of the fullest.
+    assert_eq!(counted(&house), 2);
+    assert_eq!(answer["capacity"], 100.0);
+    assert_eq!(answer["buckets"][60]["count"], 450);
+    assert_eq!(answer["buckets"][60]["above_capacity"], true);
+    assert_eq!(answer["buckets"][60]["last_late_ms"], 4_500);
+    assert_eq!(answer["buckets"][59]["above_capacity"], false);
+    assert_eq!(answer["herd"]["from"], NOW_MS + 3_600_000);
+    let summary = answer["herd"]["summary"].as_str().unwrap();
+    assert_eq!(summary, "450 at 2025-11-21T01:00:00Z, capacity 100/s: the last one 4s 500ms late");
+    house.enqueue(r#"{"delay":"1h"}"#).await;
+    assert_eq!(house.get(path).await.json(), answer, "it is kept");
+    tokio::time::sleep(duetime_router::FORECAST_KEPT).await;
+    assert_eq!(house.get(path).await.json()["buckets"][60]["count"], 451);
+    assert_eq!(counted(&house), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forecast_of_a_topic_made_anew_is_not_that_of_the_one_before() {
+    let house = House::with_orders().await;
+    house.enqueue(r#"{"delay":"30s"}"#).await;
+    let all = |answer: Value| answer["buckets"].as_array().unwrap().iter().map(|b| b["count"].as_u64().unwrap()).sum();
+    let sum: u64 = all(house.get("/v1/topics/orders/forecast").await.json());
+    assert_eq!(sum, 1);
+    assert_eq!(house.delete("/v1/topics/orders?force=true").await.status, 200);
+    assert_eq!(house.get("/v1/topics/orders/forecast").await.problem().0, 404);
+    assert_eq!(house.put("/v1/topics/orders", "{}").await.status, 201);
+    let sum: u64 = all(house.get("/v1/topics/orders/forecast").await.json());
+    assert_eq!(sum, 0);
 }

@@ -1,6 +1,9 @@
 //! Is anything late, and why?
 
-use duetime_metrics::table::{BREAKER_OPEN, DEAD, DUE, IN_FLIGHT, LATENESS, MESSAGES, OLDEST_DUE_AGE, SCHEDULED};
+use duetime_metrics::table::{
+    BREAKER_OPEN, CAPACITY, DEAD, DUE, FORECAST, FORECAST_LATE, IN_FLIGHT, LATENESS, MESSAGES, OLDEST_DUE_AGE,
+    SCHEDULED,
+};
 
 use crate::board::Board;
 use crate::expr::{TOPICS, WINDOW, heat, increase, max, quantile, rate, sum};
@@ -51,6 +54,17 @@ pub(super) fn board() -> Board {
                     "Red while the circuit breaker of a topic is open: claims are stopped, and no attempt is used up.")
                     .warn(0.5, 1.0)
                     .query(max(&BREAKER_OPEN, "topic", TOPICS), "{{topic}}"),
+            ],
+        )
+        .row(
+            "What is coming",
+            vec![
+                Panel::new(Shape::Lines, "Fall due within the hour", "short", "Messages by topic. `duetime forecast TOPIC` has them minute by minute.")
+                    .query(sum(&FORECAST, "topic", &format!(r#"{TOPICS},within="1h""#)), "{{topic}}"),
+                Panel::new(Shape::Lines, "Capacity, messages a second", "cps", "The best that the nodes were able to deliver in the last day. 0: they never had enough to do.")
+                    .query(sum(&CAPACITY, "topic", TOPICS), "{{topic}}"),
+                Panel::new(Shape::Lines, "How late the last of a herd will be", "s", "Of what falls due within the hour, at the capacity that was measured.")
+                    .query(max(&FORECAST_LATE, "topic", TOPICS), "{{topic}}"),
             ],
         )
 }

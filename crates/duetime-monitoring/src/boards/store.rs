@@ -2,7 +2,8 @@
 
 use duetime_metrics::table::{
     DURABILITY, LEASE_CHANGES, OWNERS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST, SHARDS_OWNED,
-    SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_TROUBLES, TOPICS_TROUBLED,
+    SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED,
+    TOPICS_TROUBLED,
 };
 
 use crate::board::Board;
@@ -45,6 +46,8 @@ pub(super) fn board() -> Board {
                 Panel::new(Shape::Stacked, "Calls that waited for replicas", "cps",
                     "By whether as many have it as store.durability asks for; `no`: a failover now would lose what those that follow lack.")
                     .query(rate(&DURABILITY, "reached", NODES, WINDOW), "{{reached}}"),
+                Panel::new(Shape::Lines, "Bytes used, share of the limit", "percentunit", "Memory of each master of Redis, or the disk of the embedded store. Nothing where Redis has no limit.")
+                    .query(format!("{} / {}", max(&STORE_USED, "server", NODES), max(&STORE_LIMIT, "server", NODES)), "{{server}}"),
                 Panel::new(Shape::Lines, "Clock of the store against the nodes'", "s", "Above 0 the store is ahead.")
                     .query(series(&STORE_CLOCK_SKEW, NODES), "{{instance}}"),
             ],

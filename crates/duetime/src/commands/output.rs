@@ -86,6 +86,11 @@ pub fn moment(millis: i64) -> String {
     format!("{} ({})", Timestamp::from_millis(millis), away(millis))
 }
 
+/// A moment, without milliseconds where there are none.
+pub fn second(millis: i64) -> String {
+    Timestamp::from_millis(millis).to_string().replace(".000Z", "Z")
+}
+
 /// A payload, cut for a table.
 pub fn payload(text: Option<&str>, base64: Option<&str>) -> String {
     let (text, mark) = match (text, base64) {

@@ -1,0 +1,59 @@
+//! What falls due when, as a node answers it. Fields that a newer node adds are ignored.
+
+use serde::{Deserialize, Serialize};
+
+use crate::answers::is_none;
+
+/// One bucket of a forecast.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Where it begins, milliseconds since the Unix epoch.
+    pub from: i64,
+    /// Where it ends.
+    pub to: i64,
+    /// Messages that fall due in it.
+    pub count: u64,
+    /// What waits and falls due in it is more than can be delivered in it; absent: that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above_capacity: Option<bool>,
+    /// How late its last message will be; absent: in time, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_late_ms: Option<u64>,
+}
+
+/// The moment at which messages will be latest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Herd {
+    /// Where it begins, milliseconds since the Unix epoch.
+    pub from: i64,
+    /// Where it ends.
+    pub to: i64,
+    /// Messages that fall due in it.
+    pub count: u64,
+    /// How late the last of them will be.
+    pub last_late_ms: u64,
+    /// The same as a sentence.
+    pub summary: String,
+}
+
+/// How many messages fall due when.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Forecast {
+    /// When it was counted, milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub at: i64,
+    /// Due already.
+    #[serde(default)]
+    pub due: u64,
+    /// In order.
+    pub buckets: Vec<Bucket>,
+    /// Messages a second that can be delivered; absent: that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<f64>,
+    /// Absent: all will be in time, or the capacity is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub herd: Option<Herd>,
+    /// Shards that are not in the counts, because their server does not answer.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unreachable_shards: usize,
+}

@@ -1,0 +1,120 @@
+//! The handles of one topic.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use duetime_core::Timestamp;
+use parking_lot::Mutex;
+use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge};
+
+use crate::capacity::Capacity;
+use crate::labels::{CancelVerdict, Event, FORECAST_WITHIN};
+use crate::retries::Retries;
+use crate::shards::ShardBacklog;
+
+/// The meters of one topic.
+#[derive(Debug)]
+pub struct TopicMeters {
+    /// See [`crate::table::LATENESS`].
+    pub lateness: Histogram,
+    /// It has series of its own; see [`crate::TOPIC_SERIES_MAX`].
+    pub(crate) is_named: bool,
+    pub(crate) events: Vec<(IntCounter, AtomicU64)>,
+    pub(crate) cancels: Vec<IntCounter>,
+    /// See [`crate::table::SCHEDULED`].
+    pub scheduled: IntGauge,
+    /// See [`crate::table::DUE`].
+    pub due: IntGauge,
+    /// See [`crate::table::IN_FLIGHT`].
+    pub in_flight: IntGauge,
+    /// See [`crate::table::DEAD`].
+    pub dead: IntGauge,
+    /// See [`crate::table::OLDEST_DUE_AGE`].
+    pub oldest_due_age: Gauge,
+    /// See [`crate::table::SHARDS`].
+    pub shards: IntGauge,
+    /// See [`crate::table::SHARDS_OWNED`].
+    pub shards_owned: IntGauge,
+    /// See [`crate::table::SHARDS_UNOWNED`].
+    pub shards_unowned: IntGauge,
+    pub(crate) shards_lost: IntGauge,
+    pub(crate) shards_of_rest: Mutex<Option<ShardBacklog>>,
+    pub(crate) retries_waiting: IntGauge,
+    pub(crate) retries: Mutex<Retries>,
+    /// See [`crate::table::RESIZE_REMAINING`].
+    pub resize_remaining: IntGauge,
+    /// See [`crate::table::CLAIM_BATCH_SIZE`].
+    pub claim_batch_size: Histogram,
+    /// See [`crate::table::CLAIMS_EXPIRED`].
+    pub claims_expired: IntCounter,
+    /// See [`crate::table::SETTLEMENTS_LOST`].
+    pub settlements_lost: IntCounter,
+    /// See [`crate::table::BREAKER_OPEN`].
+    pub breaker_open: IntGauge,
+    /// See [`crate::table::BREAKER_OPENS`].
+    pub breaker_opens: IntCounter,
+    /// See [`crate::table::BREAKER_OPEN_SECONDS`].
+    pub breaker_open_seconds: Counter,
+    /// See [`crate::table::CLAIM_DELAY`].
+    pub claim_delay: Histogram,
+    /// See [`crate::table::HAND_OVER`].
+    pub hand_over: Histogram,
+    /// See [`crate::table::FORECAST_LATE`].
+    pub forecast_late: Gauge,
+    pub(crate) forecast: Vec<IntGauge>,
+    pub(crate) capacity_shown: Gauge,
+    pub(crate) capacity: Mutex<Capacity>,
+}
+
+impl TopicMeters {
+    /// So many messages fall due within each of [`FORECAST_WITHIN`].
+    pub fn forecast(&self, within: [u64; FORECAST_WITHIN.len()]) {
+        self.forecast.iter().zip(within).for_each(|(gauge, n)| gauge.set(i64::try_from(n).unwrap_or(i64::MAX)));
+    }
+
+    /// Messages a second this node was able to deliver, as [`crate::table::CAPACITY`]; `None`: it never had enough to
+    /// do.
+    #[must_use]
+    pub fn capacity(&self) -> Option<f64> {
+        self.capacity.lock().per_second()
+    }
+
+    pub(crate) fn sample(&self, at: Duration) {
+        let backlog = Duration::try_from_secs_f64(self.oldest_due_age.get()).unwrap_or_default();
+        let mut capacity = self.capacity.lock();
+        capacity.sample(at, self.counted(Event::Delivered), backlog);
+        self.capacity_shown.set(capacity.per_second().unwrap_or(0.0));
+    }
+
+    /// Counts `n` messages to which `event` happened.
+    pub fn count(&self, event: Event, n: u64) {
+        if n > 0 {
+            let (counter, own) = &self.events[event as usize];
+            counter.inc_by(n);
+            own.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts `n` cancels that were answered so.
+    pub fn cancels(&self, verdict: CancelVerdict, n: u64) {
+        if n > 0 {
+            self.cancels[verdict as usize].inc_by(n);
+        }
+    }
+
+    /// How many messages `event` happened to so far.
+    #[must_use]
+    pub fn counted(&self, event: Event) -> u64 {
+        self.events[event as usize].1.load(Ordering::Relaxed)
+    }
+
+    /// This node gave back `n` messages for another attempt after `wait`.
+    pub fn retry_later(&self, now: Timestamp, wait: Duration, n: u64) {
+        self.retries.lock().add(now, wait, n);
+    }
+
+    pub(crate) fn retries_due(&self, now: Timestamp) {
+        let waiting = self.retries.lock().waiting(now);
+        self.retries_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,232 @@
+//! What falls due when, counted once for all who ask: a forecast costs the store a count for each bucket and shard.
+//!
+//! Each topic is counted by one request at a time. Its answer is kept for [`crate::FORECAST_KEPT`] for all who ask for the
+//! same buckets; whoever asks for others waits until the store has had [`REST_FACTOR`] times as long to itself as
+//! the last count took. So any number of viewers costs no more than a part of the store's time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::{OwnedShards, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_metrics::FORECAST_WITHIN;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::RouteError;
+use crate::forecasts::{ALIGNED_FROM, Buckets, ERROR_KEPT, Forecast, Herd};
+use crate::herd::{Load, Slot, loads};
+use crate::router::Router;
+
+/// After a count the topic is left alone for so many times as long as it took.
+const REST_FACTOR: u32 = 4;
+/// The longest such rest.
+const REST_MAX: Duration = Duration::from_secs(10);
+/// Shards one call to the store counts.
+const SHARDS_PER_CALL: usize = 1024;
+/// How often the shards are counted again because the topic changes meanwhile.
+const RECOUNTS_MAX: u32 = 4;
+
+/// Parts into which the fullest bucket is divided, so that a herd in it is seen.
+const PARTS: u32 = 60;
+
+/// How often the metrics of a topic's forecast are counted, and the topics looked through.
+const METRICS_EVERY: Duration = Duration::from_secs(30);
+/// Counting for metrics takes at most one part in so many of the store's time.
+const METRICS_SHARE: u32 = 50;
+
+fn slots(edges: &[Timestamp], counts: &[u64]) -> Vec<Slot> {
+    edges.windows(2).zip(counts).map(|(edge, count)| Slot { from: edge[0], to: edge[1], count: *count }).collect()
+}
+
+/// The fullest bucket, if it is worth to look at its parts.
+fn fullest(buckets: &[Slot], per_second: Option<f64>) -> Option<usize> {
+    let most = (0..buckets.len()).max_by_key(|at| (buckets[*at].count, std::cmp::Reverse(*at)))?;
+    let worth = buckets[most].count as f64 > per_second? && buckets[most].length() > ALIGNED_FROM;
+    worth.then_some(most)
+}
+
+/// Loads of the buckets, where the one at `at` is known in parts.
+fn judged(buckets: &[Slot], parts: Option<(usize, Vec<Slot>)>, due: u64, per_second: f64) -> (Vec<Load>, Option<Herd>) {
+    // Each slot with the bucket that it is of.
+    let mut all: Vec<(usize, Slot)> = Vec::with_capacity(buckets.len() + PARTS as usize);
+    for (at, bucket) in buckets.iter().enumerate() {
+        match &parts {
+            Some((of, parts)) if *of == at => all.extend(parts.iter().map(|part| (at, *part))),
+            _ => all.push((at, *bucket)),
+        }
+    }
+    let slots: Vec<Slot> = all.iter().map(|(_, slot)| *slot).collect();
+    let mut of_buckets = vec![Load::default(); buckets.len()];
+    let mut herd: Option<Herd> = None;
+    for ((at, slot), load) in all.iter().zip(loads(&slots, due, per_second)) {
+        let bucket = &mut of_buckets[*at];
+        *bucket = Load { above: bucket.above || load.above, late: bucket.late.max(load.late) };
+        if load.above && slot.count > 0 && herd.is_none_or(|herd| load.late > herd.late) {
+            herd = Some(Herd { slot: *slot, late: load.late });
+        }
+    }
+    (of_buckets, herd)
+}
+
+impl Router {
+    async fn count(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), RouteError> {
+        let mut silent = 0;
+        let mut buckets = vec![0; edges.len().saturating_sub(1)];
+        for some in shards.chunks(SHARDS_PER_CALL) {
+            let (counts, missing) = self.context.store.forecast_known(some, edges).await?;
+            silent += missing;
+            buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
+        }
+        Ok((buckets, silent))
+    }
+
+    /// What one node can deliver of the topic a second, going by this one.
+    fn capacity_here(&self, record: &TopicRecord) -> Option<f64> {
+        let limit = record.config.rate_limit.map(|limit| limit.per_second);
+        limit.or_else(|| self.context.meters.topic(&record.name).capacity())
+    }
+
+    async fn count_forecast(
+        &self,
+        shards: &[Shard],
+        edges: Vec<Timestamp>,
+        per_second: Option<f64>,
+    ) -> Result<Forecast, RouteError> {
+        let at = edges[0];
+        let with_due: Vec<Timestamp> =
+            std::iter::once(Timestamp::from_millis(0)).chain(edges.iter().copied()).collect();
+        let (counts, silent) = self.count(shards, &with_due).await?;
+        let (due, buckets) = (counts[0], slots(&edges, &counts[1..]));
+        let mut parts = None;
+        if let Some(most) = fullest(&buckets, per_second) {
+            let length = (buckets[most].length() / PARTS).max(ALIGNED_FROM);
+            let (from, to) = (buckets[most].from, buckets[most].to);
+            let within = (1..PARTS).map(|part| from.plus(length * part)).take_while(|edge| *edge < to);
+            let edges: Vec<Timestamp> = std::iter::once(from).chain(within).chain([to]).collect();
+            parts = Some((most, slots(&edges, &self.count(shards, &edges).await?.0)));
+        }
+        let (loads, herd) = match per_second {
+            Some(per_second) => judged(&buckets, parts, due, per_second),
+            None => (Vec::new(), None),
+        };
+        Ok(Forecast { at, due, buckets, loads, herd, per_second, silent })
+    }
+
+    async fn forecast_anew(&self, topic: &TopicName, shape: Buckets) -> Result<Arc<Forecast>, RouteError> {
+        let mut recounts = 0;
+        loop {
+            let record = self.topic(topic).await?;
+            let nodes = f64::from((*self.catalog.nodes().borrow()).max(1));
+            let per_second = self.capacity_here(&record).map(|here| here * nodes);
+            let shards: Vec<Shard> = record.routing.all(topic).collect();
+            match self.count_forecast(&shards, shape.edges(self.context.clock.now()), per_second).await {
+                Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
+                    recounts += 1;
+                    self.catalog.refresh().await?;
+                }
+                answer => return answer.map(Arc::new),
+            }
+        }
+    }
+
+    /// How many messages of the topic fall due in each bucket, as it was counted [`crate::FORECAST_KEPT`] ago at most.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::UnknownTopic`], or the store's.
+    pub async fn forecast(&self, topic: &TopicName, shape: Buckets) -> Result<Arc<Forecast>, RouteError> {
+        let life = self.topic(topic).await?.routing.life();
+        let of = self.forecasts.of(topic, |name| self.catalog.get(name).is_some());
+        if let Some(answer) = of.fresh(shape, life) {
+            return answer;
+        }
+        let mut rest_until = of.turn.lock().await;
+        if let Some(answer) = of.fresh(shape, life) {
+            return answer;
+        }
+        tokio::time::sleep_until(*rest_until).await;
+        let _one = self.forecasts.counts.acquire().await.expect("it is never closed");
+        // Who goes away in the middle of a count leaves the store alone afterwards like all others.
+        let begun = Instant::now();
+        *rest_until = begun + ERROR_KEPT;
+        let answer = self.forecast_anew(topic, shape).await;
+        *rest_until = Instant::now() + (begun.elapsed() * REST_FACTOR).min(REST_MAX);
+        of.keep(shape, life, answer.clone());
+        answer
+    }
+
+    /// Keeps the metrics of what falls due in the shards that this node scans, until `stop`.
+    pub async fn watch_forecasts(self: Arc<Self>, owned: watch::Receiver<Arc<OwnedShards>>, stop: CancellationToken) {
+        loop {
+            let begun = Instant::now();
+            let work = async {
+                let now_owned = owned.borrow().clone();
+                for record in self.catalog.all().values() {
+                    if let Err(error) = self.measure(record, &now_owned).await {
+                        tracing::debug!(topic = %record.name, %error, "the forecast could not be counted");
+                    }
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = work => {}
+            }
+            let pause = METRICS_EVERY.max(begun.elapsed() * METRICS_SHARE);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Counts the metrics of one topic.
+    async fn measure(&self, record: &TopicRecord, owned: &OwnedShards) -> Result<(), RouteError> {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let meters = self.context.meters.topic(&record.name);
+        let shards: Vec<Shard> =
+            record.routing.all(&record.name).filter(|shard| owned.has(&record.name, shard.index)).collect();
+        let mut within = [0; FORECAST_WITHIN.len()];
+        let mut late = Duration::ZERO;
+        // The last survey of the shards counted them all.
+        if !shards.is_empty() && meters.scheduled.get() > 0 {
+            let now = self.context.clock.now();
+            let minutes: Vec<Timestamp> = (0..=60).map(|minute| now.plus(MINUTE * minute)).collect();
+            let rest = [minutes[60], now.plus(MINUTE * 24 * 60)];
+            let hour = self.count_forecast(&shards, minutes, self.capacity_here(record)).await?;
+            let of_rest = slots(&rest, &self.count(&shards, &rest).await?.0);
+            for (sum, (_, seconds)) in within.iter_mut().zip(FORECAST_WITHIN) {
+                let until = now.plus(Duration::from_secs(seconds));
+                let all = hour.buckets.iter().chain(&of_rest);
+                *sum = all.filter(|slot| slot.to <= until).map(|slot| slot.count).sum();
+            }
+            late = hour.herd.map_or(Duration::ZERO, |herd| herd.late);
+        }
+        meters.forecast(within);
+        meters.forecast_late.set(late.as_secs_f64());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_herd_within_a_bucket_is_seen_in_its_parts() {
+        let at = |second: i64| Timestamp::from_millis(second * 1000);
+        let slot = |from, to, count| Slot { from: at(from), to: at(to), count };
+        let buckets = [slot(0, 60, 10), slot(60, 120, 1_200_000), slot(120, 180, 10)];
+        assert_eq!(fullest(&buckets, Some(400_000.0)), Some(1));
+        assert_eq!(fullest(&buckets, Some(2_000_000.0)), None);
+        assert_eq!(fullest(&buckets, None), None);
+        let parts = vec![slot(60, 61, 1_200_000), slot(61, 120, 0)];
+        let (loads, herd) = judged(&buckets, Some((1, parts.clone())), 0, 400_000.0);
+        assert_eq!(herd, Some(Herd { slot: parts[0], late: Duration::from_secs(3) }));
+        assert_eq!(loads.iter().map(|load| load.above).collect::<Vec<_>>(), [false, true, false]);
+        let (loads, herd) = judged(&buckets, None, 0, 400_000.0);
+        assert_eq!((loads, herd), (vec![Load::default(); 3], None), "spread over the minute they are in time");
+    }
+}

@@ -42,6 +42,9 @@ pub struct Topic {
     /// Acks wait for replicas too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirm_acks: bool,
+    /// Nothing is claimed, what falls due waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// How many shards it has.
     #[serde(default)]
     pub shard_count: u32,

@@ -59,6 +59,16 @@ impl Client {
         self.call(self.request(Method::DELETE, &format!("/v1/topics/{}{force}", part(name)))).await
     }
 
+    /// Pauses a topic, or resumes it.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `unknown_topic` when there is none.
+    pub async fn pause_topic(&self, name: &str, paused: bool) -> Result<Topic, ClientError> {
+        let path = format!("/v1/topics/{}/{}", part(name), if paused { "pause" } else { "resume" });
+        self.send_json(Method::POST, &path, &serde_json::json!({})).await
+    }
+
     /// Puts back the record of a topic that vanished, with these settings or with those it had; with
     /// `accept_loss`, makes its lost shards anew, empty.
     ///

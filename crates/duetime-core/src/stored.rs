@@ -28,6 +28,7 @@ fn shape() -> &'static Value {
                 max_messages: Some(5),
                 max_bytes: Some(1 << 30),
                 confirm_acks: true,
+                paused: true,
             },
             routing: Routing {
                 epoch: 1,

@@ -140,6 +140,9 @@ pub struct TopicConfig {
     /// Set it where a duplicate after a failover costs more than the wait for a replica.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub confirm_acks: bool,
+    /// Nothing is claimed, whether for a sink or by consumers; what falls due waits. Default `false`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
 }
 
 impl Default for TopicConfig {
@@ -155,6 +158,7 @@ impl Default for TopicConfig {
             max_messages: None,
             max_bytes: None,
             confirm_acks: false,
+            paused: false,
         }
     }
 }

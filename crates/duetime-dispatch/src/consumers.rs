@@ -235,6 +235,16 @@ impl Consumers for EngineConsumers {
         let mut asker = Asker::new(wanted);
         loop {
             let open = self.find(topic).await?;
+            if open.work.record.config.paused {
+                tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => {}
+                    () = open.closed.cancelled() => continue,
+                    () = tokio::time::sleep_until(asker.until) => {}
+                }
+                // What is claimed already and not handed out goes back.
+                return Ok(Vec::new());
+            }
             tokio::select! {
                 biased;
                 ended = self.gather(&open.work, &mut asker) => { ended?; }

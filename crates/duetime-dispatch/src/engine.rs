@@ -187,7 +187,7 @@ impl Drop for Engine {
 struct Running {
     record: Arc<TopicRecord>,
     lane: Arc<Lane>,
-    /// `None`: consumers claim, or the sink could not be bound.
+    /// `None`: consumers claim, the topic is paused, or the sink could not be bound.
     runner: Option<Runner>,
     /// Why the sink could not be bound.
     refused: Option<String>,
@@ -304,6 +304,7 @@ impl Reconciler {
         }
         let topic_meters = parts.meters.topic(name);
         topic_meters.shards.set(i64::from(record.routing.shards));
+        topic_meters.paused.set(i64::from(record.config.paused));
         topic_meters.shards_owned.set(i64::try_from(indices.len()).unwrap_or(i64::MAX));
         if indices.is_empty() {
             gauges::clear(&parts.meters, name);
@@ -341,6 +342,11 @@ impl Reconciler {
         };
         if let Some(before) = self.open.write().remove(name) {
             before.closed.cancel();
+        }
+        if record.config.paused {
+            running.refused = None;
+            self.sinks.set(name, None);
+            return;
         }
         match Runner::start(work, &self.budget, &*parts.sinks, &self.sinks, &self.supervisor, self.ends.child()) {
             Ok(runner) => {

@@ -32,6 +32,7 @@ mod openapi;
 mod options;
 mod origin;
 mod path;
+mod pause;
 mod peer;
 mod problem;
 mod rates;

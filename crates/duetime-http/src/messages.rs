@@ -116,6 +116,11 @@ fn in_words(
             "Its claim for attempt {attempts} of {max} ran out at {visible_at} without a verdict; the next look at \
              its shard decides whether it is tried again."
         ),
+        MessageState::Scheduled if record.config.paused => format!(
+            "{} {visible_at}, and its topic is paused: nothing is claimed until it is resumed, by `duetime resume {}`.",
+            if visible_at > now { "Due at" } else { "Due since" },
+            record.name
+        ),
         MessageState::Scheduled if visible_at > now && attempts > 0 => {
             format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
         }

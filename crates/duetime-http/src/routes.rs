@@ -7,7 +7,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::state::HttpParts;
-use crate::{adopt, claims, dead, enqueue, forecast, messages, observe, shards, sinks, topics};
+use crate::{adopt, claims, dead, enqueue, forecast, messages, observe, pause, shards, sinks, topics};
 
 /// The document before any route is in it.
 fn base() -> OpenApi {
@@ -45,6 +45,8 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(dead::redrive))
         .routes(routes!(shards::get, shards::put))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(pause::pause))
+        .routes(routes!(pause::resume))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
         .routes(routes!(observe::nodes))

@@ -20,6 +20,8 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/topics/{topic}/shards", ANY),
     ("PUT", "/topics/{topic}/shards", &[Admin]),
     ("GET", "/topics/{topic}/forecast", ANY),
+    ("POST", "/topics/{topic}/pause", &[Admin]),
+    ("POST", "/topics/{topic}/resume", &[Admin]),
     ("GET", "/topics/{topic}/sink", &[View]),
     ("POST", "/topics/{topic}/sink/probe", &[Admin]),
     ("POST", "/topics/{topic}/messages", &[Produce]),

@@ -32,7 +32,7 @@ pub(crate) const SETTINGS_BYTES_MAX: usize = 256 << 10;
 /// A deletion that takes longer is answered before it has ended.
 const DELETE_ANSWER_MAX: Duration = Duration::from_secs(20);
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "shards",
     "sink",
     "visibility_timeout",
@@ -43,6 +43,7 @@ const FIELDS: [&str; 10] = [
     "max_messages",
     "max_bytes",
     "confirm_acks",
+    "paused",
 ];
 const RETRY_FIELDS: [&str; 5] = ["max_attempts", "initial", "max", "factor", "jitter"];
 const RATE_FIELDS: [&str; 2] = ["per_second", "burst"];
@@ -136,6 +137,8 @@ pub(crate) struct TopicChangeSchema {
     max_bytes: Option<schema::SizeIn>,
     /// Acks, nacks and extensions too wait for replicas, as `store.durability` asks for. Default `false`.
     confirm_acks: Option<bool>,
+    /// Nothing is claimed, what falls due waits; as `POST …/pause`. Default `false`.
+    paused: Option<bool>,
 }
 
 /// Create or change a topic
@@ -186,14 +189,16 @@ pub(crate) async fn put(
 }
 
 /// Finishes what was begun when its client goes away.
-async fn to_its_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, Problem> {
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Problem> {
     tokio::spawn(work).await.map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request broke off; send it again")
     })
 }
 
 /// The topic as this request made it, with what is in it by now. Others may have changed or deleted it since.
-async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Problem> {
+pub(crate) async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Problem> {
     match app.router.survey(&made.name).await {
         Ok(mut survey) if survey.record.routing.life() == made.routing.life() => {
             let mut record = (**made).clone();

@@ -133,6 +133,9 @@ struct TopicSettings {
     /// Acks, nacks and extensions too wait for replicas; absent: they do not.
     #[schema(nullable = false)]
     confirm_acks: Option<bool>,
+    /// `true`: nothing is claimed, what falls due waits; absent: it is not paused.
+    #[schema(nullable = false)]
+    paused: Option<bool>,
 }
 
 /// A topic: its settings as they apply, and its counts.

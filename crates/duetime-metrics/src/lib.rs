@@ -21,8 +21,7 @@ use duetime_core::{StoreError, TopicName};
 use parking_lot::{Mutex, RwLock};
 use prometheus::core::Collector;
 use prometheus::{
-    CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use labels::{LEASE_KINDS, shown_op};
@@ -62,6 +61,7 @@ pub struct Meters {
     breaker_open_seconds: CounterVec,
     claim_delay: HistogramVec,
     hand_over: HistogramVec,
+    paused: IntGaugeVec,
     forecast: IntGaugeVec,
     forecast_late: GaugeVec,
     capacity: GaugeVec,
@@ -161,6 +161,7 @@ impl Meters {
             },
             claim_delay: histogram(r, &table::CLAIM_DELAY),
             hand_over: histogram(r, &table::HAND_OVER),
+            paused: gauge(r, &table::PAUSED),
             forecast: gauge(r, &table::FORECAST),
             forecast_late: float_gauge(r, &table::FORECAST_LATE),
             capacity: float_gauge(r, &table::CAPACITY),
@@ -269,10 +270,11 @@ impl Meters {
             breaker_open_seconds: self.breaker_open_seconds.with_label_values(labels),
             claim_delay: self.claim_delay.with_label_values(labels),
             hand_over: self.hand_over.with_label_values(labels),
+            paused: gauge(&self.paused),
             forecast: {
-                let shown = |of: &str| match is_named {
-                    true => self.forecast.with_label_values(&[name, of]),
-                    false => topics::gauge(&self.forecast, None),
+                let shown = |of: &str| {
+                    let of_rest = || topics::gauge(&self.forecast, None);
+                    is_named.then(|| self.forecast.with_label_values(&[name, of])).unwrap_or_else(of_rest)
                 };
                 FORECAST_WITHIN.iter().map(|(of, _)| shown(of)).collect()
             },
@@ -307,6 +309,7 @@ impl Meters {
             &self.retries_waiting,
             &self.resize_remaining,
             &self.breaker_open,
+            &self.paused,
         ] {
             let _ = gauges.remove_label_values(labels);
         }

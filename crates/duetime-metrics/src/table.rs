@@ -82,6 +82,8 @@ table! {
         "How often the topic's sink was taken to be down by this node.";
     BREAKER_OPEN_SECONDS = "duetime_breaker_open_seconds_total", Kind::Counter, ["topic"],
         "How long claims were stopped because the topic's sink was taken to be down.";
+    PAUSED = "duetime_paused", Kind::Gauge, ["topic"],
+        "1 while the topic is paused: nothing is claimed, what falls due waits. The same at each node: max over nodes.";
     FORECAST = "duetime_forecast", Kind::Gauge, ["topic", "within"],
         "Messages that fall due from now on within 1m, 5m, 1h and 24h, in the shards this node scans, counted every half minute at most: sum over nodes.";
     CAPACITY = "duetime_capacity", Kind::Gauge, ["topic"],

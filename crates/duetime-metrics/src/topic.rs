@@ -59,6 +59,8 @@ pub struct TopicMeters {
     pub claim_delay: Histogram,
     /// See [`crate::table::HAND_OVER`].
     pub hand_over: Histogram,
+    /// See [`crate::table::PAUSED`].
+    pub paused: IntGauge,
     /// See [`crate::table::FORECAST_LATE`].
     pub forecast_late: Gauge,
     pub(crate) forecast: Vec<IntGauge>,

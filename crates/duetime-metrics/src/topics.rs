@@ -89,6 +89,7 @@ impl Meters {
                 let _ = all.remove_label_values(&[REST]);
             }
             let _ = self.breaker_open.remove_label_values(&[REST]);
+            let _ = self.paused.remove_label_values(&[REST]);
             let _ = self.oldest_due_age.remove_label_values(&[REST]);
             let _ = self.capacity.remove_label_values(&[REST]);
             let _ = self.forecast_late.remove_label_values(&[REST]);
@@ -102,6 +103,9 @@ impl Meters {
         }
         let open = rest.iter().map(|topic| topic.breaker_open.get()).max().unwrap_or_default();
         self.breaker_open.with_label_values(&[REST]).set(open);
+        // One that is not paused has to be watched.
+        let paused = rest.iter().map(|topic| topic.paused.get()).min().unwrap_or_default();
+        self.paused.with_label_values(&[REST]).set(paused);
         let oldest = rest.iter().map(|topic| topic.oldest_due_age.get()).fold(0.0, f64::max);
         self.oldest_due_age.with_label_values(&[REST]).set(oldest);
         let late = rest.iter().map(|topic| topic.forecast_late.get()).fold(0.0, f64::max);

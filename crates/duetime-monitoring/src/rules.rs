@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use duetime_metrics::table::{LATENESS, OLDEST_DUE_AGE};
+use duetime_metrics::table::{LATENESS, OLDEST_DUE_AGE, PAUSED};
 
 use crate::alerts;
 use crate::expr::{OVERDUE, bucket, late_ratio, part, series};
@@ -35,10 +35,12 @@ pub fn recordings(objectives: &Objectives, job: &str) -> Vec<Recording> {
     for (objective, matcher) in objectives.matchers() {
         all.push(Recording {
             record: OVERDUE.to_owned(),
+            // What waits in a paused topic is meant to.
             expr: format!(
-                "max by (topic) ({}) > bool {}",
+                "max by (topic) ({}) > bool {} unless on (topic) max by (topic) ({}) == 1",
                 series(&OLDEST_DUE_AGE, &joined(&matcher)),
-                objective.seconds()
+                objective.seconds(),
+                series(&PAUSED, &joined(&matcher))
             ),
         });
     }

@@ -25,7 +25,7 @@ use crate::error::CatalogError;
 use crate::troubles::Troubles;
 
 /// How often topics of a store that other nodes change too are read again.
-const REFRESH_EVERY: Duration = Duration::from_secs(1);
+const REFRESH_EVERY: Duration = Duration::from_millis(800);
 
 /// A name that is not known is looked up in the store no more often than this.
 const MISS_EVERY: Duration = Duration::from_millis(100);

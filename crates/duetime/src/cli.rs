@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    consume, dead, enqueue, forecast, man, message, monitoring, observe, plan, shards, sink, token, topic,
+    consume, dead, enqueue, forecast, man, message, monitoring, observe, pause, plan, shards, sink, token, topic,
 };
 use crate::connection::NodeArgs;
 use crate::serve::ServeArgs;
@@ -54,6 +54,10 @@ pub enum Command {
     Dead(dead::DeadCommand),
     /// Shows how much falls due when, and how late the last of it will be.
     Forecast(forecast::ForecastArgs),
+    /// Pauses a topic: nothing is claimed until it is resumed, all else goes on.
+    Pause(pause::PauseArgs),
+    /// Resumes a paused topic.
+    Resume(pause::PauseArgs),
     /// Shows the shards of a topic.
     #[command(subcommand)]
     Shards(shards::ShardsCommand),

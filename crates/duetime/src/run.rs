@@ -9,8 +9,8 @@ use duetime_resize::Steps;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    check_config, consume, dead, enqueue, forecast, man, message, monitoring, observe, output, plan, shards, sink,
-    token, top, topic,
+    check_config, consume, dead, enqueue, forecast, man, message, monitoring, observe, output, pause, plan, shards,
+    sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -35,6 +35,8 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Extend(args) => consume::extend(args).await,
         Command::Dead(command) => dead::run(command).await,
         Command::Forecast(args) => forecast::run(args).await,
+        Command::Pause(args) => pause::run(args, true).await,
+        Command::Resume(args) => pause::run(args, false).await,
         Command::Shards(command) => shards::run(command).await,
         Command::Sink(command) => sink::run(command).await,
         Command::Nodes(connection) => observe::nodes(&connection).await,

@@ -28,7 +28,7 @@ export function Now() {
   const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
   const oldest = rows.reduce((worst, row) => Math.max(worst, row.waited ?? 0), 0);
   const columns = [
-    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> ${row.open ? html`<span class="tag bad">sink down</span>` : ""}` },
+    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> ${row.open ? html`<span class="tag bad">sink down</span>` : ""}${row.paused ? html`<span class="tag">paused</span>` : ""}` },
     { name: "Scheduled", value: (row) => row.scheduled, cell: (row) => number(row.scheduled) },
     { name: "Due", value: (row) => row.due, cell: (row) => number(row.due) },
     { name: "Oldest due", value: (row) => row.waited, cell: (row) => html`<span class=${mood(row.waited)}>${seconds(row.waited)}</span>` },

@@ -8,6 +8,7 @@ mod fairness;
 mod house;
 mod idle;
 mod outage;
+mod pause;
 mod side_by_side;
 mod silent_server;
 mod store_outage;

@@ -33,6 +33,8 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
     ("forecast", &["view", "produce", "consume"]),
+    ("pause_topic", &[]),
+    ("resume_topic", &[]),
     ("get_sink", &["view"]),
     ("probe_sink", &[]),
     // Open to everybody.

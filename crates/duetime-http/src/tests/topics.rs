@@ -200,3 +200,29 @@ async fn a_forecast_of_a_topic_made_anew_is_not_that_of_the_one_before() {
     let sum: u64 = all(house.get("/v1/topics/orders/forecast").await.json());
     assert_eq!(sum, 0);
 }
+
+#[tokio::test]
+async fn a_paused_topic_says_so_and_takes_messages_and_cancels_as_ever() {
+    let house = House::with_orders().await;
+    assert!(house.get("/v1/topics/orders").await.json().get("paused").is_none());
+    for _ in 0..2 {
+        let paused = house.post("/v1/topics/orders/pause", "{}").await;
+        assert_eq!((paused.status.as_u16(), &paused.json()["paused"]), (200, &json!(true)));
+    }
+    assert_eq!(house.get("/v1/topics").await.json()["topics"][0]["paused"], true);
+    assert_eq!(house.enqueue(r#"{"id":"a"}"#).await.status, 201);
+    assert_eq!(house.enqueue(r#"{"id":"b","delay":"1h"}"#).await.status, 201);
+    let next = |answer: Value| answer["next"].as_str().unwrap().to_owned();
+    let told = next(house.get("/v1/topics/orders/messages/a/explain").await.json());
+    assert!(
+        told.starts_with("Due since") && told.contains("paused") && told.contains("duetime resume orders"),
+        "{told}"
+    );
+    assert!(next(house.get("/v1/topics/orders/messages/b/explain").await.json()).contains("Due at"));
+    assert_eq!(house.delete("/v1/topics/orders/messages/b").await.status, 200);
+    // A change of something else leaves it as it is.
+    assert_eq!(house.put("/v1/topics/orders", r#"{"max_payload":1000}"#).await.json()["paused"], true);
+    let resumed = house.post("/v1/topics/orders/resume", "{}").await;
+    assert_eq!((resumed.status.as_u16(), resumed.json().get("paused")), (200, None));
+    assert_eq!(house.post("/v1/topics/nope/pause", "{}").await.problem(), (404, "unknown_topic".to_owned()));
+}

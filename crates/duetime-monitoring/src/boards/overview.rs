@@ -1,7 +1,7 @@
 //! Is anything late, and why?
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CAPACITY, DEAD, DUE, FORECAST, FORECAST_LATE, IN_FLIGHT, LATENESS, MESSAGES, OLDEST_DUE_AGE,
+    BREAKER_OPEN, CAPACITY, DEAD, DUE, FORECAST, FORECAST_LATE, IN_FLIGHT, LATENESS, MESSAGES, OLDEST_DUE_AGE, PAUSED,
     SCHEDULED,
 };
 
@@ -54,6 +54,9 @@ pub(super) fn board() -> Board {
                     "Red while the circuit breaker of a topic is open: claims are stopped, and no attempt is used up.")
                     .warn(0.5, 1.0)
                     .query(max(&BREAKER_OPEN, "topic", TOPICS), "{{topic}}"),
+                Panel::new(Shape::States, "Paused topics", "short", "Nothing is claimed, what falls due waits, until `duetime resume TOPIC`.")
+                    .warn(0.5, 2.0)
+                    .query(max(&PAUSED, "topic", TOPICS), "{{topic}}"),
             ],
         )
         .row(

@@ -10,6 +10,7 @@ pub mod message;
 pub mod monitoring;
 pub mod observe;
 pub mod output;
+pub mod pause;
 pub mod plan;
 pub mod shards;
 pub mod sink;

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::observe::TopArgs;
 use super::output;
-use super::topic::sink_of;
+use super::topic::{named, sink_of};
 use crate::clock::SystemClock;
 
 /// Shortest time between two looks.
@@ -109,7 +109,7 @@ fn lines(before: Option<&Look>, look: &Look) -> Vec<Line> {
             _ => 0.0,
         };
         Line {
-            name: topic.name.clone(),
+            name: named(topic),
             counts: [topic.scheduled, topic.due, topic.in_flight, topic.dead],
             in_rate: rate(new.scheduled, old.map(|old| old.scheduled)),
             out_rate: rate(new.delivered, old.map(|old| old.delivered)),

@@ -116,6 +116,9 @@ pub struct SettingsArgs {
     /// Whether acks too wait for replicas, as store.durability asks for.
     #[arg(long, value_name = "true|false")]
     confirm_acks: Option<bool>,
+    /// Whether nothing is claimed, as `duetime pause`.
+    #[arg(long, value_name = "true|false")]
+    paused: Option<bool>,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -138,6 +141,7 @@ impl SettingsArgs {
         set("max_messages", self.max_messages.as_ref().map(number_or_none));
         set("max_bytes", self.max_bytes.as_ref().map(number_or_none));
         set("confirm_acks", self.confirm_acks.map(Value::from));
+        set("paused", self.paused.map(Value::from));
         let mut retry = Map::new();
         let texts = [("initial", &self.retry_initial), ("max", &self.retry_max)];
         let numbers = [("factor", self.retry_factor), ("jitter", self.retry_jitter)];
@@ -265,7 +269,7 @@ fn not_counted(topic: &Topic) -> String {
 pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     let rows = topics.iter().map(|topic| {
         vec![
-            topic.name.clone(),
+            named(topic),
             topic.shard_count.to_string(),
             topic.sink.as_ref().map_or_else(|| CLAIMED.to_owned(), |sink| sink_of(topic, &sink.name)),
             topic.scheduled.to_string(),
@@ -285,6 +289,11 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
         output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(trouble)))?;
     }
     Ok(())
+}
+
+/// The name of a topic, and whether it is paused.
+pub fn named(topic: &Topic) -> String {
+    if topic.paused { format!("{} (paused)", topic.name) } else { topic.name.clone() }
 }
 
 /// The name of a topic's sink, and whether it is down.
@@ -320,7 +329,7 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
         .map_or_else(|| "none".to_owned(), |limit| format!("{} a second, {} at once", limit.per_second, limit.burst));
     let delivery = serde_json::to_value(topic.delivery)?.as_str().unwrap_or_default().to_owned();
     output::pairs(vec![
-        ("topic", topic.name.clone()),
+        ("topic", named(topic)),
         ("shards", shards(topic)),
         ("sink", sink),
         ("sink state", topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),

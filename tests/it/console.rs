@@ -24,6 +24,23 @@ async fn every_screen_and_every_action_works_in_a_browser_under_its_policy() {
     assert!(output.status.success(), "{printed}\n{}", node.output());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_may_only_look_is_offered_nothing_else() {
+    let tokens = "[[auth.tokens]]\nname = \"looks\"\nsecret = \"looks-0123456789abcdef\"\nscopes = [\"view\"]\n\
+                  [[auth.tokens]]\nname = \"ops\"\nsecret = \"ops-0123456789abcdef\"\nscopes = [\"admin\"]\n";
+    let node = Node::start_embedded(PROGRAM, &format!("{CONFIG}{tokens}")).await;
+    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/rights.py");
+    let output = tokio::task::spawn_blocking({
+        let url = node.url();
+        move || Command::new(python).args([script, &url]).output().expect("Python starts")
+    })
+    .await
+    .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}\n{}", node.output());
+}
+
 #[tokio::test]
 async fn files_are_kept_for_good_under_their_hash_and_the_page_is_not() {
     let node = Node::start_embedded(PROGRAM, CONFIG).await;

@@ -20,6 +20,7 @@ mod million;
 mod monitoring;
 mod openapi;
 mod ownership;
+mod pause;
 mod properties;
 mod redis_cluster;
 mod redis_faults;

@@ -13,6 +13,7 @@ mod message;
 mod messages;
 mod ndjson;
 mod observe;
+mod recent;
 mod sink;
 mod topics;
 
@@ -27,4 +28,5 @@ pub use error::{ClientError, Problem};
 pub use forecast::{Bucket, Forecast, Herd};
 pub use message::NewMessage;
 pub use ndjson::Placements;
+pub use recent::{AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
 pub use sink::{Probed, Scanner, SinkTrouble, SinkView};

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use crate::answers::NodeView;
 use crate::call::{ANSWER_MAX, Client};
 use crate::error::ClientError;
+use crate::recent::{AuditLog, Me, Rates};
 
 impl Client {
     /// All nodes.
@@ -19,6 +20,33 @@ impl Client {
             nodes: Vec<NodeView>,
         }
         self.get::<All>("/v1/nodes").await.map(|all| all.nodes)
+    }
+
+    /// What this client's token is for.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn me(&self) -> Result<Me, ClientError> {
+        self.get("/v1/me").await
+    }
+
+    /// Rates and lateness of the last minute, at the node that answers.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn rates(&self) -> Result<Rates, ClientError> {
+        self.get("/v1/rates").await
+    }
+
+    /// The last `limit` entries of the node's audit log.
+    ///
+    /// # Errors
+    ///
+    /// The token is not an administrator's.
+    pub async fn audit(&self, limit: usize) -> Result<AuditLog, ClientError> {
+        self.get(&format!("/v1/audit?limit={limit}")).await
     }
 
     /// Answers when the node is able to serve.

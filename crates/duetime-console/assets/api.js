@@ -2,10 +2,7 @@
 
 const KEPT = "duetime-token";
 const SEEN_EVERY_MS = 2000;
-const METRICS_EVERY_MS = 5000;
-// A node with very many topics: the text of all metrics would cost more than the page is worth.
-const METRICS_BYTES_MAX = 2_000_000;
-const HISTORY_MAX = 90;
+const RATES_EVERY_MS = 5000;
 
 let token = sessionStorage.getItem(KEPT) ?? "";
 
@@ -25,6 +22,7 @@ export function setToken(text) {
   token = text;
   if (text) sessionStorage.setItem(KEPT, text);
   else sessionStorage.removeItem(KEPT);
+  live.set({ me: undefined });
   live.refresh();
 }
 
@@ -52,49 +50,12 @@ export async function ask(method, path, body, signal) {
 
 export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(topic)}${rest}`;
 
-// Counters and buckets of /metrics, by topic or sink.
-function parse(text) {
-  const found = { events: {}, late: {}, lateCount: {}, breaker: {}, sinkErrors: {}, sinkCalls: {} };
-  for (const line of text.split("\n")) {
-    if (line.charCodeAt(0) === 35 || line === "") continue;
-    const space = line.lastIndexOf(" ");
-    const open = line.indexOf("{");
-    if (open < 0) continue;
-    const name = line.slice(0, open);
-    const value = Number(line.slice(space + 1));
-    const label = (key) => {
-      const at = line.indexOf(`${key}="`);
-      return at < 0 ? "" : line.slice(at + key.length + 2, line.indexOf('"', at + key.length + 2));
-    };
-    if (name === "duetime_messages_total") (found.events[label("topic")] ??= {})[label("event")] = value;
-    else if (name === "duetime_lateness_seconds_bucket") (found.late[label("topic")] ??= []).push([Number(label("le").replace("+Inf", "Infinity")), value]);
-    else if (name === "duetime_breaker_open") found.breaker[label("topic")] = value;
-    else if (name === "duetime_sink_errors_total") (found.sinkErrors[label("sink")] ??= {})[label("kind")] = value;
-    else if (name === "duetime_sink_call_seconds_bucket") (found.sinkCalls[label("sink")] ??= []).push([Number(label("le").replace("+Inf", "Infinity")), value]);
-  }
-  return found;
-}
-
-// The bound below which a share `q` of what was counted between two scrapes lies.
-export function quantile(now, before, q) {
-  if (!now) return undefined;
-  const counts = now.map(([le, n], at) => [le, n - (before?.[at]?.[1] ?? 0)]).sort((a, b) => a[0] - b[0]);
-  const all = counts.at(-1)?.[1] ?? 0;
-  if (all <= 0) return undefined;
-  let [low, below] = [0, 0];
-  for (const [le, n] of counts) {
-    if (n >= q * all) return le === Infinity ? Infinity : low + ((le - low) * (q * all - below)) / Math.max(1, n - below);
-    [low, below] = [le, n];
-  }
-  return undefined;
-}
-
 // One poll for the whole page, while it can be seen.
 class Live {
-  state = { topics: undefined, nodes: [], problem: undefined, scrapes: [], tooMuch: false, at: 0 };
+  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, at: 0 };
   listeners = new Set();
   timer = 0;
-  scraped = 0;
+  measured = 0;
   running = false;
 
   start() {
@@ -119,7 +80,11 @@ class Live {
     try {
       const [{ topics }, { nodes }] = await Promise.all([ask("GET", "/v1/topics"), ask("GET", "/v1/nodes")]);
       this.set({ topics, nodes, problem: undefined, at: Date.now() });
-      if (!this.state.tooMuch && Date.now() - this.scraped >= METRICS_EVERY_MS) await this.scrape();
+      if (!this.state.me) this.set({ me: await ask("GET", "/v1/me") });
+      if (Date.now() - this.measured >= RATES_EVERY_MS) {
+        this.measured = Date.now();
+        this.set({ rates: await ask("GET", "/v1/rates") });
+      }
     } catch (problem) {
       this.set({ problem });
     } finally {
@@ -127,58 +92,31 @@ class Live {
     }
     if (!document.hidden) this.timer = setTimeout(() => this.refresh(), SEEN_EVERY_MS);
   }
-
-  async scrape() {
-    this.scraped = Date.now();
-    const answer = await fetch("/metrics", { headers: token ? { authorization: `Bearer ${token}` } : {} });
-    if (!answer.ok) return;
-    const text = await answer.text();
-    const scrapes = [...this.state.scrapes, { at: Date.now(), ...parse(text) }].slice(-HISTORY_MAX);
-    this.set({ scrapes, tooMuch: text.length > METRICS_BYTES_MAX });
-  }
 }
 
 export const live = new Live();
 
-// The scrape about a minute before the last.
-function span(state, seconds = 60) {
-  const last = state.scrapes.at(-1);
-  if (!last) return [undefined, undefined, 0];
-  const before = state.scrapes.find((scrape) => last.at - scrape.at <= seconds * 1000);
-  return [last, before === last ? undefined : before, before === last ? 0 : (last.at - before.at) / 1000];
-}
+// Whether the token may do what asks for this scope. The node refuses it all the same.
+export const may = (state, scope) => !readOnly && (state.me === undefined || state.me.scopes.includes(scope));
 
 export function rates(state, topic) {
-  const [last, before, took] = span(state);
-  const open = last?.breaker[topic] === 1;
-  if (!before) return { open };
-  const of = (event) => ((last.events[topic]?.[event] ?? 0) - (before.events[topic]?.[event] ?? 0)) / took;
+  const open = state.topics?.find((one) => one.name === topic)?.sink_trouble?.state === "down";
+  const now = state.rates?.topics.find((one) => one.topic === topic);
+  if (!now || !now.over_ms) return { open };
+  const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);
   return {
-    enqueued: of("scheduled"), cancelled: of("cancelled"), delivered: of("delivered"), retried: of("retried"), dead: of("dead"),
-    p50: quantile(last.late[topic], before.late[topic], 0.5), p99: quantile(last.late[topic], before.late[topic], 0.99),
-    open,
+    enqueued: now.scheduled, cancelled: now.cancelled, delivered: now.delivered, retried: now.retried, dead: now.dead,
+    p50: seconds(now.late_p50_ms), p99: seconds(now.late_p99_ms), open,
   };
 }
 
 export function sinks(state) {
-  const [last, before, took] = span(state);
-  if (!last) return [];
-  const names = new Set([...Object.keys(last.sinkCalls), ...Object.keys(last.sinkErrors)]);
-  return [...names].sort().map((name) => ({
-    name,
-    calls: before ? ((last.sinkCalls[name]?.at(-1)?.[1] ?? 0) - (before.sinkCalls[name]?.at(-1)?.[1] ?? 0)) / took : undefined,
-    p50: quantile(last.sinkCalls[name], before?.sinkCalls[name], 0.5), p99: quantile(last.sinkCalls[name], before?.sinkCalls[name], 0.99),
-    errors: Object.entries(last.sinkErrors[name] ?? {}).map(([kind, n]) => [kind, n, before ? (n - (before.sinkErrors[name]?.[kind] ?? 0)) / took : undefined]),
+  return (state.rates?.sinks ?? []).map((sink) => ({
+    name: sink.sink, calls: sink.calls,
+    p50: sink.call_p50_ms === undefined ? undefined : sink.call_p50_ms / 1000, p99: sink.call_p99_ms === undefined ? undefined : sink.call_p99_ms / 1000,
+    errors: sink.refused.map(({ kind, count }) => [kind, count]),
   }));
 }
 
-export function history(state, topic, event) {
-  const points = [];
-  for (let at = 1; at < state.scrapes.length; at++) {
-    const [a, b] = [state.scrapes[at - 1], state.scrapes[at]];
-    const grown = (b.events[topic]?.[event] ?? 0) - (a.events[topic]?.[event] ?? 0);
-    // A node that restarted counts from 0 again.
-    points.push([b.at / 1000, Math.max(0, grown) / Math.max(0.001, (b.at - a.at) / 1000)]);
-  }
-  return points;
-}
+export const history = (state, topic, event) =>
+  (state.rates?.topics.find((one) => one.topic === topic)?.steps ?? []).map((step) => [step.at / 1000, step[event]]);

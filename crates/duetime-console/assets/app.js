@@ -1,7 +1,7 @@
 // The frame of the page: where one is, what is wrong, and the search for a message.
 
 import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
-import { hasToken, live, readOnly, setToken } from "./api.js";
+import { hasToken, live, may, setToken } from "./api.js";
 import { Failed, Toasts, useLive } from "./parts.js";
 import { Now } from "./screens/now.js";
 import { Topic } from "./screens/topic.js";
@@ -13,7 +13,7 @@ import { Dead } from "./screens/dead.js";
 import { Sinks } from "./screens/sinks.js";
 import { Try } from "./screens/try.js";
 
-const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ...(readOnly ? [] : [["try", "Try it"]])];
+const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ["try", "Try it"]];
 const OF_TOPIC = [["topic", "Overview", Topic], ["forecast", "Forecast", Forecast], ["shards", "Shards", Shards], ["dead", "Dead letters", Dead]];
 
 function where() {
@@ -98,6 +98,7 @@ function App() {
   useEffect(() => {
     document.title = `${topic ? `${topic} · ` : ""}Duetime`;
   }, [topic]);
+  const tries = may(state, "produce") || may(state, "consume");
   const locked = state.problem?.status === 401;
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
   const body = () => {
@@ -106,13 +107,13 @@ function App() {
     if (place === "message" && rest.length >= 2) return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
     if (place === "nodes") return html`<${Nodes} />`;
     if (place === "sinks") return html`<${Sinks} />`;
-    if (place === "try" && !readOnly) return html`<${Try} />`;
+    if (place === "try" && tries) return html`<${Try} />`;
     return html`<${Now} />`;
   };
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header>
       <a class="brand" href="#/"><svg viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14" fill="currentColor" opacity=".9"/><path d="M16 8v8l5 4" fill="none" stroke="var(--card)" stroke-width="3" stroke-linecap="round"/></svg>Duetime</a>
-      <nav aria-label="Places">${PLACES.map(([name, label]) => html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav>
+      <nav aria-label="Places">${PLACES.filter(([name]) => name !== "try" || tries).map(([name, label]) => html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav>
       <${Find} topics=${state.topics ?? []} />
       ${hasToken() && html`<button onClick=${() => setToken("")} title="Forget the token of this tab">Forget token</button>`}
     </header>

@@ -3,6 +3,8 @@
 //! A line is written when its request is over: whoever asked, from where, for what, how many items
 //! it was about, and how it ended.
 
+use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -22,11 +24,23 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info};
+use utoipa::ToSchema;
 
+use crate::auth::Scope;
 use crate::peer::Peer;
+use crate::scopes::scopes_of;
 
 /// The log's target of lines, where they go to the node's own log.
 const TARGET: &str = "duetime::audit";
+
+/// Lines that are kept in memory, of what administrators do.
+const OPERATIONS_KEPT: usize = 1000;
+/// And of messages coming and going, which would push out all others.
+const TRAFFIC_KEPT: usize = 256;
+/// A stranger's requests must not push out what others did.
+const UNAUTHORIZED: u64 = 401;
+/// Characters of a name or an id that are kept; valid ones have no more.
+const NAME_CHARS_MAX: usize = 512;
 
 /// Lines that could not be written are reported so often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
@@ -69,13 +83,45 @@ enum Sink {
     File(Mutex<Appended>),
 }
 
+/// The last lines, in memory.
+#[derive(Default)]
+struct Ring {
+    /// What administrators do: rare, and what one looks for.
+    operations: VecDeque<Line>,
+    /// Messages coming and going.
+    traffic: VecDeque<Line>,
+}
+
+impl Ring {
+    fn push(&mut self, line: Line, is_traffic: bool) {
+        let (kept, most) =
+            if is_traffic { (&mut self.traffic, TRAFFIC_KEPT) } else { (&mut self.operations, OPERATIONS_KEPT) };
+        if kept.len() >= most {
+            kept.pop_front();
+        }
+        kept.push_back(line);
+    }
+}
+
+struct Shared {
+    /// `None`: lines are kept in memory only.
+    sink: Option<Sink>,
+    ring: Mutex<Ring>,
+}
+
 /// Takes lines. Clones write to the same place.
-#[derive(Clone, Default)]
-pub struct Audit(Option<Arc<Sink>>);
+#[derive(Clone)]
+pub struct Audit(Arc<Shared>);
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self(Arc::new(Shared { sink: None, ring: Mutex::default() }))
+    }
+}
 
 impl std::fmt::Debug for Audit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Audit(on)" } else { "Audit(off)" })
+        f.write_str(if self.0.sink.is_some() { "Audit(on)" } else { "Audit(off)" })
     }
 }
 
@@ -91,15 +137,25 @@ impl Audit {
     ///
     /// A sentence that names the file.
     pub fn open(target: Option<&AuditTarget>) -> Result<Self, String> {
-        Ok(Self(match target {
+        let sink = match target {
             None => None,
-            Some(AuditTarget::Log(_)) => Some(Arc::new(Sink::Log)),
+            Some(AuditTarget::Log(_)) => Some(Sink::Log),
             Some(AuditTarget::File(AuditFile { file: path })) => {
                 let file = append_to(path)?;
                 let path = path.clone();
-                Some(Arc::new(Sink::File(Mutex::new(Appended { path, file, lost: 0, complained: None }))))
+                Some(Sink::File(Mutex::new(Appended { path, file, lost: 0, complained: None })))
             }
-        }))
+        };
+        Ok(Self(Arc::new(Shared { sink, ring: Mutex::default() })))
+    }
+
+    /// The last lines that `wanted` takes, the newest first, at most `limit`.
+    pub(crate) fn last(&self, limit: usize, wanted: impl Fn(&Line) -> bool) -> Vec<Line> {
+        let ring = self.0.ring.lock();
+        let all = ring.operations.iter().chain(&ring.traffic);
+        let mut lines: Vec<&Line> = all.rev().filter(|line| wanted(line)).collect();
+        lines.sort_by_key(|line| Reverse(line.at));
+        lines.into_iter().take(limit).cloned().collect()
     }
 
     /// Opens the file anew, after it was moved away.
@@ -108,7 +164,7 @@ impl Audit {
     ///
     /// As [`Self::open`]; lines go on to the old file.
     pub fn reopen(&self) -> Result<(), String> {
-        if let Some(Sink::File(appended)) = self.0.as_deref() {
+        if let Some(Sink::File(appended)) = &self.0.sink {
             let mut appended = appended.lock();
             appended.file = append_to(&appended.path)?;
         }
@@ -117,7 +173,7 @@ impl Audit {
 }
 
 impl Sink {
-    fn write(&self, line: &Line<'_>) {
+    fn write(&self, line: &Line) {
         let mut text = serde_json::to_string(line).expect("a line is plain data");
         match self {
             Self::Log => info!(target: TARGET, "{text}"),
@@ -137,19 +193,27 @@ impl Sink {
     }
 }
 
-#[derive(Serialize)]
-struct Line<'a> {
+/// One request that changed something, or tried to.
+#[derive(Clone, Serialize, ToSchema)]
+#[schema(as = AuditLine)]
+pub(crate) struct Line {
+    #[serde(skip)]
+    at: Timestamp,
+    /// When it came, RFC 3339.
     time: String,
     /// The token's name; null: none was asked for, or none was known.
-    who: Option<&'a str>,
+    who: Option<String>,
     /// Address and port of the connection.
     from: Option<String>,
     /// Method and route.
-    action: &'a str,
+    action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    topic: Option<&'a str>,
+    #[schema(nullable = false)]
+    pub(crate) topic: Option<String>,
+    /// Of the message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
+    #[schema(nullable = false)]
+    id: Option<String>,
     /// Items it was about.
     count: u64,
     /// Items of them that were refused or failed.
@@ -161,7 +225,9 @@ struct Line<'a> {
 
 /// One request, until it is over.
 pub(crate) struct Entry {
-    sink: Arc<Sink>,
+    audit: Audit,
+    /// It is about messages coming and going.
+    is_traffic: bool,
     at: Timestamp,
     who: Mutex<Option<String>>,
     from: Option<SocketAddr>,
@@ -201,18 +267,23 @@ impl Drop for Entry {
             _ => "failed",
         };
         let counted = *self.count.get_mut();
-        self.sink.write(&Line {
+        let line = Line {
+            at: self.at,
             time: self.at.to_string(),
-            who: self.who.get_mut().as_deref(),
+            who: self.who.get_mut().take(),
             from: self.from.map(|from| from.to_string()),
-            action: &self.action,
-            topic: self.topic.as_deref(),
-            id: self.id.as_deref(),
+            action: std::mem::take(&mut self.action),
             count: if counted == 0 && outcome == "done" && self.id.is_some() { 1 } else { counted },
+            topic: self.topic.take(),
+            id: self.id.take(),
             refused: *self.refused.get_mut(),
             outcome,
             status,
-        });
+        };
+        if let Some(sink) = &self.audit.0.sink {
+            sink.write(&line);
+        }
+        self.audit.0.ring.lock().push(line, self.is_traffic || status == UNAUTHORIZED);
     }
 }
 
@@ -231,7 +302,6 @@ pub(crate) fn count(items: u64) {
 }
 
 fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry>> {
-    let sink = audit.0.clone()?;
     let route = request.extensions().get::<MatchedPath>()?.as_str();
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return None;
@@ -239,10 +309,11 @@ fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry
     let part = |name: &str| {
         let at = route.split('/').position(|piece| piece == name)?;
         let raw = request.uri().path().split('/').nth(at)?;
-        Some(percent_decode_str(raw).decode_utf8_lossy().into_owned())
+        Some(percent_decode_str(raw).decode_utf8_lossy().chars().take(NAME_CHARS_MAX).collect())
     };
     Some(Arc::new(Entry {
-        sink,
+        audit: audit.clone(),
+        is_traffic: scopes_of(request.method(), route) != [Scope::Admin],
         at: clock.now(),
         who: Mutex::default(),
         from: request.extensions().get::<Peer>().map(|peer| peer.0),

@@ -41,6 +41,19 @@ pub enum Scope {
     Admin,
 }
 
+impl Scope {
+    /// As in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::View => "view",
+            Self::Produce => "produce",
+            Self::Consume => "consume",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// One token.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -327,6 +340,26 @@ impl Caller {
             Some(beginning) => topic.starts_with(beginning),
             None => allowed == topic,
         })
+    }
+
+    /// What it may do.
+    pub fn scopes(&self) -> Vec<Scope> {
+        [Scope::View, Scope::Produce, Scope::Consume, Scope::Admin]
+            .into_iter()
+            .filter(|scope| self.has(*scope))
+            .collect()
+    }
+
+    /// On which topics; `None`: on all.
+    pub fn topics(&self) -> Option<&[String]> {
+        self.0.as_ref()?.topics.as_deref()
+    }
+
+    /// Most requests a second, most messages a second, and most topics, where there are limits.
+    pub fn limits(&self) -> (Option<f64>, Option<f64>, Option<usize>) {
+        let Some(token) = &self.0 else { return (None, None, None) };
+        let rate = |rate: &Option<Rate>| rate.as_ref().map(Rate::per_second);
+        (rate(&token.requests), rate(&token.messages), token.topics_max)
     }
 
     fn has(&self, scope: Scope) -> bool {

@@ -25,6 +25,10 @@ impl RequestRate {
         Self { per_second, state: Mutex::new(State { left: Self::most(per_second), at: Instant::now() }) }
     }
 
+    pub fn per_second(&self) -> f64 {
+        self.per_second
+    }
+
     fn most(per_second: f64) -> f64 {
         (per_second * BURST.as_secs_f64()).max(1.0)
     }

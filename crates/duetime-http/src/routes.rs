@@ -7,7 +7,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::state::HttpParts;
-use crate::{adopt, claims, dead, enqueue, forecast, messages, observe, pause, shards, sinks, topics};
+use crate::{
+    adopt, audited, claims, dead, enqueue, forecast, me, messages, observe, pause, recent, shards, sinks, topics,
+};
 
 /// The document before any route is in it.
 fn base() -> OpenApi {
@@ -50,6 +52,9 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
         .routes(routes!(observe::nodes))
+        .routes(routes!(me::get))
+        .routes(routes!(recent::get))
+        .routes(routes!(audited::get))
         .routes(routes!(observe::healthz))
         .routes(routes!(observe::readyz))
         .routes(routes!(observe::metrics))

@@ -22,6 +22,12 @@ macro_rules! one_of {
 }
 
 one_of!(
+    /// What a token may do.
+    ScopeSchema,
+    {"type": "string", "enum": ["view", "produce", "consume", "admin"]}
+);
+
+one_of!(
     /// `"500ms"`, `"30m"`, `"1h 30m"` or whole milliseconds.
     DurationIn,
     {"oneOf": [

@@ -12,6 +12,9 @@ const ANY: &[Scope] = &[];
 /// Method, route below `/v1`, and the scopes of which a token needs one.
 const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/nodes", ANY),
+    ("GET", "/me", ANY),
+    ("GET", "/rates", ANY),
+    ("GET", "/audit", &[Admin]),
     ("GET", "/topics", ANY),
     ("GET", "/topics/{topic}", ANY),
     ("PUT", "/topics/{topic}", &[Admin]),

@@ -5,6 +5,7 @@
 mod budget;
 mod capacity;
 mod labels;
+mod recent;
 mod retries;
 mod shards;
 mod sinks;
@@ -12,7 +13,7 @@ pub mod table;
 mod topic;
 mod topics;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use table::{Kind, Metric};
 pub use budget::BudgetMeters;
 pub use capacity::{CAPACITY_MESSAGES_MIN, CAPACITY_STRETCH, SAMPLE_EVERY};
 pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreTrouble};
+pub use recent::{RECENT_SPAN, RECENT_STEP, Recent, Step};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
 pub use topic::TopicMeters;
@@ -41,6 +43,8 @@ pub use topics::{REST, TOPIC_SERIES_MAX};
 pub struct Meters {
     registry: Registry,
     topics: RwLock<HashMap<TopicName, Arc<TopicMeters>>>,
+    /// By name and type.
+    sinks: RwLock<BTreeMap<(String, &'static str), SinkMeters>>,
     lateness: HistogramVec,
     messages: IntCounterVec,
     scheduled: IntGaugeVec,
@@ -138,6 +142,7 @@ impl Meters {
         let r = &registry;
         Self {
             topics: RwLock::default(),
+            sinks: RwLock::default(),
             lateness: histogram(r, &table::LATENESS),
             messages: counter(r, &table::MESSAGES),
             scheduled: gauge(r, &table::SCHEDULED),
@@ -273,14 +278,18 @@ impl Meters {
             paused: gauge(&self.paused),
             forecast: {
                 let shown = |of: &str| {
-                    let of_rest = || topics::gauge(&self.forecast, None);
-                    is_named.then(|| self.forecast.with_label_values(&[name, of])).unwrap_or_else(of_rest)
+                    if is_named {
+                        self.forecast.with_label_values(&[name, of])
+                    } else {
+                        topics::gauge(&self.forecast, None)
+                    }
                 };
                 FORECAST_WITHIN.iter().map(|(of, _)| shown(of)).collect()
             },
             forecast_late: float_gauge(&self.forecast_late),
             capacity_shown: float_gauge(&self.capacity),
             capacity: Mutex::default(),
+            samples: Mutex::default(),
         }
     }
 
@@ -333,6 +342,7 @@ impl Meters {
     /// Counts what was delivered until `at` after the start of the program, each [`SAMPLE_EVERY`].
     pub fn sample(&self, at: Duration) {
         self.all_topics().iter().for_each(|topic| topic.sample(at));
+        self.sinks.read().values().for_each(|sink| sink.sample(at));
     }
 
     /// A server of the store uses so many bytes of so many; `None`: it has no limit.
@@ -395,7 +405,15 @@ impl Meters {
     /// The meters of the sink called `name`, of type `kind`.
     #[must_use]
     pub fn sink(&self, name: &str, kind: &'static str) -> SinkMeters {
-        SinkMeters::new(&self.sink_call, &self.sink_errors, name, kind)
+        let mut sinks = self.sinks.write();
+        let make = || SinkMeters::new(&self.sink_call, &self.sink_errors, name, kind);
+        sinks.entry((name.to_owned(), kind)).or_insert_with(make).clone()
+    }
+
+    /// The meters of all sinks that were used, by name.
+    #[must_use]
+    pub fn sinks(&self) -> Vec<SinkMeters> {
+        self.sinks.read().values().cloned().collect()
     }
 
     /// This node took, gave up or lost shards.

@@ -9,6 +9,7 @@ use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge};
 
 use crate::capacity::Capacity;
 use crate::labels::{CancelVerdict, Event, FORECAST_WITHIN};
+use crate::recent::{Recent, Samples, Step};
 use crate::retries::Retries;
 use crate::shards::ShardBacklog;
 
@@ -66,6 +67,7 @@ pub struct TopicMeters {
     pub(crate) forecast: Vec<IntGauge>,
     pub(crate) capacity_shown: Gauge,
     pub(crate) capacity: Mutex<Capacity>,
+    pub(crate) samples: Mutex<Samples>,
 }
 
 impl TopicMeters {
@@ -81,8 +83,22 @@ impl TopicMeters {
         self.capacity.lock().per_second()
     }
 
+    /// What happened in the last minute: how many a second, by [`Event`], and how late hand-overs were, in seconds.
+    #[must_use]
+    pub fn recent(&self) -> Recent {
+        self.samples.lock().recent()
+    }
+
+    /// The same step by step over the last five minutes, the oldest first.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        self.samples.lock().steps()
+    }
+
     pub(crate) fn sample(&self, at: Duration) {
         let backlog = Duration::try_from_secs_f64(self.oldest_due_age.get()).unwrap_or_default();
+        let events = Event::ALL.iter().map(|(event, _)| self.counted(*event)).collect();
+        self.samples.lock().sample(at, events, &self.lateness);
         let mut capacity = self.capacity.lock();
         capacity.sample(at, self.counted(Event::Delivered), backlog);
         self.capacity_shown.set(capacity.per_second().unwrap_or(0.0));

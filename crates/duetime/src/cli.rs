@@ -68,6 +68,12 @@ pub enum Command {
     Nodes(NodeArgs),
     /// Shows the node and its topics.
     Status(NodeArgs),
+    /// Shows what the token is for.
+    Me(NodeArgs),
+    /// Shows rates and lateness of the last minute, at one node.
+    Rates(NodeArgs),
+    /// Shows who changed what, the newest first, at one node.
+    Audit(observe::AuditArgs),
     /// Shows the topics live; q quits.
     Top(observe::TopArgs),
     /// Measures a node or a store.

@@ -1,9 +1,9 @@
 // What broke, and is it fixed?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, readOnly, topicPath } from "../api.js";
+import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
-import { Commands, Confirm, Failed, Table, tell, useAnswer } from "../parts.js";
+import { Commands, Confirm, Failed, Table, tell, useAnswer, useLive } from "../parts.js";
 
 const PAGE = 500;
 const PAGES_MAX = 10;
@@ -36,6 +36,7 @@ async function read(topic, signal) {
 }
 
 export function Dead({ topic }) {
+  const state = useLive();
   const { answer, problem, again } = useAnswer((signal) => read(topic, signal), 15_000, [topic]);
   const [doing, setDoing] = useState(null);
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
@@ -55,7 +56,7 @@ export function Dead({ topic }) {
     { name: "Messages", value: (row) => row.ids.length, cell: (row) => number(row.ids.length) },
     { name: "First", value: (row) => row.first, cell: (row) => (row.first === Infinity ? "–" : moment(row.first)) },
     { name: "Last", value: (row) => row.last, cell: (row) => (row.last ? moment(row.last) : "–") },
-    ...(readOnly ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.ids.length > 10 && html`<button onClick=${ask_first(false, row.ids.slice(0, 10))}>Redrive 10 …</button>`}<button onClick=${ask_first(false, row.ids)}>Redrive all …</button><button class="danger" onClick=${ask_first(true, row.ids)}>Purge …</button></div>` }]),
+    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.ids.length > 10 && html`<button onClick=${ask_first(false, row.ids.slice(0, 10))}>Redrive 10 …</button>`}<button onClick=${ask_first(false, row.ids)}>Redrive all …</button><button class="danger" onClick=${ask_first(true, row.ids)}>Purge …</button></div>` }]),
   ];
   const ids = doing?.ids ?? [];
   const body = { ids: ids.slice(0, 3) };

@@ -1,9 +1,9 @@
 // What happened to this message, and what happens to it next?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, readOnly, topicPath } from "../api.js";
+import { ask, may, topicPath } from "../api.js";
 import { moment, word } from "../format.js";
-import { Commands, Confirm, Failed, tell, useAnswer } from "../parts.js";
+import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 
 const WORDS = { cancelled: "It is cancelled and will not be delivered.", in_flight: "Somebody is delivering it right now. It will not be tried again.", unknown: "There is no such message any more.", rescheduled: "It has its new due time.", dead: "It is a dead letter; redrive it." };
 
@@ -17,6 +17,7 @@ function Payload({ message }) {
 }
 
 export function Message({ topic, id }) {
+  const state = useLive();
   const path = topicPath(topic, `/messages/${encodeURIComponent(id)}`);
   const { answer, problem, again } = useAnswer(async (signal) => {
     const [message, explained] = await Promise.all([ask("GET", path, undefined, signal), ask("GET", `${path}/explain`, undefined, signal)]);
@@ -46,7 +47,7 @@ export function Message({ topic, id }) {
         ${answer.death && html`<dt>died</dt><dd>${moment(answer.death.at)}: ${answer.death.reason}</dd>`}
         ${Object.entries(answer.headers ?? {}).map(([name, value]) => html`<dt class="mono">${name}</dt><dd class="mono">${value}</dd>`)}
         <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>
-      ${answer.state !== "dead" && !readOnly && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
+      ${answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
       <${Commands} method="GET" path="${path}/explain" command=${`duetime explain ${word(topic)} ${word(id)}`} /></div>
     ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${async () => done((await ask(action.method, path, action.body)).outcome)}
       commands=${html`<${Commands} method=${action.method} path=${path} body=${action.body} command=${action.command} />`}>

@@ -45,6 +45,6 @@ export function Now() {
   const empty = html`No topic yet. Make one: <code>duetime topic create orders</code>, or on <a href="#/try">Try it</a>.`;
   return html`<h1>Now</h1><p class="quiet">${state.nodes.length} ${state.nodes.length === 1 ? "node" : "nodes"}, ${rows.length} ${rows.length === 1 ? "topic" : "topics"}. Rates and lateness are those of this node's last minute.</p>
     <${Banners} state=${state} rows=${rows} />
-    <${Figures} of=${[["Oldest due", seconds(oldest), mood(oldest)], ["Due", number(sum("due"))], ["Scheduled", number(sum("scheduled"))], ["In flight", number(sum("in_flight"))], ["Delivered", rate(state.scrapes.length > 1 ? sum("delivered") : undefined)], ["Dead letters", number(sum("dead")), sum("dead") ? "bad" : ""]]} />
+    <${Figures} of=${[["Oldest due", seconds(oldest), mood(oldest)], ["Due", number(sum("due"))], ["Scheduled", number(sum("scheduled"))], ["In flight", number(sum("in_flight"))], ["Delivered", rate(state.rates ? sum("delivered") : undefined)], ["Dead letters", number(sum("dead")), sum("dead") ? "bad" : ""]]} />
     <div class="card"><${Table} columns=${columns} rows=${rows} empty=${empty} first=${{ name: "Oldest due", down: true }} /></div>`;
 }

@@ -1,9 +1,9 @@
 // Who scans what, and where is it hot?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, readOnly, topicPath } from "../api.js";
+import { ask, may, topicPath } from "../api.js";
 import { age, number, seconds, word } from "../format.js";
-import { Commands, Confirm, Failed, Table, tell, useAnswer } from "../parts.js";
+import { Commands, Confirm, Failed, Table, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
 
 const FEW = 128;
@@ -35,6 +35,7 @@ function Resize({ topic, answer, onClose, onStarted }) {
 }
 
 export function Shards({ topic }) {
+  const state = useLive();
   const path = topicPath(topic, "/shards");
   const { answer, problem, again } = useAnswer((signal) => ask("GET", path, undefined, signal), 2000, [path]);
   const [chosen, setChosen] = useState(null);
@@ -50,7 +51,7 @@ export function Shards({ topic }) {
       <progress max=${resize.moved + resize.remaining} value=${resize.moved} aria-label="moved"></progress>
       <p>${number(resize.moved)} moved, ${number(resize.remaining)} left${resize.per_second ? `, ${number(Math.round(resize.per_second))} a second` : ""}${resize.seconds_left ? `, about ${seconds(resize.seconds_left)}` : ""}.</p>
       ${resize.blocked && html`<div class="banner bad">${resize.blocked}</div>`}</div>`}
-    <div class="card"><div class="row spread"><h2>${number(answer.shard_count)} shards (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${!readOnly && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
+    <div class="card"><div class="row spread"><h2>${number(answer.shard_count)} shards (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${may(state, "admin") && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
       <div class="shards ${shards.length <= FEW ? "few" : ""}" role="group" aria-label="shards">${shards.map((shard) => html`<button key=${shard.index} class="shard ${colour(shard)}" aria-pressed=${shard.index === chosen} title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled" onClick=${() => setChosen(shard.index)}>${shards.length <= FEW ? shard.index : ""}</button>`)}</div>
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
       ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl>`}

@@ -1,7 +1,7 @@
 // How does a topic do, and what is set?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, history, rates, readOnly, topicPath } from "../api.js";
+import { ask, history, rates, may, topicPath } from "../api.js";
 import { age, number, rate, seconds, word } from "../format.js";
 import { Bars, Commands, Confirm, Figures, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
@@ -49,7 +49,7 @@ export function Topic({ topic }) {
       <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The page has watched for less than ten seconds.</p>`}</div>
       <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${shown(value)}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${number(answer.shard_count)}</a></dd></dl>
         <${Commands} method="GET" path=${topicPath(topic)} command=${`duetime topic get ${word(topic)}`} />
-        ${!readOnly && html`<p class="row"><button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
+        ${may(state, "admin") && html`<p class="row"><button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
     </div>
     ${pausing && html`<${Pause} topic=${topic} counts=${answer} onClose=${() => setPausing(false)} />`}
     ${deleting && html`<${Delete} topic=${topic} counts=${answer} onClose=${() => setDeleting(false)} />`}`;

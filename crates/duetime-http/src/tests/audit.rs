@@ -95,3 +95,45 @@ async fn a_file_that_was_moved_away_is_made_anew() {
     let nowhere = AuditTarget::File(AuditFile { file: folder.path().join("no/such") });
     assert!(Audit::open(Some(&nowhere)).unwrap_err().contains("cannot be opened"));
 }
+
+#[tokio::test]
+async fn the_last_entries_are_answered_newest_first_and_traffic_does_not_push_out_what_administrators_did() {
+    let config: AuthConfig = serde_json::from_value(json!({"tokens": [
+        {"name": "ops", "secret": SECRET, "scopes": ["admin"]},
+        {"name": "shop", "secret": "a-secret-of-shop-0123", "scopes": ["admin"], "topics": ["shop"]}]}))
+    .unwrap();
+    let house = House::with(Auth::load(&config).unwrap()).await;
+    let ask = async |secret: &str, method: &str, path: &str, body: &str| {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::AUTHORIZATION, format!("Bearer {secret}"));
+        house.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    };
+    ask(SECRET, "PUT", "/v1/topics/orders", "{}").await;
+    ask(SECRET, "PUT", "/v1/topics/shop", "{}").await;
+    for n in 0..300 {
+        house.advance("1s");
+        let message = format!(r#"{{"id":"m-{n}","payload":"CANARY"}}"#);
+        assert_eq!(ask(SECRET, "POST", "/v1/topics/orders/messages", &message).await.status, 201);
+    }
+    let answer = ask(SECRET, "GET", "/v1/audit?limit=1000", "").await;
+    assert!(!answer.text.contains("CANARY") && !answer.text.contains(SECRET), "{}", answer.text);
+    let answer = answer.json();
+    let entries = answer["entries"].as_array().unwrap();
+    assert_eq!((entries.len(), &answer["node"]), (258, &json!("n1")));
+    assert_eq!(entries[0]["action"], "POST /v1/topics/{topic}/messages");
+    let last = &entries[257];
+    assert_eq!(
+        (&last["action"], &last["topic"], &last["who"]),
+        (&json!("PUT /v1/topics/{topic}"), &json!("orders"), &json!("ops"))
+    );
+    let own = ask("a-secret-of-shop-0123", "GET", "/v1/audit", "").await.json();
+    let topics: Vec<&Value> = own["entries"].as_array().unwrap().iter().map(|line| &line["topic"]).collect();
+    assert_eq!(topics, ["shop"]);
+    assert_eq!(ask(SECRET, "GET", "/v1/audit?limit=1", "").await.json()["entries"].as_array().unwrap().len(), 1);
+    for bad in ["0", "1001", "x"] {
+        assert_eq!(ask(SECRET, "GET", &format!("/v1/audit?limit={bad}"), "").await.problem().0, 400);
+    }
+}

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, header};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Answer, House};
 use crate::{Auth, AuthConfig};
@@ -103,4 +103,25 @@ fn secrets_are_read_from_files_and_weak_or_doubled_ones_are_refused() {
         load(r#"{"name":"a","secret_file":"/no/such","scopes":["admin"]}"#).unwrap_err().contains("cannot be read")
     );
     assert!(load("").unwrap().is_open());
+}
+
+#[tokio::test]
+async fn a_token_is_told_what_it_is_for_and_never_its_secret() {
+    let config: AuthConfig = serde_json::from_str(
+        r#"{"tokens":[{"name":"shop","secret":"a-secret-of-shop-0123","scopes":["produce","view"],
+            "topics":["shop-*"],"messages_per_second":50}]}"#,
+    )
+    .unwrap();
+    let house = House::with(Auth::load(&config).unwrap()).await;
+    let request = Request::get("/v1/me").header(header::AUTHORIZATION, "Bearer a-secret-of-shop-0123");
+    let me = house.send(request.body(Body::empty()).unwrap()).await;
+    assert!(!me.text.contains("secret"), "{}", me.text);
+    let mut me = me.json();
+    assert!(me.as_object_mut().unwrap().remove("version").is_some());
+    let wanted = json!({"name": "shop", "scopes": ["view", "produce"], "topics": ["shop-*"],
+        "messages_per_second": 50.0, "node": "n1"});
+    assert_eq!(me, wanted);
+    let open = House::new().await.get("/v1/me").await.json();
+    assert_eq!(open["scopes"], json!(["view", "produce", "consume", "admin"]));
+    assert!(open.get("name").is_none() && open.get("topics").is_none());
 }

@@ -1,6 +1,7 @@
 //! Health, metrics, the document; unknown routes; a store that fails; a handler that breaks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::header;
 use duetime_core::around::{Around, Call, Surrounded};
@@ -191,4 +192,31 @@ async fn the_document_and_the_metrics_are_served() {
     }
     let metrics = house.get("/metrics").await;
     assert!(metrics.headers[header::CONTENT_TYPE].to_str().unwrap().contains("version=0.0.4"));
+}
+
+#[tokio::test]
+async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
+    let house = House::with_orders().await;
+    let meters = house.parts.meters.clone();
+    let topic = meters.topic(&TopicName::new("orders").unwrap());
+    meters.sample(Duration::ZERO);
+    for n in 0..60 {
+        house.enqueue(&json!({"id": format!("m-{n}")}).to_string()).await;
+    }
+    (0..60).for_each(|_| topic.lateness.observe(0.004));
+    meters.sink("out", "log").call(Duration::from_millis(3));
+    meters.sample(Duration::from_secs(30));
+    let answer = house.get("/v1/rates").await.json();
+    let orders = &answer["topics"][0];
+    assert_eq!(
+        (&orders["topic"], &orders["over_ms"], &orders["scheduled"]),
+        (&json!("orders"), &json!(30_000), &json!(2.0))
+    );
+    let p99 = orders["late_p99_ms"].as_f64().unwrap();
+    assert!((3.0..5.0).contains(&p99), "{p99}");
+    assert!(orders.get("capacity").is_none());
+    let steps = orders["steps"].as_array().unwrap();
+    assert_eq!((steps.len(), &steps[0]["scheduled"], &steps[0]["at"]), (1, &json!(2.0), &json!(super::NOW_MS)));
+    let sink = &answer["sinks"][0];
+    assert_eq!((&sink["sink"], &sink["type"], &sink["refused"][0]["count"]), (&json!("out"), &json!("log"), &json!(0)));
 }

@@ -1,4 +1,4 @@
-//! `duetime nodes|status`
+//! `duetime nodes|status|me|rates|audit`
 
 use std::time::Duration;
 
@@ -19,6 +19,16 @@ pub struct TopArgs {
     /// Which node.
     #[command(flatten)]
     pub connection: NodeArgs,
+}
+
+/// `duetime audit`
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// At most so many entries, the newest ones.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    #[command(flatten)]
+    connection: NodeArgs,
 }
 
 fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
@@ -68,4 +78,85 @@ pub async fn status(connection: &NodeArgs) -> anyhow::Result<bool> {
         topic::counts(&topics)?;
     }
     Ok(ready.is_none())
+}
+
+/// `duetime me`
+pub async fn me(connection: &NodeArgs) -> anyhow::Result<bool> {
+    let me = connection.client()?.me().await?;
+    if connection.json {
+        output::json(&me)?;
+        return Ok(true);
+    }
+    let limit = |limit: Option<f64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+    output::pairs(vec![
+        ("token", me.name.unwrap_or_else(|| "none is asked for".to_owned())),
+        ("scopes", me.scopes.join(", ")),
+        ("topics", me.topics.map_or_else(|| "all".to_owned(), |topics| topics.join(", "))),
+        ("requests a second", limit(me.requests_per_second)),
+        ("messages a second", limit(me.messages_per_second)),
+        ("most topics", me.topics_max.map_or_else(|| "no limit".to_owned(), |most| most.to_string())),
+    ])?;
+    Ok(true)
+}
+
+/// `0.4`, `17`, `–`.
+fn shown(number: Option<f64>) -> String {
+    match number {
+        None => "–".to_owned(),
+        Some(number) if number >= 10.0 || number == 0.0 => format!("{number:.0}"),
+        Some(number) => format!("{number:.1}"),
+    }
+}
+
+/// `duetime rates`
+pub async fn rates(connection: &NodeArgs) -> anyhow::Result<bool> {
+    let rates = connection.client()?.rates().await?;
+    if connection.json {
+        output::json(&rates)?;
+        return Ok(true);
+    }
+    let rows = rates.topics.iter().map(|topic| {
+        let numbers = [topic.scheduled, topic.cancelled, topic.delivered, topic.retried, topic.dead].map(Some);
+        let times = [topic.late_p50_ms, topic.late_p99_ms, topic.capacity];
+        let numbers = numbers.into_iter().chain(times).map(shown);
+        std::iter::once(topic.topic.clone()).chain(numbers).collect()
+    });
+    let head = ["topic", "in/s", "cancelled/s", "out/s", "retried/s", "dead/s", "late p50 ms", "p99 ms", "capacity/s"];
+    output::table(&head, rows.collect(), "no topics yet")?;
+    let sinks = rates.sinks.iter().map(|sink| {
+        let refused = sink.refused.iter().filter(|refused| refused.count > 0);
+        let refused: Vec<String> = refused.map(|refused| format!("{} {}", refused.kind, refused.count)).collect();
+        let times = [Some(sink.calls), sink.call_p50_ms, sink.call_p99_ms].map(shown);
+        [sink.sink.clone()].into_iter().chain(times).chain([refused.join(", ")]).collect()
+    });
+    let sinks: Vec<_> = sinks.collect();
+    if !sinks.is_empty() {
+        output::table(&["sink", "calls/s", "p50 ms", "p99 ms", "not accepted"], sinks, "")?;
+    }
+    Ok(true)
+}
+
+/// `duetime audit`
+pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
+    let log = args.connection.client()?.audit(usize::from(args.limit)).await?;
+    if args.connection.json {
+        output::json(&log)?;
+        return Ok(true);
+    }
+    let rows = log.entries.iter().map(|line| {
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
+        vec![
+            line.time.clone(),
+            text(&line.who),
+            text(&line.from),
+            line.action.clone(),
+            text(&line.topic),
+            text(&line.id),
+            format!("{} ({} refused)", line.count, line.refused),
+            format!("{} {}", line.outcome, line.status),
+        ]
+    });
+    let head = ["time", "who", "from", "action", "topic", "message", "items", "outcome"];
+    output::table(&head, rows.collect(), "nothing was changed since the node started")?;
+    Ok(true)
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::output;
-use crate::connection::Connection;
+use crate::connection::NodeArgs;
 
 /// The topic to be paused or resumed.
 #[derive(Debug, Args)]
@@ -11,7 +11,7 @@ pub struct PauseArgs {
     /// The topic.
     topic: String,
     #[command(flatten)]
-    connection: Connection,
+    connection: NodeArgs,
 }
 
 /// `duetime pause`, or with `paused` false `duetime resume`.

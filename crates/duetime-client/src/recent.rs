@@ -1,0 +1,150 @@
+//! What a node tells of the last minutes and of its callers. Fields that a newer node adds are ignored.
+
+use serde::{Deserialize, Serialize};
+
+/// The caller's token.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Me {
+    /// Its name; absent: the node asks for no token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `view`, `produce`, `consume`, `admin`.
+    pub scopes: Vec<String>,
+    /// On which topics; absent: on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topics: Option<Vec<String>>,
+    /// Most requests a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<f64>,
+    /// Most messages enqueued a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages_per_second: Option<f64>,
+    /// Most topics among those it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topics_max: Option<usize>,
+    /// The node that answers.
+    #[serde(default)]
+    pub node: String,
+}
+
+/// One step of the past.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RateStep {
+    /// When it ended, milliseconds since the Unix epoch.
+    pub at: i64,
+    /// Taken in as new, a second.
+    pub scheduled: f64,
+    /// Cancelled a second.
+    pub cancelled: f64,
+    /// Delivered a second.
+    pub delivered: f64,
+}
+
+/// One topic at one node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TopicRates {
+    /// The topic.
+    pub topic: String,
+    /// Milliseconds that the rates and percentiles are of.
+    pub over_ms: u64,
+    /// Taken in as new, a second.
+    pub scheduled: f64,
+    /// Cancelled a second.
+    pub cancelled: f64,
+    /// Delivered a second.
+    pub delivered: f64,
+    /// To be tried again, a second.
+    pub retried: f64,
+    /// Became dead letters, a second.
+    pub dead: f64,
+    /// Half of the hand-overs were later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_p50_ms: Option<f64>,
+    /// One of a hundred was later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_p99_ms: Option<f64>,
+    /// Messages a second that the node was able to deliver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<f64>,
+    /// Step by step, the oldest first.
+    #[serde(default)]
+    pub steps: Vec<RateStep>,
+}
+
+/// Messages that a sink did not accept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NotAccepted {
+    /// What was the matter.
+    pub kind: String,
+    /// Since the node started.
+    pub count: u64,
+}
+
+/// One sink at one node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SinkRates {
+    /// Its name.
+    pub sink: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Hand-overs of a batch a second.
+    pub calls: f64,
+    /// Half of them took longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_p50_ms: Option<f64>,
+    /// One of a hundred took longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_p99_ms: Option<f64>,
+    /// By kind.
+    #[serde(default)]
+    pub refused: Vec<NotAccepted>,
+}
+
+/// Rates of the last minute.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Rates {
+    /// The node that answers.
+    pub node: String,
+    /// By name.
+    pub topics: Vec<TopicRates>,
+    /// By name.
+    #[serde(default)]
+    pub sinks: Vec<SinkRates>,
+}
+
+/// One request that changed something, or tried to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AuditLine {
+    /// When it came, RFC 3339.
+    pub time: String,
+    /// The token's name.
+    pub who: Option<String>,
+    /// Address and port of the connection.
+    pub from: Option<String>,
+    /// Method and route.
+    pub action: String,
+    /// The topic it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// The message it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Items it was about.
+    pub count: u64,
+    /// Items of them that were refused or failed.
+    pub refused: u64,
+    /// `done`, `refused`, `failed` or `unknown`.
+    pub outcome: String,
+    /// Of HTTP; 0: the client went away.
+    pub status: u64,
+}
+
+/// The last entries of a node's audit log, the newest first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AuditLog {
+    /// The node that answers.
+    pub node: String,
+    /// The newest first.
+    pub entries: Vec<AuditLine>,
+}

@@ -1,0 +1,55 @@
+//! The last entries of the audit log, as this node keeps them in memory.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::audit::Line;
+use crate::auth::Caller;
+use crate::path::Query;
+use crate::problem::Problem;
+use crate::state::HttpParts;
+
+/// Entries unless asked for otherwise, and at most.
+const ENTRIES: usize = 100;
+const ENTRIES_MAX: usize = 1000;
+
+/// What was changed, or tried.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AuditView {
+    /// The node that answers: each keeps its own.
+    node: String,
+    /// The newest first.
+    entries: Vec<Line>,
+}
+
+fn read_limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=ENTRIES_MAX).contains(limit));
+    limit.ok_or_else(|| format!("give 1 to {ENTRIES_MAX}"))
+}
+
+/// The audit log's last entries
+///
+/// Who changed what, from where and how it ended, at the answering node since it started; never payloads. The last
+/// 1,000 entries of what administrators do, and the last 256 of messages coming and going.
+/// Kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
+#[utoipa::path(
+    get, path = "/v1/audit", tag = "operations", operation_id = "get_audit",
+    params(("limit" = inline(Option<usize>), Query, description = "At most so many, 100 if absent", minimum = 1, maximum = 1000)),
+    responses((status = 200, description = "The newest first", body = AuditView))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::read(query.as_deref(), &["limit"])?;
+    let limit = query.get("limit", ENTRIES, read_limit)?;
+    let may_see = |line: &Line| line.topic.as_ref().map_or(caller.sees_all(), |topic| caller.sees(topic));
+    let entries = app.options.audit.last(limit, may_see);
+    Ok(Json(AuditView { node: app.node.id.clone(), entries }).into_response())
+}

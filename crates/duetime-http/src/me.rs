@@ -1,0 +1,65 @@
+//! What the caller's token is for.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::auth::{Caller, Scope};
+use crate::schema;
+use crate::state::HttpParts;
+
+/// The caller's token.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MeView {
+    /// Its name; absent: the node asks for no token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    name: Option<String>,
+    /// What it may do; `admin` may do all.
+    #[schema(value_type = Vec<schema::ScopeSchema>)]
+    scopes: Vec<&'static str>,
+    /// On which topics: names, or beginnings of names followed by `*`. Absent: on all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    topics: Option<Vec<String>>,
+    /// Most requests a second; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    requests_per_second: Option<f64>,
+    /// Most messages enqueued a second; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    messages_per_second: Option<f64>,
+    /// Most topics among those it is for; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    topics_max: Option<usize>,
+    /// The node that answers.
+    node: String,
+    /// The version of its program.
+    version: &'static str,
+}
+
+/// Who am I
+///
+/// What the token of the request may do, on which topics and how often. Never its secret.
+#[utoipa::path(
+    get, path = "/v1/me", tag = "operations", operation_id = "get_me",
+    responses((status = 200, description = "The token's name, scopes, topics and rates", body = MeView))
+)]
+pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Json<MeView> {
+    let (requests_per_second, messages_per_second, topics_max) = caller.limits();
+    Json(MeView {
+        name: caller.name().map(str::to_owned),
+        scopes: caller.scopes().into_iter().map(Scope::as_str).collect(),
+        topics: caller.topics().map(<[String]>::to_vec),
+        requests_per_second,
+        messages_per_second,
+        topics_max,
+        node: app.node.id.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+    })
+}

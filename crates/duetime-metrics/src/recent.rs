@@ -1,0 +1,156 @@
+//! Rates and quantiles of the last minutes, from counters that only grow.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use prometheus::Histogram;
+use prometheus::core::Metric as _;
+
+/// How far apart the samples are that are kept.
+pub const RECENT_STEP: Duration = Duration::from_secs(10);
+/// How many are kept: five minutes.
+const SAMPLES_MAX: usize = 31;
+/// Rates and quantiles are of so long, or of the time since the start.
+pub const RECENT_SPAN: Duration = Duration::from_secs(60);
+
+/// Counters at one moment.
+#[derive(Clone, Debug, Default)]
+struct Sample {
+    /// After the start of the program.
+    at: Duration,
+    counters: Vec<u64>,
+    /// Upper bounds and what was counted up to them; the last bound is infinite.
+    histogram: Vec<(f64, u64)>,
+}
+
+/// What happened within a span.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recent {
+    /// Its length.
+    pub over: Duration,
+    /// How much each counter grew a second.
+    pub per_second: Vec<f64>,
+    /// Half of what the histogram counted was below this; `None`: it counted nothing.
+    pub p50: Option<f64>,
+    /// The same of 99 in 100.
+    pub p99: Option<f64>,
+}
+
+/// How much counters grew a second in one step of the past.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// So long before the last sample it ended.
+    pub ago: Duration,
+    /// How much each counter grew a second.
+    pub per_second: Vec<f64>,
+}
+
+/// The samples of one set of counters.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    kept: VecDeque<Sample>,
+    last: Sample,
+}
+
+/// What the histogram holds, bucket by bucket.
+fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
+    let whole = histogram.metric();
+    let whole = whole.get_histogram();
+    let below = whole.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+    below.chain([(f64::INFINITY, whole.get_sample_count())]).collect()
+}
+
+fn growth(from: &Sample, to: &Sample) -> Vec<f64> {
+    let seconds = to.at.saturating_sub(from.at).as_secs_f64();
+    let grown = to.counters.iter().zip(&from.counters).map(|(new, old)| new.saturating_sub(*old) as f64);
+    grown.map(|grown| if seconds > 0.0 { grown / seconds } else { 0.0 }).collect()
+}
+
+/// The value below which the share `q` of what was counted between two samples lies, spread evenly within its bucket.
+/// What is above the last bound counts as that bound.
+fn quantile(from: &[(f64, u64)], to: &[(f64, u64)], q: f64) -> Option<f64> {
+    let grown = to.iter().zip(from).map(|((bound, new), (_, old))| (*bound, new.saturating_sub(*old) as f64));
+    let all = grown.clone().next_back().map(|(_, count)| count).filter(|count| *count > 0.0)?;
+    let (mut low, mut below) = (0.0, 0.0);
+    for (bound, count) in grown {
+        if count >= q * all {
+            let share = (q * all - below) / (count - below).max(f64::MIN_POSITIVE);
+            return Some(if bound.is_infinite() { low } else { low + (bound - low) * share });
+        }
+        (low, below) = (bound, count);
+    }
+    None
+}
+
+impl Samples {
+    /// At `at` after the start of the program.
+    pub fn sample(&mut self, at: Duration, counters: Vec<u64>, histogram: &Histogram) {
+        self.last = Sample { at, counters, histogram: buckets(histogram) };
+        if self.kept.back().is_none_or(|back| at.saturating_sub(back.at) >= RECENT_STEP) {
+            if self.kept.len() == SAMPLES_MAX {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(self.last.clone());
+        }
+    }
+
+    /// The last [`RECENT_SPAN`].
+    pub fn recent(&self) -> Recent {
+        let last = &self.last;
+        let Some(from) = self.kept.iter().find(|sample| last.at.saturating_sub(sample.at) <= RECENT_SPAN) else {
+            return Recent::default();
+        };
+        Recent {
+            over: last.at.saturating_sub(from.at),
+            per_second: growth(from, last),
+            p50: quantile(&from.histogram, &last.histogram, 0.5),
+            p99: quantile(&from.histogram, &last.histogram, 0.99),
+        }
+    }
+
+    /// Step by step, the oldest first.
+    pub fn steps(&self) -> Vec<Step> {
+        let pairs = self.kept.iter().zip(self.kept.iter().skip(1));
+        let ago = |at: Duration| self.last.at.saturating_sub(at);
+        pairs.map(|(from, to)| Step { ago: ago(to.at), per_second: growth(from, to) }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::HistogramOpts;
+
+    use super::*;
+
+    #[test]
+    fn rates_and_quantiles_are_of_the_last_minute_and_memory_is_bounded() {
+        let opts = HistogramOpts::new("late", "late").buckets(vec![1.0, 2.0, 4.0]);
+        let histogram = Histogram::with_opts(opts).unwrap();
+        let mut samples = Samples::default();
+        samples.sample(Duration::ZERO, vec![7], &histogram);
+        assert_eq!((samples.recent().per_second, samples.recent().p50), (vec![0.0], None));
+        // A hundred late ones long ago count no more.
+        (0..100).for_each(|_| histogram.observe(3.9));
+        for second in 1..=1000 {
+            if second > 900 {
+                histogram.observe(0.5);
+            }
+            samples.sample(Duration::from_secs(second), vec![7 + second * 20], &histogram);
+        }
+        let recent = samples.recent();
+        assert_eq!((recent.over, recent.per_second), (RECENT_SPAN, vec![20.0]));
+        assert_eq!((recent.p50, recent.p99), (Some(0.5), Some(0.99)));
+        let steps = samples.steps();
+        assert_eq!((steps.len(), samples.kept.len()), (SAMPLES_MAX - 1, SAMPLES_MAX));
+        assert_eq!(steps.last().unwrap(), &Step { ago: Duration::ZERO, per_second: vec![20.0] });
+        assert_eq!(steps[0].ago, Duration::from_secs(290));
+    }
+
+    #[test]
+    fn a_quantile_lies_within_its_bucket_and_above_the_last_bound_is_that_bound() {
+        let none = [(1.0, 0), (2.0, 0), (f64::INFINITY, 0)];
+        assert_eq!(quantile(&none, &none, 0.5), None);
+        assert_eq!(quantile(&none, &[(1.0, 0), (2.0, 10), (f64::INFINITY, 10)], 0.5), Some(1.5));
+        assert_eq!(quantile(&none, &[(1.0, 0), (2.0, 0), (f64::INFINITY, 10)], 0.5), Some(2.0));
+    }
+}

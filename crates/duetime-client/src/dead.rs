@@ -4,6 +4,7 @@ use reqwest::Method;
 
 use crate::answers::{DeadDone, DeadPage};
 use crate::call::{ANSWER_MAX, Client, part, value};
+use crate::dead_groups::DeadGroups;
 use crate::error::ClientError;
 
 /// Which dead letters.
@@ -27,6 +28,16 @@ impl Client {
             path += &format!("&cursor={}", value(cursor));
         }
         self.get(&path).await
+    }
+
+    /// Dead letters by reason, each with up to `samples` ids.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn dead_groups(&self, topic: &str, samples: usize) -> Result<DeadGroups, ClientError> {
+        let path = format!("/v1/topics/{}/dead/groups?samples={samples}", part(topic));
+        self.call(self.request(Method::GET, &path).timeout(ANSWER_MAX)).await
     }
 
     /// Schedules dead letters at once with all attempts given back.

@@ -7,6 +7,7 @@ mod answers;
 mod call;
 mod consumers;
 mod dead;
+mod dead_groups;
 mod error;
 mod forecast;
 mod message;
@@ -24,6 +25,7 @@ pub use answers::{
 pub use call::Client;
 pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;
+pub use dead_groups::{DeadGroup, DeadGroups};
 pub use error::{ClientError, Problem};
 pub use forecast::{Bucket, Forecast, Herd};
 pub use message::NewMessage;

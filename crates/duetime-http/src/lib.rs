@@ -18,6 +18,7 @@ mod claims;
 mod codes;
 mod connections;
 mod dead;
+mod dead_groups;
 mod enqueue;
 mod fields;
 mod forecast;

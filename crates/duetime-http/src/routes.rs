@@ -8,7 +8,8 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, enqueue, forecast, me, messages, observe, pause, recent, shards, sinks, topics,
+    adopt, audited, claims, dead, dead_groups, enqueue, forecast, me, messages, observe, pause, recent, shards, sinks,
+    topics,
 };
 
 /// The document before any route is in it.
@@ -45,6 +46,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(claims::extend))
         .routes(routes!(dead::list, dead::purge))
         .routes(routes!(dead::redrive))
+        .routes(routes!(dead_groups::get))
         .routes(routes!(shards::get, shards::put))
         .routes(routes!(forecast::forecast))
         .routes(routes!(pause::pause))

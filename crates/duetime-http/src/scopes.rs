@@ -39,6 +39,7 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("POST", "/topics/{topic}/extend", &[Consume]),
     ("GET", "/topics/{topic}/dead", &[View]),
     ("DELETE", "/topics/{topic}/dead", &[Admin]),
+    ("GET", "/topics/{topic}/dead/groups", &[View]),
     ("POST", "/topics/{topic}/dead/redrive", &[Admin]),
 ];
 

@@ -5,34 +5,15 @@ import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
 import { Commands, Confirm, Failed, Table, tell, useAnswer, useLive } from "../parts.js";
 
-const PAGE = 500;
-const PAGES_MAX = 10;
+// Of each reason so many can be acted on from here.
+const SAMPLES = 1000;
 const TYPED_ABOVE = 1000;
 const CALL_MAX = 200;
 
-// Without what differs from message to message: numbers, and ids in quotes.
-const alike = (reason) => reason.replace(/"[^"]{1,300}"/g, '"…"').replace(/\b[0-9a-f]{8}-[0-9a-f-]{27,}\b/gi, "…").replace(/\d+/g, "#");
-
 async function read(topic, signal) {
-  const messages = [];
-  let cursor;
-  for (let page = 0; page < PAGES_MAX; page++) {
-    const answer = await ask("GET", topicPath(topic, `/dead?limit=${PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`), undefined, signal);
-    messages.push(...answer.messages);
-    cursor = answer.next;
-    if (!cursor) break;
-  }
-  const groups = new Map();
-  for (const message of messages) {
-    const reason = message.death?.reason ?? "no reason is known";
-    const key = alike(reason);
-    const group = groups.get(key) ?? { key, reason, ids: [], first: Infinity, last: 0 };
-    group.ids.push(message.id);
-    group.first = Math.min(group.first, message.death?.at ?? Infinity);
-    group.last = Math.max(group.last, message.death?.at ?? 0);
-    groups.set(key, group);
-  }
-  return { groups: [...groups.values()], read: messages.length, more: cursor !== undefined };
+  const answer = await ask("GET", topicPath(topic, `/dead/groups?samples=${SAMPLES}`), undefined, signal);
+  const groups = answer.groups.map((group) => ({ ...group, key: group.reason }));
+  return { groups, read: answer.scanned, more: !answer.whole };
 }
 
 export function Dead({ topic }) {
@@ -52,11 +33,11 @@ export function Dead({ topic }) {
   };
   const ask_first = (purge, ids) => () => setDoing({ purge, ids });
   const columns = [
-    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.reason}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}</span>` },
-    { name: "Messages", value: (row) => row.ids.length, cell: (row) => number(row.ids.length) },
-    { name: "First", value: (row) => row.first, cell: (row) => (row.first === Infinity ? "–" : moment(row.first)) },
-    { name: "Last", value: (row) => row.last, cell: (row) => (row.last ? moment(row.last) : "–") },
-    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.ids.length > 10 && html`<button onClick=${ask_first(false, row.ids.slice(0, 10))}>Redrive 10 …</button>`}<button onClick=${ask_first(false, row.ids)}>Redrive all …</button><button class="danger" onClick=${ask_first(true, row.ids)}>Purge …</button></div>` }]),
+    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.example}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}</span>` },
+    { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) },
+    { name: "First", value: (row) => row.first, cell: (row) => moment(row.first) },
+    { name: "Last", value: (row) => row.last, cell: (row) => moment(row.last) },
+    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.ids.length > 10 && html`<button onClick=${ask_first(false, row.ids.slice(0, 10))}>Redrive 10 …</button>`}<button onClick=${ask_first(false, row.ids)}>Redrive ${row.ids.length < row.count ? number(row.ids.length) : "all"} …</button><button class="danger" onClick=${ask_first(true, row.ids)}>Purge …</button></div>` }]),
   ];
   const ids = doing?.ids ?? [];
   const body = { ids: ids.slice(0, 3) };
@@ -65,7 +46,7 @@ export function Dead({ topic }) {
       ${answer.more && html`<p class="quiet">Only the first ${number(answer.read)} are read here. For all of them: <code>duetime dead redrive ${topic} --all</code></p>`}
       <p class="quiet">Mend the cause first, redrive ten of them, look, then redrive the rest.</p>
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
-      <${Commands} method="GET" path=${topicPath(topic, "/dead")} command=${`duetime dead list ${word(topic)}`} /></div>
+      <${Commands} method="GET" path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
     ${doing && html`<${Confirm} title="${doing.purge ? "Purge" : "Redrive"} ${number(ids.length)} dead letters of ${topic}" danger=${doing.purge} typed=${doing.purge || ids.length > TYPED_ABOVE ? topic : undefined} label=${doing.purge ? "Purge them" : "Redrive them"} onClose=${() => setDoing(null)} onDone=${() => run(doing)}
       commands=${html`<${Commands} method=${doing.purge ? "DELETE" : "POST"} path=${topicPath(topic, doing.purge ? "/dead" : "/dead/redrive")} body=${body} command=${`duetime dead ${doing.purge ? "purge" : "redrive"} ${word(topic)} ${ids.slice(0, 3).map(word).join(" ")}${ids.length > 3 ? " …" : ""}`} />`}>
       <p>${doing.purge ? "They are removed and cannot be brought back." : "They are due at once, with all their attempts."}</p><p class="quiet">${ids.slice(0, 5).join(", ")}${ids.length > 5 ? " …" : ""}</p><//>`}`;

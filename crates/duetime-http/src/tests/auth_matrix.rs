@@ -33,6 +33,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("list_dead", &["view"]),
     ("purge_dead", &[]),
     ("redrive_dead", &[]),
+    ("group_dead", &["view"]),
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
     ("forecast", &["view", "produce", "consume"]),

@@ -209,3 +209,32 @@ async fn dead_letters_are_redriven_and_purged_by_id_or_all() {
     assert_eq!(all["done"], 20);
     assert_eq!(house.get("/v1/topics/orders").await.json()["dead"], 0);
 }
+
+#[tokio::test]
+async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
+    let house = House::with_orders().await;
+    assert_eq!(house.put("/v1/topics/orders", r#"{"retry":{"max_attempts":1}}"#).await.status, 200);
+    let bury = async |ids: std::ops::Range<u32>, reason: &dyn Fn(u32) -> String| {
+        for n in ids {
+            house.enqueue(&json!({"id": format!("m-{n}")}).to_string()).await;
+            let claim = house.post("/v1/topics/orders/claim", "{}").await.json();
+            let nack = json!({"receipts": [claim["messages"][0]["receipt"]], "reason": reason(n)}).to_string();
+            assert_eq!(house.post("/v1/topics/orders/nack", &nack).await.status, 200);
+            house.advance("1s");
+        }
+    };
+    bury(0..12, &|n| format!("shop said 503 after {n} ms for order \"o-{n}\"")).await;
+    bury(12..15, &|_| "connection refused".to_owned()).await;
+    let answer = house.get("/v1/topics/orders/dead/groups?samples=2").await.json();
+    assert_eq!((&answer["scanned"], &answer["whole"]), (&json!(15), &json!(true)));
+    let groups = answer["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 2, "{answer}");
+    assert_eq!((&groups[0]["count"], &groups[1]["count"]), (&json!(12), &json!(3)));
+    assert!(groups[0]["reason"].as_str().unwrap().contains("shop said # after # ms for order \"…\""), "{answer}");
+    assert!(groups[1]["example"].as_str().unwrap().contains("connection refused"));
+    assert_eq!(groups[0]["ids"].as_array().unwrap().len(), 2);
+    let at = |field: &str| groups[0][field].as_i64().unwrap();
+    assert_eq!(at("last") - at("first"), 11_000);
+    assert_eq!(house.get("/v1/topics/orders/dead/groups?samples=0").await.problem().0, 400);
+    assert_eq!(house.get("/v1/topics/nope/dead/groups").await.problem().0, 404);
+}

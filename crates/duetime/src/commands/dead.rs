@@ -1,4 +1,4 @@
-//! `duetime dead list|redrive|purge`
+//! `duetime dead list|groups|redrive|purge`
 
 use std::time::Duration;
 
@@ -29,6 +29,16 @@ pub enum DeadCommand {
         #[command(flatten)]
         connection: NodeArgs,
     },
+    /// Groups them by reason: how many, since when, and some of their ids.
+    Groups {
+        /// The topic.
+        topic: String,
+        /// Ids to show of each group.
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        samples: u16,
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Schedules them at once, with all attempts given back.
     Redrive(ChoiceArgs),
     /// Removes them for good.
@@ -54,6 +64,7 @@ pub struct ChoiceArgs {
 pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
     match command {
         DeadCommand::List { topic, limit, connection } => list(&topic, limit, &connection).await,
+        DeadCommand::Groups { topic, samples, connection } => groups(&topic, samples, &connection).await,
         DeadCommand::Redrive(args) => act(args, "redriven", Client::redrive).await,
         DeadCommand::Purge(args) => act(args, "purged", Client::purge).await,
     }
@@ -91,6 +102,23 @@ async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Resul
     output::table(&["id", "died", "attempts", "reason", "payload"], rows.collect(), "no dead letters")?;
     if cursor.is_some() {
         output::line(&format!("there are more; list them with --limit {}", limit.saturating_mul(10)))?;
+    }
+    Ok(true)
+}
+
+async fn groups(topic: &str, samples: u16, connection: &Connection) -> anyhow::Result<bool> {
+    let found = connection.client()?.dead_groups(topic, usize::from(samples)).await?;
+    if connection.json {
+        output::json(&found)?;
+        return Ok(true);
+    }
+    let rows = found.groups.iter().map(|group| {
+        let (first, last) = (output::away(group.first), output::away(group.last));
+        vec![group.count.to_string(), first, last, group.reason.clone(), group.ids.join(" ")]
+    });
+    output::table(&["dead", "first", "last", "reason", "for example"], rows.collect(), "no dead letters")?;
+    if !found.whole {
+        output::line(&format!("only {} dead letters were read; there are more", found.scanned))?;
     }
     Ok(true)
 }

@@ -1,0 +1,83 @@
+//! Dead letters by what killed them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use duetime_router::DeadGroup;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::path::{Query, Topic};
+use crate::problem::Problem;
+use crate::state::HttpParts;
+
+/// Ids of each group, unless asked for otherwise, and at most.
+const SAMPLES: usize = 5;
+const SAMPLES_MAX: usize = 1000;
+
+/// Dead letters of one reason.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadGroupView {
+    /// The reason without what differs from message to message: `#` stands for digits, `…` for what is in quotes or
+    /// looks like an id. `other reasons`: the rest of more than 200.
+    reason: String,
+    /// One of them as it is.
+    example: String,
+    /// How many of those that were read.
+    count: u64,
+    /// When the first of them died, milliseconds since the Unix epoch.
+    first: i64,
+    /// When the last of them died.
+    last: i64,
+    /// Some of their ids.
+    ids: Vec<String>,
+}
+
+impl From<DeadGroup> for DeadGroupView {
+    fn from(group: DeadGroup) -> Self {
+        let DeadGroup { reason, example, count, first, last, ids } = group;
+        Self { reason, example, count, first: first.as_millis(), last: last.as_millis(), ids }
+    }
+}
+
+/// Dead letters by reason.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadGroupsView {
+    /// The largest first.
+    groups: Vec<DeadGroupView>,
+    /// Dead letters that were read: 10,000 at most, shard by shard.
+    scanned: u64,
+    /// Whether these were all there are; else the counts are of a part.
+    whole: bool,
+}
+
+fn read_samples(text: &str) -> Result<usize, String> {
+    let samples = text.parse().ok().filter(|samples| (1..=SAMPLES_MAX).contains(samples));
+    samples.ok_or_else(|| format!("give 1 to {SAMPLES_MAX}"))
+}
+
+/// Group dead letters
+///
+/// By reason, without the numbers and names in it: how many, since when and which. Reads 10,000 dead letters, 32 MiB or
+/// for five seconds at most, and says in `whole` whether these were all.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/dead/groups", tag = "dead letters", operation_id = "group_dead",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("samples" = inline(Option<usize>), Query, description = "Most ids of each group, 5 if absent", minimum = 1, maximum = 1000),
+    ),
+    responses((status = 200, description = "The largest group first", body = DeadGroupsView))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Topic(topic): Topic,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::read(query.as_deref(), &["samples"])?;
+    let samples = query.get("samples", SAMPLES, read_samples)?;
+    let found = app.router.dead_groups(&topic, samples).await?;
+    let groups = found.groups.into_iter().map(DeadGroupView::from).collect();
+    Ok(Json(DeadGroupsView { groups, scanned: found.scanned, whole: found.whole }).into_response())
+}

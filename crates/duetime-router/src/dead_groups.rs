@@ -1,0 +1,186 @@
+//! Dead letters by what killed them: reasons that differ only in numbers and names are one.
+//!
+//! A bounded part of a topic's dead letters is read, page by page; the answer says whether that was all.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use duetime_core::{StoredMessage, Timestamp, TopicName};
+use tokio::time::Instant;
+
+use crate::dead::DeadCursor;
+use crate::error::RouteError;
+use crate::router::Router;
+
+/// Dead letters that are read at most.
+pub const SCANNED_MAX: usize = 10_000;
+/// Bytes of their bodies, which come along.
+const BYTES_MAX: usize = 32 << 20;
+/// For so long at most.
+const SCAN_FOR: Duration = Duration::from_secs(5);
+/// Dead letters of one page.
+const PAGE: usize = 500;
+/// Reasons that are told apart.
+const GROUPS_MAX: usize = 200;
+/// The reason of those beyond.
+pub const OTHER_REASONS: &str = "other reasons";
+/// Characters of a reason that are looked at.
+const REASON_CHARS_MAX: usize = 300;
+
+/// Dead letters of one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadGroup {
+    /// The reason without what differs from message to message.
+    pub reason: String,
+    /// One of them as it is.
+    pub example: String,
+    /// How many were read.
+    pub count: u64,
+    /// When the first of them died.
+    pub first: Timestamp,
+    /// When the last of them died.
+    pub last: Timestamp,
+    /// Some ids.
+    pub ids: Vec<String>,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadGroups {
+    /// The largest first.
+    pub groups: Vec<DeadGroup>,
+    /// Dead letters that were read.
+    pub scanned: u64,
+    /// It was all there are.
+    pub whole: bool,
+}
+
+/// `reason` without what differs from message to message: what is in quotes, hexadecimal names, numbers.
+#[must_use]
+pub fn normalised(reason: &str) -> String {
+    let mut text = String::new();
+    let mut chars = reason.chars().take(REASON_CHARS_MAX).peekable();
+    while let Some(c) = chars.next() {
+        if c == '"' || c == '`' {
+            // A quote that is never closed takes the rest: it was cut off.
+            let _inside = chars.by_ref().find(|other| *other == c);
+            text.extend([c, '…', c]);
+        } else if c.is_ascii_alphanumeric() {
+            let mut word = String::from(c);
+            while let Some(next) = chars.next_if(|next| next.is_ascii_alphanumeric() || *next == '-' || *next == '_') {
+                word.push(next);
+            }
+            text += &word_of(&word);
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+fn word_of(word: &str) -> String {
+    let has_digit = word.chars().any(|c| c.is_ascii_digit());
+    let is_hex = word.len() >= 8 && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    if has_digit && is_hex && !word.chars().all(|c| c.is_ascii_digit()) {
+        return "…".to_owned();
+    }
+    let mut shown = String::new();
+    for c in word.chars() {
+        if !c.is_ascii_digit() {
+            shown.push(c);
+        } else if !shown.ends_with('#') {
+            shown.push('#');
+        }
+    }
+    shown
+}
+
+/// Takes dead letters in.
+#[derive(Debug)]
+struct Sorter {
+    samples: usize,
+    groups: HashMap<String, DeadGroup>,
+    scanned: u64,
+}
+
+impl Sorter {
+    fn take(&mut self, message: &StoredMessage) {
+        self.scanned += 1;
+        let (reason, at) = match &message.death {
+            Some(death) => (&*death.reason, death.at),
+            None => ("", message.visible_at),
+        };
+        let mut key = normalised(reason);
+        if !self.groups.contains_key(&key) && self.groups.len() >= GROUPS_MAX {
+            OTHER_REASONS.clone_into(&mut key);
+        }
+        let make = || DeadGroup {
+            reason: key.clone(),
+            example: reason.to_owned(),
+            count: 0,
+            first: at,
+            last: at,
+            ids: Vec::new(),
+        };
+        let group = self.groups.entry(key.clone()).or_insert_with(make);
+        group.count += 1;
+        group.first = group.first.min(at);
+        group.last = group.last.max(at);
+        if group.ids.len() < self.samples {
+            group.ids.push(message.id.to_string());
+        }
+    }
+
+    fn end(self, whole: bool) -> DeadGroups {
+        let mut groups: Vec<DeadGroup> = self.groups.into_values().collect();
+        groups.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+        DeadGroups { groups, scanned: self.scanned, whole }
+    }
+}
+
+impl Router {
+    /// The dead letters of a topic by reason, each with up to `samples` ids.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::UnknownTopic`], or the store's.
+    pub async fn dead_groups(&self, topic: &TopicName, samples: usize) -> Result<DeadGroups, RouteError> {
+        let begun = Instant::now();
+        let mut sorter = Sorter { samples, groups: HashMap::new(), scanned: 0 };
+        let (mut cursor, mut bytes): (Option<DeadCursor>, usize) = (None, 0);
+        loop {
+            let left = SCANNED_MAX - usize::try_from(sorter.scanned).unwrap_or(SCANNED_MAX);
+            let page = self.dead(topic, cursor, PAGE.min(left)).await?;
+            for (_, message) in &page.messages {
+                bytes += message.payload.len();
+                sorter.take(message);
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(sorter.end(true));
+            }
+            let is_full = sorter.scanned >= SCANNED_MAX as u64 || bytes >= BYTES_MAX;
+            if is_full || begun.elapsed() >= SCAN_FOR {
+                return Ok(sorter.end(false));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_numbers_and_names_are_one() {
+        let same = |a: &str, b: &str| assert_eq!(normalised(a), normalised(b));
+        same("503 after 12 ms", "503 after 7 ms");
+        same("order \"a b\" is unknown", "order \"c\" is unknown");
+        same("id 6f9619ff-8b86-d011-b42d-00cf4fc964ff", "id 0019ff00-8b86-d011-b42d-00cf4fc964ff");
+        same("trace deadbeef01", "trace 01cafe0077aa");
+        assert_ne!(normalised("connection refused"), normalised("connection reset"));
+        assert_eq!(normalised("http 503: \"cut o"), "http #: \"…\"");
+        assert_eq!(normalised("deadline of the day 20260101"), "deadline of the day #");
+        assert!(normalised(&"x".repeat(5_000)).chars().count() <= REASON_CHARS_MAX);
+    }
+}

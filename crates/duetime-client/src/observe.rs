@@ -49,6 +49,24 @@ impl Client {
         self.get(&format!("/v1/audit?limit={limit}")).await
     }
 
+    /// The stream of server-sent events, from the one after `seen` on.
+    ///
+    /// # Errors
+    ///
+    /// Too many listen to the node already.
+    pub async fn events(&self, seen: Option<&str>) -> Result<reqwest::Response, ClientError> {
+        let mut request = self.request(Method::GET, "/v1/events");
+        if let Some(seen) = seen {
+            request = request.header("last-event-id", seen);
+        }
+        let answer = self.send(request).await?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let whole = self.whole(answer).await?;
+        Err(self.foreign(format!("status {} to /v1/events", whole.status)))
+    }
+
     /// Answers when the node is able to serve.
     ///
     /// # Errors

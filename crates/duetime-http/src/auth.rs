@@ -358,7 +358,7 @@ impl Caller {
     /// Most requests a second, most messages a second, and most topics, where there are limits.
     pub fn limits(&self) -> (Option<f64>, Option<f64>, Option<usize>) {
         let Some(token) = &self.0 else { return (None, None, None) };
-        let rate = |rate: &Option<Rate>| rate.as_ref().map(Rate::per_second);
+        let rate = |rate: &Option<RequestRate>| rate.as_ref().map(RequestRate::per_second);
         (rate(&token.requests), rate(&token.messages), token.topics_max)
     }
 

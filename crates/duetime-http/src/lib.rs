@@ -20,6 +20,8 @@ mod connections;
 mod dead;
 mod dead_groups;
 mod enqueue;
+mod events;
+mod feed;
 mod fields;
 mod forecast;
 #[cfg(any(test, fuzzing))]

@@ -8,8 +8,8 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, dead_groups, enqueue, forecast, me, messages, observe, pause, recent, shards, sinks,
-    topics,
+    adopt, audited, claims, dead, dead_groups, enqueue, events, forecast, me, messages, observe, pause, recent, shards,
+    sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -55,6 +55,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(sinks::probe))
         .routes(routes!(observe::nodes))
         .routes(routes!(me::get))
+        .routes(routes!(events::get))
         .routes(routes!(recent::get))
         .routes(routes!(audited::get))
         .routes(routes!(observe::healthz))

@@ -13,6 +13,7 @@ const ANY: &[Scope] = &[];
 const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/nodes", ANY),
     ("GET", "/me", ANY),
+    ("GET", "/events", ANY),
     ("GET", "/rates", ANY),
     ("GET", "/audit", &[Admin]),
     ("GET", "/topics", ANY),

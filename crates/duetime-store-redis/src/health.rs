@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_each_master_are_shown_and_those_of_a_former_one_are_not() {
-        let (health, meters) = (Health::default(), Meters::new());
+        let (health, meters) = (ServerHealth::default(), Meters::new());
         let facts = MasterFacts { used_bytes: 7, limit_bytes: Some(9), ..well() };
         health.show_bytes(&[("a:1".to_owned(), Ok(facts))], &meters);
         let shown = meters.render();

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    consume, dead, enqueue, forecast, man, message, monitoring, observe, pause, plan, shards, sink, token, topic,
+    consume, dead, enqueue, events, forecast, man, message, monitoring, observe, pause, plan, shards, sink, token,
+    topic,
 };
 use crate::connection::NodeArgs;
 use crate::serve::ServeArgs;
@@ -74,6 +75,8 @@ pub enum Command {
     Rates(NodeArgs),
     /// Shows who changed what, the newest first, at one node.
     Audit(observe::AuditArgs),
+    /// Prints a line of JSON whenever the counts of topics change.
+    Events(events::EventsArgs),
     /// Shows the topics live; q quits.
     Top(observe::TopArgs),
     /// Measures a node or a store.

@@ -9,8 +9,8 @@ use duetime_resize::Steps;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    check_config, consume, dead, enqueue, forecast, man, message, monitoring, observe, output, pause, plan, shards,
-    sink, token, top, topic,
+    check_config, consume, dead, enqueue, events, forecast, man, message, monitoring, observe, output, pause, plan,
+    shards, sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -44,6 +44,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Sink(command) => sink::run(command).await,
         Command::Nodes(connection) => observe::nodes(&connection).await,
         Command::Status(connection) => observe::status(&connection).await,
+        Command::Events(args) => events::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => bench(args).await,
         Command::Dashboards(args) => monitoring::dashboards(&args),

@@ -8,6 +8,7 @@ mod bounds;
 mod bulk;
 mod claims;
 mod connections;
+mod events;
 mod foreign;
 mod messages;
 mod operations;
@@ -190,6 +191,10 @@ impl House {
         let mut chunks = body.into_data_stream();
         while let Some(chunk) = chunks.next().await {
             text.extend_from_slice(&chunk.unwrap());
+            // A stream of events has no end.
+            if parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
+                break;
+            }
         }
         Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(text).unwrap() }
     }

@@ -37,7 +37,7 @@ pub enum DeadCommand {
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
         samples: u16,
         #[command(flatten)]
-        connection: Connection,
+        connection: NodeArgs,
     },
     /// Schedules them at once, with all attempts given back.
     Redrive(ChoiceArgs),
@@ -106,7 +106,7 @@ async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Resul
     Ok(true)
 }
 
-async fn groups(topic: &str, samples: u16, connection: &Connection) -> anyhow::Result<bool> {
+async fn groups(topic: &str, samples: u16, connection: &NodeArgs) -> anyhow::Result<bool> {
     let found = connection.client()?.dead_groups(topic, usize::from(samples)).await?;
     if connection.json {
         output::json(&found)?;

@@ -4,6 +4,7 @@ pub mod check_config;
 pub mod consume;
 pub mod dead;
 pub mod enqueue;
+pub mod events;
 pub mod forecast;
 pub mod man;
 pub mod message;

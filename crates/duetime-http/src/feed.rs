@@ -1,0 +1,300 @@
+//! The counts of all topics as they change, counted once for all who listen.
+//!
+//! One loop counts all topics once a second at most while anybody listens, and keeps for each topic when it changed last:
+//! so a listener that comes back is sent what changed since, whatever it missed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_router::TopicSurvey;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
+use utoipa::ToSchema;
+
+use crate::state::HttpParts;
+
+/// Listeners at one node.
+pub(crate) const LISTENERS_MAX: usize = 128;
+/// Topics are counted once in this time at most.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// A count that takes long is followed by a rest of so many times as long, so that it never takes more than a part of
+/// the store's time.
+const REST_FACTOR: u32 = 4;
+/// Topics that went away and are still told of to who comes back.
+const GONE_MAX: usize = 1024;
+
+/// A topic as events tell of it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub(crate) struct TopicEvent {
+    name: String,
+    version: u64,
+    shard_count: u32,
+    scheduled: u64,
+    due: u64,
+    in_flight: u64,
+    dead: u64,
+    /// Absent: none is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    oldest_due_at: Option<i64>,
+    /// Nothing is claimed, what falls due waits.
+    paused: bool,
+    /// The answering node takes its sink to be down, or cannot use it.
+    sink_down: bool,
+    /// Shards that are not in the counts.
+    unreachable_shards: usize,
+}
+
+impl TopicEvent {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn new(app: &HttpParts, survey: &TopicSurvey) -> Self {
+        let (record, total) = (&survey.record, &survey.total);
+        let state = app.sinks.state(&record.name);
+        Self {
+            name: record.name.to_string(),
+            version: record.version,
+            shard_count: record.routing.shards,
+            scheduled: total.scheduled,
+            due: total.due,
+            in_flight: total.in_flight,
+            dead: total.dead,
+            oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
+            paused: record.config.paused,
+            sink_down: state.is_some_and(|state| state.down.is_some() || state.refused.is_some()),
+            unreachable_shards: survey.silent(),
+        }
+    }
+}
+
+/// What a listener is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub(crate) struct Change {
+    /// When the topics were counted, milliseconds since the Unix epoch. Also the id of the event.
+    pub at: i64,
+    /// Topics that changed; of the first event, all.
+    pub topics: Vec<TopicEvent>,
+    /// Topics that are gone.
+    pub gone: Vec<String>,
+}
+
+/// What is known, and since when.
+#[derive(Debug, Default)]
+struct Known {
+    /// When the last count was; 0: never.
+    at: i64,
+    /// Changes from then on are known.
+    since: i64,
+    /// Each with when it changed last.
+    topics: BTreeMap<String, (i64, TopicEvent)>,
+    gone: VecDeque<(i64, String)>,
+    /// Why the last count failed.
+    trouble: Option<String>,
+}
+
+impl Known {
+    /// Takes a count in; whether anything changed.
+    fn take(&mut self, now: i64, topics: Vec<TopicEvent>) -> bool {
+        // Ids grow, whatever the clock does.
+        let at = now.max(self.at + 1);
+        let is_first = self.at == 0;
+        if is_first {
+            self.since = at;
+        }
+        let mut changed = is_first || self.trouble.take().is_some();
+        let mut before = std::mem::take(&mut self.topics);
+        for topic in topics {
+            let (name, old) = (topic.name.clone(), before.remove(&topic.name));
+            let same = old.filter(|(_, old)| *old == topic);
+            changed |= same.is_none();
+            self.topics.insert(name, same.unwrap_or((at, topic)));
+        }
+        changed |= !before.is_empty();
+        self.gone.extend(before.into_keys().map(|name| (at, name)));
+        while self.gone.len() > GONE_MAX {
+            // Who was away for longer is sent everything.
+            self.since = self.gone.pop_front().map_or(self.since, |(gone_at, _)| gone_at + 1);
+        }
+        if changed {
+            self.at = at;
+        }
+        changed
+    }
+
+    /// What changed after `seen`; all, if that is not known any more.
+    fn after(&self, seen: Option<i64>) -> Change {
+        let seen = seen.filter(|seen| (self.since..=self.at).contains(seen));
+        let topics = self.topics.values().filter(|(at, _)| seen.is_none_or(|seen| *at > seen));
+        let gone = self
+            .gone
+            .iter()
+            .filter(|(at, name)| seen.is_some_and(|seen| *at > seen) && !self.topics.contains_key(name));
+        Change {
+            at: self.at,
+            topics: topics.map(|(_, topic)| topic.clone()).collect(),
+            gone: gone.map(|(_, name)| name.clone()).collect(),
+        }
+    }
+}
+
+/// The feed of one node. See the module.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    known: Mutex<Known>,
+    /// The id of the last change; who listens is woken by it.
+    changes: watch::Sender<i64>,
+    listeners: Arc<Semaphore>,
+    /// Held by the loop that counts.
+    counting: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self {
+            known: Mutex::default(),
+            changes: watch::Sender::new(0),
+            listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            counting: Arc::default(),
+        }
+    }
+}
+
+/// One who listens.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    feed: Arc<Feed>,
+    changes: watch::Receiver<i64>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Feed {
+    /// One more listener; `None`: there are too many.
+    pub fn listen(self: &Arc<Self>, app: &Arc<HttpParts>) -> Option<Listener> {
+        let place = self.listeners.clone().try_acquire_owned().ok()?;
+        let changes = self.changes.subscribe();
+        if let Ok(alone) = self.counting.clone().try_lock_owned() {
+            tokio::spawn(self.clone().count_alone(app.clone(), alone));
+        }
+        Some(Listener { feed: self.clone(), changes, _place: place })
+    }
+
+    async fn count_alone(self: Arc<Self>, app: Arc<HttpParts>, mut alone: OwnedMutexGuard<()>) {
+        loop {
+            self.count(&app).await;
+            drop(alone);
+            // Who came while the loop was ending found it still there.
+            if self.changes.receiver_count() == 0 || app.draining.is_cancelled() {
+                return;
+            }
+            let Ok(again) = self.counting.clone().try_lock_owned() else { return };
+            alone = again;
+        }
+    }
+
+    /// Counts until nobody listens, or the node drains.
+    async fn count(&self, app: &Arc<HttpParts>) {
+        while self.changes.receiver_count() > 0 {
+            let begun = tokio::time::Instant::now();
+            let counted = tokio::select! {
+                biased;
+                () = app.draining.cancelled() => return,
+                counted = app.router.survey_all() => counted,
+            };
+            let changed = match counted {
+                Ok(surveys) => {
+                    let topics = surveys.iter().map(|survey| TopicEvent::new(app, survey)).collect();
+                    self.known.lock().take(app.clock.now().as_millis(), topics)
+                }
+                Err(error) => {
+                    let mut known = self.known.lock();
+                    known.trouble.replace(error.to_string()).is_none()
+                }
+            };
+            if changed {
+                let at = self.known.lock().at;
+                self.changes.send_replace(at);
+            }
+            let pause = COUNT_EVERY.max(begun.elapsed() * REST_FACTOR);
+            tokio::select! {
+                biased;
+                () = app.draining.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Waits for something to change.
+    pub async fn changed(&mut self) {
+        // The feed lives as long as the listener.
+        let _ = self.changes.changed().await;
+    }
+
+    /// What changed after `seen`, or why nothing is known; `None`: nothing did.
+    pub fn after(&mut self, seen: Option<i64>) -> Option<Result<Change, String>> {
+        self.changes.mark_unchanged();
+        let known = self.feed.known.lock();
+        if let Some(trouble) = &known.trouble {
+            return Some(Err(trouble.clone()));
+        }
+        if known.at == 0 || seen == Some(known.at) {
+            return None;
+        }
+        Some(Ok(known.after(seen)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(name: &str, due: u64) -> TopicEvent {
+        TopicEvent {
+            name: name.to_owned(),
+            version: 1,
+            shard_count: 1,
+            scheduled: due,
+            due,
+            in_flight: 0,
+            dead: 0,
+            oldest_due_at: None,
+            paused: false,
+            sink_down: false,
+            unreachable_shards: 0,
+        }
+    }
+
+    fn names(change: &Change) -> Vec<&str> {
+        change.topics.iter().map(|topic| topic.name.as_str()).collect()
+    }
+
+    #[test]
+    fn who_comes_back_is_sent_what_changed_since_and_who_was_away_too_long_everything() {
+        let mut known = Known::default();
+        assert!(known.take(100, vec![topic("a", 1), topic("b", 1)]));
+        assert!(!known.take(200, vec![topic("a", 1), topic("b", 1)]), "nothing changed");
+        assert_eq!(known.at, 100);
+        assert!(known.take(300, vec![topic("a", 2), topic("b", 1)]));
+        assert!(known.take(400, vec![topic("a", 2)]));
+        assert_eq!((names(&known.after(None)), known.after(None).gone), (vec!["a"], vec![]));
+        assert_eq!((names(&known.after(Some(100))), known.after(Some(100)).gone), (vec!["a"], vec!["b".to_owned()]));
+        assert_eq!(names(&known.after(Some(300))), Vec::<&str>::new());
+        assert_eq!(known.after(Some(300)).gone, ["b"]);
+        for foreign in [Some(99), Some(401)] {
+            assert_eq!(names(&known.after(foreign)), ["a"], "an id of another node or of another life");
+        }
+        // The clock was set back: ids grow all the same.
+        assert!(known.take(50, vec![topic("a", 3)]));
+        assert_eq!(known.at, 401);
+        for n in 0..=GONE_MAX as u64 {
+            known.take(1_000 + n as i64 * 2, vec![topic(&format!("t{n}"), 1)]);
+        }
+        assert!(known.gone.len() <= GONE_MAX && !known.after(Some(300)).topics.is_empty());
+        assert!(known.after(Some(300)).gone.is_empty(), "it is everything");
+    }
+}

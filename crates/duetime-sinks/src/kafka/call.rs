@@ -10,7 +10,7 @@ use rdkafka::message::{Header, Message as _, OwnedHeaders};
 use rdkafka::producer::{DeliveryFuture, FutureRecord};
 use tokio::time::Instant;
 
-use super::producer::{Place, Producer};
+use super::producer::{ANY_PARTITION, KafkaPartition, Producer};
 use super::target::{Checked, KafkaTarget, Way};
 use super::verdict::{self, Met};
 use crate::own_headers;
@@ -29,8 +29,8 @@ const TOPIC_BYTES_MAX: usize = 249;
 enum Answer {
     /// The verdict.
     Final(Verdict),
-    /// Nobody said in time, and why: its partition, if that is known, or the cluster.
-    Late(String, Option<Place>),
+    /// Nobody said in time, and why: its partition, or the cluster.
+    Late(String, KafkaPartition),
     /// It was not taken, but may be this way; the verdict if there is no time for that.
     Again(Way, Verdict),
 }
@@ -92,9 +92,13 @@ async fn round(
         let others = answers_now || producer.took_since(lot.given);
         for answer in answers.iter_mut().filter(|_| others) {
             let Answer::Late(reason, place) = answer else { continue };
+            let (taken, begins) = (producer.has_taken(place), !producer.took_before(lot.given));
+            // Others arrived there as soon as the producer was ready: it was not when this was given to it.
+            if taken && begins {
+                continue;
+            }
             // A partition that ever took something may be slow, and so may a producer be that begins.
-            let slow = place.as_ref().is_none_or(|place| producer.has_taken(place)) || !producer.took_before(lot.given);
-            let (reason, silent) = (std::mem::take(reason), !answers_now || slow);
+            let (reason, silent) = (std::mem::take(reason), !answers_now || taken || begins);
             *answer = Answer::Final(Verdict::DestinationDown { reason, after: None, silent });
         }
     }
@@ -136,18 +140,19 @@ impl Lot<'_> {
             Err(answer) => return answer,
         };
         let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
-        let (error, place) = match tokio::time::timeout_at(until, answer).await {
+        let (error, partition) = match tokio::time::timeout_at(until, answer).await {
             Ok(Ok(Ok(taken))) => {
                 self.producer.took((topic, taken.partition));
                 return Answer::Final(Verdict::Accepted);
             }
-            Ok(Ok(Err((error, message)))) => (error, Some((topic.clone(), message.partition()))),
-            Ok(Err(_)) => (KafkaError::Canceled, None),
-            Err(_) => (timed_out.clone(), None),
+            Ok(Ok(Err((error, message)))) => (error, message.partition()),
+            Ok(Err(_)) => (KafkaError::Canceled, ANY_PARTITION),
+            Err(_) => (timed_out.clone(), ANY_PARTITION),
         };
         if error == timed_out {
             self.producer.timed_out(self.given);
-            return Answer::Late(self.target.explain(self.producer, RDKafkaErrorCode::MessageTimedOut), place);
+            let reason = self.target.explain(self.producer, RDKafkaErrorCode::MessageTimedOut);
+            return Answer::Late(reason, (topic, partition));
         }
         self.of_error(&error, &topic, self.way == Way::Alone)
     }

@@ -50,8 +50,11 @@ impl ClientContext for Ear {
     }
 }
 
+/// A partition that is not known.
+pub(super) const ANY_PARTITION: i32 = -1;
+
 /// A topic, and one of its partitions.
-pub(super) type Place = (String, i32);
+pub(super) type KafkaPartition = (String, i32);
 
 /// See the module.
 pub(super) struct Producer {
@@ -64,7 +67,7 @@ pub(super) struct Producer {
     accepted: Mutex<Option<Instant>>,
     first: OnceLock<Instant>,
     /// Partitions that took something.
-    places: Mutex<HashSet<Place>>,
+    places: Mutex<HashSet<KafkaPartition>>,
     spent: AtomicBool,
 }
 
@@ -108,7 +111,7 @@ impl Producer {
     }
 
     /// A message was taken there: older complaints say nothing any more.
-    pub(super) fn took(&self, place: Place) {
+    pub(super) fn took(&self, place: KafkaPartition) {
         let now = Instant::now();
         *self.ear.last.lock() = None;
         *self.accepted.lock() = Some(now);
@@ -117,11 +120,12 @@ impl Producer {
         if places.len() >= PLACES_MAX && !places.contains(&place) {
             places.clear();
         }
+        places.insert((place.0.clone(), ANY_PARTITION));
         places.insert(place);
     }
 
     /// Whether something was ever taken there.
-    pub(super) fn has_taken(&self, place: &Place) -> bool {
+    pub(super) fn has_taken(&self, place: &KafkaPartition) -> bool {
         self.places.lock().contains(place)
     }
 

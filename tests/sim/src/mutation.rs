@@ -65,17 +65,17 @@ impl Mutation {
     #[must_use]
     pub const fn first_seed(self) -> u64 {
         match self {
-            Self::LateCalls => 61,
-            Self::LateCreation => 16,
-            Self::FenceOfAnotherLife => 200,
+            Self::LateCalls => 1,
+            Self::LateCreation => 194,
+            Self::FenceOfAnotherLife => 193,
             Self::CreationOverMessages => 4,
-            Self::AnyLife => 2,
-            Self::DelayOfOneClock => 548,
-            Self::HighWater => 5,
+            Self::AnyLife => 3,
+            Self::DelayOfOneClock => 613,
+            Self::HighWater => 7,
             Self::DeletionOfAnyLife => 5,
             Self::DeadlinesRunAhead => 1,
             Self::LongCancels => 22,
-            Self::BatchOfOneAnswer => 2,
+            Self::BatchOfOneAnswer => 7,
         }
     }
 }

@@ -66,7 +66,16 @@ async fn a_redis_that_syncs_every_second_loses_at_most_the_last_two_seconds_befo
     let mut house = house(RedisOptions { lines, ..RedisOptions::default() }).await;
     // A killed process leaves to the kernel what it wrote; a power cut does not: what came since is cut off.
     let file = house.redis().folder().join("appendonlydir/appendonly.aof.1.incr.aof");
-    let saved = std::fs::metadata(&file).unwrap().len();
+    let saved = loop {
+        // While it waits for the disk it writes later than it answers.
+        let is_syncing = |redis: &RedisServer| !redis.cli(&["INFO", "persistence"]).contains("aof_pending_bio_fsync:0");
+        let before = is_syncing(house.redis());
+        let saved = std::fs::metadata(&file).unwrap().len();
+        if !before && !is_syncing(house.redis()) {
+            break saved;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
     tokio::time::sleep(UNSAVED).await;
     house.recorder.fault_begins(FaultKind::StoreKilledUnsaved);
     house.redis().stop_hard();

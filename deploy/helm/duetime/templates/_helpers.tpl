@@ -16,12 +16,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* More nodes help where due messages wait for nodes, not where they wait for a sink that is down. */}}
 {{- define "duetime.late" -}}
-max((max by (topic) (duetime_oldest_due_age_seconds{job="duetime"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1)) or vector(0)
+max((max by (topic) (duetime_oldest_due_age_seconds{job="duetime"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1 or max by (topic) (duetime_paused{job="duetime"}) == 1)) or vector(0)
 {{- end }}
 
 {{/* Messages a second that fall due in the coming five minutes. */}}
 {{- define "duetime.ahead" -}}
-sum((sum by (topic) (duetime_forecast{job="duetime",within="5m"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1)) / 300 or vector(0)
+sum((sum by (topic) (duetime_forecast{job="duetime",within="5m"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1 or max by (topic) (duetime_paused{job="duetime"}) == 1)) / 300 or vector(0)
 {{- end }}
 
 {{/* One node at a time is taken away, and rarely: each change moves shards. */}}

@@ -52,9 +52,12 @@ impl RedisStore {
             fenced => fenced,
         };
         let fenced = fenced.inspect_err(|error| self.refused(error))?;
-        // The topic may have been deleted between the look above and the script.
+        // The topic may have been deleted between the look above and the script. Where its record is gone without
+        // that, the shard may hold messages by now, and stays for whoever adopts them.
         if fenced.before.is_none() && self.life(topic).await? != Some(record.life()) {
-            self.unmake_shard(&shard, record.life()).await?;
+            if self.deleted_life(topic).await? >= record.life() {
+                self.unmake_shard(&shard, record.life()).await?;
+            }
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
         Ok(fenced)

@@ -179,8 +179,11 @@ impl Reshard for SimStore {
         };
         let fenced = self.link.call(self.master(&shard), true, Kept::Shard(seat(&shard)), act).await?;
         if fenced.before.is_none() && self.of_life(topic, routing.life()).await?.is_none() {
-            // Its topic was deleted meanwhile: what was made for it is taken back.
-            self.unmake(&shard, routing.life()).await?;
+            // Its topic was deleted meanwhile: what was made for it is taken back. Not where the record is gone by
+            // itself, for messages may be in it by now.
+            if self.noted(topic).await?.2 >= routing.life() {
+                self.unmake(&shard, routing.life()).await?;
+            }
             return Err(unknown());
         }
         Ok(fenced)

@@ -44,7 +44,10 @@ fn create(server: &Server, shard: &Shard, routing: &Routing, deleted: u64) -> Re
 
 impl SimStore {
     /// Reads the record and the note of a topic.
-    async fn noted(&self, topic: &TopicName) -> Result<(Option<TopicRecord>, Option<Note>, u64), StoreError> {
+    pub(crate) async fn noted(
+        &self,
+        topic: &TopicName,
+    ) -> Result<(Option<TopicRecord>, Option<Note>, u64), StoreError> {
         let topic = topic.clone();
         let look = move |server: &Server, _: &Sent| {
             Ok(server.catalogue(|all| {

@@ -87,13 +87,13 @@ enum Sink {
 #[derive(Default)]
 struct Ring {
     /// What administrators do: rare, and what one looks for.
-    operations: VecDeque<Line>,
+    operations: VecDeque<AuditLine>,
     /// Messages coming and going.
-    traffic: VecDeque<Line>,
+    traffic: VecDeque<AuditLine>,
 }
 
 impl Ring {
-    fn push(&mut self, line: Line, is_traffic: bool) {
+    fn push(&mut self, line: AuditLine, is_traffic: bool) {
         let (kept, most) =
             if is_traffic { (&mut self.traffic, TRAFFIC_KEPT) } else { (&mut self.operations, OPERATIONS_KEPT) };
         if kept.len() >= most {
@@ -150,10 +150,10 @@ impl Audit {
     }
 
     /// The last lines that `wanted` takes, the newest first, at most `limit`.
-    pub(crate) fn last(&self, limit: usize, wanted: impl Fn(&Line) -> bool) -> Vec<Line> {
+    pub(crate) fn last(&self, limit: usize, wanted: impl Fn(&AuditLine) -> bool) -> Vec<AuditLine> {
         let ring = self.0.ring.lock();
         let all = ring.operations.iter().chain(&ring.traffic);
-        let mut lines: Vec<&Line> = all.rev().filter(|line| wanted(line)).collect();
+        let mut lines: Vec<&AuditLine> = all.rev().filter(|line| wanted(line)).collect();
         lines.sort_by_key(|line| Reverse(line.at));
         lines.into_iter().take(limit).cloned().collect()
     }
@@ -173,7 +173,7 @@ impl Audit {
 }
 
 impl Sink {
-    fn write(&self, line: &Line) {
+    fn write(&self, line: &AuditLine) {
         let mut text = serde_json::to_string(line).expect("a line is plain data");
         match self {
             Self::Log => info!(target: TARGET, "{text}"),
@@ -196,7 +196,7 @@ impl Sink {
 /// One request that changed something, or tried to.
 #[derive(Clone, Serialize, ToSchema)]
 #[schema(as = AuditLine)]
-pub(crate) struct Line {
+pub(crate) struct AuditLine {
     #[serde(skip)]
     at: Timestamp,
     /// When it came, RFC 3339.
@@ -267,7 +267,7 @@ impl Drop for Entry {
             _ => "failed",
         };
         let counted = *self.count.get_mut();
-        let line = Line {
+        let line = AuditLine {
             at: self.at,
             time: self.at.to_string(),
             who: self.who.get_mut().take(),

@@ -8,7 +8,7 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::audit::Line;
+use crate::audit::AuditLine;
 use crate::auth::Caller;
 use crate::path::Query;
 use crate::problem::Problem;
@@ -24,7 +24,7 @@ pub(crate) struct AuditView {
     /// The node that answers: each keeps its own.
     node: String,
     /// The newest first.
-    entries: Vec<Line>,
+    entries: Vec<AuditLine>,
 }
 
 fn read_limit(text: &str) -> Result<usize, String> {
@@ -49,7 +49,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["limit"])?;
     let limit = query.get("limit", ENTRIES, read_limit)?;
-    let may_see = |line: &Line| line.topic.as_ref().map_or(caller.sees_all(), |topic| caller.sees(topic));
+    let may_see = |line: &AuditLine| line.topic.as_ref().map_or(caller.sees_all(), |topic| caller.sees(topic));
     let entries = app.options.audit.last(limit, may_see);
     Ok(Json(AuditView { node: app.node.id.clone(), entries }).into_response())
 }

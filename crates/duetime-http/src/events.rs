@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::feed::{Change, Feed, LISTENERS_MAX, Listener};
+use crate::feed::{Feed, FeedChange, LISTENERS_MAX, Listener};
 use crate::problem::Problem;
 use crate::state::HttpParts;
 
@@ -57,7 +57,7 @@ impl Stream {
                 let shown = if caller.sees_all() { detail.as_str() } else { "the topics cannot be counted" };
                 Some(event("trouble", None, &Trouble { detail: shown }))
             }
-            Ok(Change { at, mut topics, mut gone }) => {
+            Ok(FeedChange { at, mut topics, mut gone }) => {
                 topics.retain(|topic| caller.sees(topic.name()));
                 gone.retain(|name| caller.sees(name));
                 let is_first = self.seen.is_none();
@@ -65,7 +65,7 @@ impl Stream {
                 let ended = std::mem::take(&mut self.in_trouble);
                 let is_empty = topics.is_empty() && gone.is_empty();
                 let name = if is_first { "topics" } else { "change" };
-                (!is_empty || is_first || ended).then(|| event(name, Some(at), &Change { at, topics, gone }))
+                (!is_empty || is_first || ended).then(|| event(name, Some(at), &FeedChange { at, topics, gone }))
             }
         }
     }

@@ -73,7 +73,7 @@ impl TopicEvent {
 
 /// What a listener is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub(crate) struct Change {
+pub(crate) struct FeedChange {
     /// When the topics were counted, milliseconds since the Unix epoch. Also the id of the event.
     pub at: i64,
     /// Topics that changed; of the first event, all.
@@ -126,14 +126,14 @@ impl Known {
     }
 
     /// What changed after `seen`; all, if that is not known any more.
-    fn after(&self, seen: Option<i64>) -> Change {
+    fn after(&self, seen: Option<i64>) -> FeedChange {
         let seen = seen.filter(|seen| (self.since..=self.at).contains(seen));
         let topics = self.topics.values().filter(|(at, _)| seen.is_none_or(|seen| *at > seen));
         let gone = self
             .gone
             .iter()
             .filter(|(at, name)| seen.is_some_and(|seen| *at > seen) && !self.topics.contains_key(name));
-        Change {
+        FeedChange {
             at: self.at,
             topics: topics.map(|(_, topic)| topic.clone()).collect(),
             gone: gone.map(|(_, name)| name.clone()).collect(),
@@ -236,7 +236,7 @@ impl Listener {
     }
 
     /// What changed after `seen`, or why nothing is known; `None`: nothing did.
-    pub fn after(&mut self, seen: Option<i64>) -> Option<Result<Change, String>> {
+    pub fn after(&mut self, seen: Option<i64>) -> Option<Result<FeedChange, String>> {
         self.changes.mark_unchanged();
         let known = self.feed.known.lock();
         if let Some(trouble) = &known.trouble {
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    fn names(change: &Change) -> Vec<&str> {
+    fn names(change: &FeedChange) -> Vec<&str> {
         change.topics.iter().map(|topic| topic.name.as_str()).collect()
     }
 

@@ -8,7 +8,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::units::{parse_duration, show_duration};
-use duetime_router::{Buckets, Forecast, Herd, Load, Slot};
+use duetime_router::{Buckets, Forecast, Herd, Load, TimeSlot};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -116,7 +116,7 @@ impl HerdView {
 
 impl ForecastView {
     fn new(forecast: &Forecast) -> Self {
-        let bucket = |(at, slot): (usize, &Slot)| {
+        let bucket = |(at, slot): (usize, &TimeSlot)| {
             let load: Option<&Load> = forecast.loads.get(at);
             BucketView {
                 from: slot.from.as_millis(),
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_herd_is_told_in_a_sentence() {
         let at = Timestamp::from_millis(1_767_268_800_000);
-        let slot = Slot { from: at, to: at.plus(Duration::from_secs(1)), count: 1_200_000 };
+        let slot = TimeSlot { from: at, to: at.plus(Duration::from_secs(1)), count: 1_200_000 };
         let told = |ms| HerdView::new(&Herd { slot, late: Duration::from_millis(ms) }, 400_000.0).summary;
         assert_eq!(told(3000), "1.2 M at 2026-01-01T12:00:00Z, capacity 400 k/s: the last one 3s late");
         assert!(told(61_001).ends_with("the last one 1m 2s late"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::{Extension, Json};
 use duetime_core::TopicRecord;
-use duetime_metrics::{Event, SinkMeters, Step, TopicMeters};
+use duetime_metrics::{Event, RecentStep, SinkMeters, TopicMeters};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -112,7 +112,7 @@ impl TopicRatesView {
     fn new(record: &TopicRecord, meters: &TopicMeters, now_ms: i64) -> Self {
         let (recent, steps) = (meters.recent(), meters.steps());
         let rate = |event| of(&recent.per_second, event);
-        let step = |step: Step| StepView {
+        let step = |step: RecentStep| StepView {
             at: now_ms.saturating_sub_unsigned(millis(step.ago)),
             scheduled: of(&step.per_second, Event::Scheduled),
             cancelled: of(&step.per_second, Event::Cancelled),

@@ -38,7 +38,7 @@ pub struct Recent {
 
 /// How much counters grew a second in one step of the past.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct RecentStep {
     /// So long before the last sample it ended.
     pub ago: Duration,
     /// How much each counter grew a second.
@@ -109,10 +109,10 @@ impl Samples {
     }
 
     /// Step by step, the oldest first.
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<RecentStep> {
         let pairs = self.kept.iter().zip(self.kept.iter().skip(1));
         let ago = |at: Duration| self.last.at.saturating_sub(at);
-        pairs.map(|(from, to)| Step { ago: ago(to.at), per_second: growth(from, to) }).collect()
+        pairs.map(|(from, to)| RecentStep { ago: ago(to.at), per_second: growth(from, to) }).collect()
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!((recent.p50, recent.p99), (Some(0.5), Some(0.99)));
         let steps = samples.steps();
         assert_eq!((steps.len(), samples.kept.len()), (SAMPLES_MAX - 1, SAMPLES_MAX));
-        assert_eq!(steps.last().unwrap(), &Step { ago: Duration::ZERO, per_second: vec![20.0] });
+        assert_eq!(steps.last().unwrap(), &RecentStep { ago: Duration::ZERO, per_second: vec![20.0] });
         assert_eq!(steps[0].ago, Duration::from_secs(290));
     }
 

@@ -9,7 +9,7 @@ use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge};
 
 use crate::capacity::Capacity;
 use crate::labels::{CancelVerdict, Event, FORECAST_WITHIN};
-use crate::recent::{Recent, Samples, Step};
+use crate::recent::{Recent, RecentStep, Samples};
 use crate::retries::Retries;
 use crate::shards::ShardBacklog;
 
@@ -91,7 +91,7 @@ impl TopicMeters {
 
     /// The same step by step over the last five minutes, the oldest first.
     #[must_use]
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<RecentStep> {
         self.samples.lock().steps()
     }
 

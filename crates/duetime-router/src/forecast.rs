@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::RouteError;
 use crate::forecasts::{ALIGNED_FROM, Buckets, ERROR_KEPT, Forecast, Herd};
-use crate::herd::{Load, Slot, loads};
+use crate::herd::{Load, TimeSlot, loads};
 use crate::router::Router;
 
 /// After a count the topic is left alone for so many times as long as it took.
@@ -35,28 +35,33 @@ const METRICS_EVERY: Duration = Duration::from_secs(30);
 /// Counting for metrics takes at most one part in so many of the store's time.
 const METRICS_SHARE: u32 = 50;
 
-fn slots(edges: &[Timestamp], counts: &[u64]) -> Vec<Slot> {
-    edges.windows(2).zip(counts).map(|(edge, count)| Slot { from: edge[0], to: edge[1], count: *count }).collect()
+fn slots(edges: &[Timestamp], counts: &[u64]) -> Vec<TimeSlot> {
+    edges.windows(2).zip(counts).map(|(edge, count)| TimeSlot { from: edge[0], to: edge[1], count: *count }).collect()
 }
 
 /// The fullest bucket, if it is worth to look at its parts.
-fn fullest(buckets: &[Slot], per_second: Option<f64>) -> Option<usize> {
+fn fullest(buckets: &[TimeSlot], per_second: Option<f64>) -> Option<usize> {
     let most = (0..buckets.len()).max_by_key(|at| (buckets[*at].count, std::cmp::Reverse(*at)))?;
     let worth = buckets[most].count as f64 > per_second? && buckets[most].length() > ALIGNED_FROM;
     worth.then_some(most)
 }
 
 /// Loads of the buckets, where the one at `at` is known in parts.
-fn judged(buckets: &[Slot], parts: Option<(usize, Vec<Slot>)>, due: u64, per_second: f64) -> (Vec<Load>, Option<Herd>) {
+fn judged(
+    buckets: &[TimeSlot],
+    parts: Option<(usize, Vec<TimeSlot>)>,
+    due: u64,
+    per_second: f64,
+) -> (Vec<Load>, Option<Herd>) {
     // Each slot with the bucket that it is of.
-    let mut all: Vec<(usize, Slot)> = Vec::with_capacity(buckets.len() + PARTS as usize);
+    let mut all: Vec<(usize, TimeSlot)> = Vec::with_capacity(buckets.len() + PARTS as usize);
     for (at, bucket) in buckets.iter().enumerate() {
         match &parts {
             Some((of, parts)) if *of == at => all.extend(parts.iter().map(|part| (at, *part))),
             _ => all.push((at, *bucket)),
         }
     }
-    let slots: Vec<Slot> = all.iter().map(|(_, slot)| *slot).collect();
+    let slots: Vec<TimeSlot> = all.iter().map(|(_, slot)| *slot).collect();
     let mut of_buckets = vec![Load::default(); buckets.len()];
     let mut herd: Option<Herd> = None;
     for ((at, slot), load) in all.iter().zip(loads(&slots, due, per_second)) {
@@ -217,7 +222,7 @@ mod tests {
     #[test]
     fn a_herd_within_a_bucket_is_seen_in_its_parts() {
         let at = |second: i64| Timestamp::from_millis(second * 1000);
-        let slot = |from, to, count| Slot { from: at(from), to: at(to), count };
+        let slot = |from, to, count| TimeSlot { from: at(from), to: at(to), count };
         let buckets = [slot(0, 60, 10), slot(60, 120, 1_200_000), slot(120, 180, 10)];
         assert_eq!(fullest(&buckets, Some(400_000.0)), Some(1));
         assert_eq!(fullest(&buckets, Some(2_000_000.0)), None);

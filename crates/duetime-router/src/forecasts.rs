@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::error::RouteError;
-use crate::herd::{Load, Slot};
+use crate::herd::{Load, TimeSlot};
 
 /// A topic is counted anew for the same buckets once in this time at most.
 pub const FORECAST_KEPT: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ impl Buckets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Herd {
     /// The messages that fall due then.
-    pub slot: Slot,
+    pub slot: TimeSlot,
     /// How late the last of them will be.
     pub late: Duration,
 }
@@ -66,7 +66,7 @@ pub struct Forecast {
     /// Messages that were due before.
     pub due: u64,
     /// What falls due when.
-    pub buckets: Vec<Slot>,
+    pub buckets: Vec<TimeSlot>,
     /// What this does to a queue with [`Forecast::per_second`]; empty: that is not known.
     pub loads: Vec<Load>,
     /// The moment at which messages will be latest, if any will be late.

@@ -11,7 +11,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 
 /// A part of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct TimeSlot {
     /// Its begin.
     pub from: Timestamp,
     /// The begin of the next.
@@ -20,7 +20,7 @@ pub struct Slot {
     pub count: u64,
 }
 
-impl Slot {
+impl TimeSlot {
     pub(crate) fn length(&self) -> Duration {
         self.to.since(self.from)
     }
@@ -36,9 +36,9 @@ pub struct Load {
 }
 
 /// What each of the slots, which follow each other, does to a queue that begins with `waiting` messages.
-pub(crate) fn loads(slots: &[Slot], waiting: u64, per_second: f64) -> Vec<Load> {
+pub(crate) fn loads(slots: &[TimeSlot], waiting: u64, per_second: f64) -> Vec<Load> {
     let mut queue = waiting as f64;
-    let load = |slot: &Slot| {
+    let load = |slot: &TimeSlot| {
         let length = slot.length();
         let all = queue + slot.count as f64;
         queue = (all - per_second * length.as_secs_f64()).max(0.0);
@@ -57,9 +57,9 @@ pub(crate) fn loads(slots: &[Slot], waiting: u64, per_second: f64) -> Vec<Load> 
 mod tests {
     use super::*;
 
-    fn slots(of: &[(i64, i64, u64)]) -> Vec<Slot> {
+    fn slots(of: &[(i64, i64, u64)]) -> Vec<TimeSlot> {
         let at = |second: i64| Timestamp::from_millis(second * 1000);
-        of.iter().map(|(from, to, count)| Slot { from: at(*from), to: at(*to), count: *count }).collect()
+        of.iter().map(|(from, to, count)| TimeSlot { from: at(*from), to: at(*to), count: *count }).collect()
     }
 
     fn late(of: &[(i64, i64, u64)], waiting: u64, per_second: f64) -> Vec<f64> {

@@ -34,7 +34,7 @@ pub use dead::{DeadCursor, DeadList, DeadSettled, DeadSweep};
 pub use dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX};
 pub use error::{CatalogError, RouteError};
 pub use forecasts::{Buckets, FORECAST_KEPT, Forecast, Herd};
-pub use herd::{Load, Slot};
+pub use herd::{Load, TimeSlot};
 pub use metered::Metering;
 pub use review::Misplaced;
 pub use routed::RoutedStore;

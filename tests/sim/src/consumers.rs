@@ -119,8 +119,12 @@ impl Client {
             let ask = SettleAsk::Extend(Some(longer));
             match self.door().router.settle(&self.topic, vec![(receipt, ask)]).await.pop() {
                 Some(Ok((SettleAnswer::Extended(receipt), _))) => score = receipt.score,
-                // Whether it was extended is not known: let it run out.
-                _ => return,
+                // Whether it was extended is not known: let it run out, which is sooner where the visibility timeout
+                // was lowered meanwhile.
+                _ => {
+                    self.note(&message.id, What::Settled { attempt: message.attempt, outcome: Outcome::Retry });
+                    return;
+                }
             }
         }
         if outcome == Outcome::Retry {

@@ -18,6 +18,7 @@ use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::violation::is_long;
 use duetime_tests::FAULT_FILE;
 use load::Load;
 
@@ -26,6 +27,8 @@ const CONFIG: &str = "[node]\nshutdown_grace = \"3s\"\n[resize]\nleave_due_withi
     [topics.orders]\nshards = 8\nvisibility_timeout = \"5s\"\nretry = { max_attempts = 50, initial = \"100ms\" }\n";
 /// What moves need not wait for long.
 const SETTINGS: &str = "[resize]\nleave_due_within = \"100ms\"\n";
+/// How often a long run goes through all counts.
+const ROUNDS_LONG: usize = 10;
 /// Nodes without a coordinator.
 const SHARED: &str = "round-robin";
 /// Longest wait for one change of the shard count.
@@ -84,7 +87,11 @@ async fn resized(node: &mut Node, killed: bool) {
     let load = Load::start(vec![node.url()], KEPT, 0).await;
     // Another place of the protocol each time.
     let steps = ["begun", "fenced", "taken", "put", "dropped"];
-    for (shards, step) in [32, 8, 31, 1, 16].into_iter().zip(steps) {
+    let rounds = if is_long() { ROUNDS_LONG } else { 1 };
+    let counts = [32, 8, 31, 1, 16].repeat(rounds);
+    // In a long run, another step for the same count in each round.
+    for (n, shards) in counts.into_iter().enumerate() {
+        let step = steps[(n + n / steps.len()) % steps.len()];
         if !killed {
             load.resize(shards).await;
         } else {

@@ -207,6 +207,17 @@ impl Api {
         held.join_all().await;
     }
 
+    /// Whether a cancel was asked for, as it is in the end for what was left in doubt: in flight too, it is gone then.
+    fn is_cancelled(&self, id: &str) -> bool {
+        self.history.events().iter().any(|event| event.id == id && event.what == What::Invoked(Change::Cancel))
+    }
+
+    /// What is known of an id, and of the faults, to explain what is broken.
+    fn so_far(&self, id: &str) -> String {
+        let all = self.history.events().into_iter().filter(|event| event.id == id || event.id.is_empty());
+        all.map(|event| format!("\n  {event:?}")).collect()
+    }
+
     /// Settles, again and again until it is answered.
     async fn settle(&self, path: &str, id: &str, attempt: u8, receipt: &Value, outcome: Outcome, until_ms: i64) {
         let nack = json!({"receipts": [receipt], "delay": NACK_DELAY_MS});
@@ -221,11 +232,13 @@ impl Api {
             let in_time = WallClock.now().as_millis() < until_ms;
             let is_ok = answer["results"][0]["outcome"] == "ok";
             let is_gone = answer["code"] == "unknown_topic";
+            let is_cancelled = self.is_cancelled(id);
             promised!(
-                is_ok || n > 0 || !in_time || is_gone || self.may_doubt(),
-                "{id}: a receipt is refused in its time: {answer}"
+                is_ok || n > 0 || !in_time || is_gone || is_cancelled || self.may_doubt(),
+                "{id}: a receipt is refused in its time: {answer}; so far: {}",
+                self.so_far(id)
             );
-            if answer["results"][0]["outcome"] == "ok" || n > 0 || in_time {
+            if is_ok || n > 0 || (in_time && !is_cancelled) {
                 self.history.note("orders", id, What::Settled { attempt, outcome });
             }
             return;

@@ -73,6 +73,9 @@ pub struct RedisStoreConfig {
     pub response_timeout: Duration,
     /// How long a call is repeated while the server cannot be reached or cannot act. Default `15s`.
     pub retry_for: Duration,
+    /// Which slot of a shard's reply cache this session takes first, of 64. Default: any; two sessions that take the
+    /// same one overwrite each other's answers, and a call whose answer is lost ends in an error then.
+    pub first_reply_slot: Option<u32>,
 }
 
 impl Default for RedisStoreConfig {
@@ -88,6 +91,7 @@ impl Default for RedisStoreConfig {
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(15),
+            first_reply_slot: None,
         }
     }
 }

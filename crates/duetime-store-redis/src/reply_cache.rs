@@ -67,11 +67,11 @@ fn session() -> String {
 }
 
 impl ReplyCache {
-    /// For calls that are waited for so long.
-    pub(crate) fn new(response_timeout: Duration) -> Self {
+    /// For calls that are waited for so long; `first`: the slot it begins with.
+    pub(crate) fn new(response_timeout: Duration, first: Option<u32>) -> Self {
         Self {
             session: session(),
-            first: rand::random_range(0..SLOTS),
+            first: first.map_or_else(|| rand::random_range(0..SLOTS), |first| first % SLOTS),
             number: AtomicU64::new(1),
             rest_for: response_timeout + CLOCK_SKEW_MAX,
             hasher: RandomState::new(),
@@ -203,7 +203,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slot_is_used_again_when_its_call_is_over() {
-        let cache = ReplyCache::new(Duration::from_secs(5));
+        let cache = ReplyCache::new(Duration::from_secs(5), None);
         let first = cache.call(&shard());
         let second = cache.call(&shard());
         assert_ne!(first.slot, second.slot);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_call_beyond_the_slots_is_a_session_by_itself() {
-        let cache = ReplyCache::new(Duration::from_secs(5));
+        let cache = ReplyCache::new(Duration::from_secs(5), None);
         let calls: Vec<_> = (0..SLOTS).map(|_| cache.call(&shard())).collect();
         let more = cache.call(&shard());
         assert!(calls.iter().all(|call| call.name.starts_with(&cache.session)));
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_call_that_was_sent_once_unsure_stays_so() {
-        let cache = ReplyCache::new(Duration::from_secs(5));
+        let cache = ReplyCache::new(Duration::from_secs(5), None);
         let call = cache.call(&shard());
         assert_eq!(call.named(&sending(false, 100)).since, "");
         assert_eq!(call.named(&sending(true, 200)).since, "100");

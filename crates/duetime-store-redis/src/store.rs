@@ -87,7 +87,7 @@ impl RedisStore {
         let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
         ServerHealth::check(&link, wanted).await.map_err(at_start)?;
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
-        let replies = ReplyCache::new(config.response_timeout);
+        let replies = ReplyCache::new(config.response_timeout, config.first_reply_slot);
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
         let (channel, sender) = (keys.wake_channel(), wakeups.clone());

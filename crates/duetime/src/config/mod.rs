@@ -151,6 +151,7 @@ impl StoreConfig {
             connect_timeout: self.connect_timeout,
             response_timeout: self.response_timeout,
             retry_for: self.retry_for,
+            first_reply_slot: None,
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct Link {
     pub dice: Arc<Dice>,
     /// Whether this node's user may end connections.
     pub may_end: bool,
+    /// Calls that were given a name without a draw.
+    named: AtomicU64,
     /// Calls that were sent more than once.
     pub repeated: AtomicU64,
     /// The node is stopped until then.
@@ -66,11 +68,17 @@ impl Link {
             weather: weather.clone(),
             dice: dice.clone(),
             may_end,
+            named: AtomicU64::new((node as u64) << 48),
             repeated: AtomicU64::new(0),
             stopped: Mutex::default(),
             apart_ms: Mutex::new(vec![0; servers.len()]),
             wires: Mutex::new(wires),
         }
+    }
+
+    /// A name for a call that no other call of any node has.
+    pub fn name(&self) -> u64 {
+        self.named.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The node stands still until then: it sends nothing, and hears of nothing.

@@ -176,11 +176,13 @@ impl SimStore {
         _now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<Enqueued>, StoreError> {
-        let batch = batch.to_vec();
+        let (batch, request) = (batch.to_vec(), self.link.name());
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
             let mut sent = *sent;
             check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
-            at_once(server.mem.enqueue(shard, sent.caller, &batch))
+            let act = || at_once(server.mem.enqueue(shard, sent.caller, &batch));
+            // What was made may have been taken and done before its enqueue is repeated.
+            server.once(&seat(shard), "enqueue", request, &sent, act)
         };
         self.kept(shard, script).await
     }

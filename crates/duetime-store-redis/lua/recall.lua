@@ -11,7 +11,7 @@
 --          FORGOTTEN: whether it was carried out cannot be told | NEVER: it was not, and is not to be
 -- Cost  none for a first sending, else one call
 -- Like the slots of a session of NFS 4.1 (RFC 8881, 2.10.6), but sessions share the slots of a shard: what another
--- session left counts as later than this call, unless it is too old for that by every clock.
+-- session left counts as later than this call, unless it is too old for that by every clock, and none was put back.
 local before, refused
 if since ~= '' then
   local session, number = string.match(name, '^(%S+) (%d+)')
@@ -22,7 +22,9 @@ if since ~= '' then
   elseif of == session then
     earlier = tonumber(last) < tonumber(number)
   elseif of then
-    earlier = till + 2000 < tonumber(asked and sub(since, 2) or since)
+    local sent = tonumber(asked and sub(since, 2) or since)
+    -- What was left since by a clock that was put back looks old too.
+    earlier = till + 2000 < sent and own + 2000 >= sent
   end
   if not before and not earlier then
     refused = redis.error_reply('FORGOTTEN the answer to an earlier sending is not remembered')

@@ -15,6 +15,7 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::servers::SkewedClock;
 
 use super::load::now;
 use super::lost::LossyWay;
@@ -47,9 +48,11 @@ async fn claim_by(store: &RedisStore, shard: &Shard, visibility: Duration) -> Re
 
 impl World {
     async fn new() -> Self {
-        let server = Server::start(&[]).await;
+        Self::of(Server::start(&[]).await, Duration::from_secs(2)).await
+    }
+
+    async fn of(server: Server, retry_for: Duration) -> Self {
         let way = LossyWay::to(server.port).await;
-        let retry_for = Duration::from_secs(2);
         // The two overwrite none of each other's answers.
         let config = RedisStoreConfig { first_reply_slot: Some(0), ..RedisStoreConfig::default() };
         let config = RedisStoreConfig { url: way.url.clone(), connections: 1, retry_for, ..config };
@@ -136,6 +139,22 @@ impl World {
     async fn cancel(&self, texts: &[&str]) -> Vec<Edited> {
         let batch: Vec<Edit> = texts.iter().map(|text| Edit::Cancel(id(text))).collect();
         self.store.edit(&self.shard, now(), &batch).await.unwrap()
+    }
+
+    /// Another session's calls, which end then by the server's clock, have taken all slots of the reply cache.
+    async fn take_slots(&self, till_ms: i64) {
+        let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&self.shard.topic, self.shard.index));
+        let bodies = format!("duetime:{{{tag}}}:{}:{}:body", self.shard.topic, self.shard.index);
+        let mut server = self.server.connection().await.unwrap();
+        let fields: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(&bodies).query_async(&mut server).await.unwrap();
+        let slots: Vec<Vec<u8>> = fields.into_iter().filter(|field| field.first() == Some(&0)).collect();
+        assert!(!slots.is_empty());
+        let mut taking = redis::cmd("HSET");
+        taking.arg(&bodies);
+        for slot in slots {
+            taking.arg(slot).arg(format!("ffffffffffffffff 1 {till_ms}"));
+        }
+        let () = taking.query_async(&mut server).await.unwrap();
     }
 
     /// How many messages are claimed, by the server's own word.
@@ -357,19 +376,35 @@ async fn an_enqueue_that_nobody_can_tell_of_any_more_is_not_made_again() {
     let batch = [world.message("order")];
     let others = async {
         assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
-        // Another node's calls have taken the slots of the reply cache since.
-        let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&world.shard.topic, world.shard.index));
-        let bodies = format!("duetime:{{{tag}}}:{}:{}:body", world.shard.topic, world.shard.index);
-        let mut server = world.server.connection().await.unwrap();
-        let fields: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(&bodies).query_async(&mut server).await.unwrap();
-        let slots: Vec<Vec<u8>> = fields.into_iter().filter(|field| field.first() == Some(&0)).collect();
-        assert!(!slots.is_empty());
-        let mut taking = redis::cmd("HSET");
-        taking.arg(&bodies);
-        for slot in slots {
-            taking.arg(slot).arg(format!("ffffffffffffffff 1 {}", now().as_millis()));
+        world.take_slots(now().as_millis()).await;
+    };
+    let (answers, ()) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), others).await;
+    assert!(matches!(answers, Err(StoreError::Unavailable { .. })), "{answers:?}");
+    assert!(world.get("order").await.is_none(), "the cancel holds");
+}
+
+#[tokio::test]
+async fn what_others_left_since_by_a_clock_that_was_put_back_is_not_taken_for_older() {
+    let clock = SkewedClock::new();
+    let world = World::of(Server::start_by(&clock).await, Duration::from_secs(10)).await;
+    // Whether the server's clock is ahead.
+    let is_ahead = async || {
+        let told: (i64, i64) = redis::from_redis_value(world.server.ask("TIME").await.unwrap()).unwrap();
+        told.0 - now().as_millis() / 1000 > 1_800
+    };
+    clock.set(3_600);
+    while !is_ahead().await {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    world.put(&["first"]).await;
+    let batch = [world.message("order")];
+    let others = async {
+        assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
+        clock.set(0);
+        while is_ahead().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let () = taking.query_async(&mut server).await.unwrap();
+        world.take_slots(now().as_millis()).await;
     };
     let (answers, ()) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), others).await;
     assert!(matches!(answers, Err(StoreError::Unavailable { .. })), "{answers:?}");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use duetime_testkit::servers::SkewedClock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -22,6 +23,10 @@ fn free_port() -> u16 {
 }
 
 fn spawn(port: u16, dir: &Path, tls: bool, more: &[&str]) -> Child {
+    spawn_with(port, dir, tls, more, Vec::new())
+}
+
+fn spawn_with(port: u16, dir: &Path, tls: bool, more: &[&str], env: Vec<(&str, String)>) -> Child {
     let port = port.to_string();
     let ports = if tls { ["--port", "0", "--tls-port", &port] } else { ["--tls-port", "0", "--port", &port] };
     Command::new("redis-server")
@@ -30,6 +35,7 @@ fn spawn(port: u16, dir: &Path, tls: bool, more: &[&str]) -> Child {
         .args(["--appendfsync", "always", "--dir"])
         .arg(dir)
         .args(more)
+        .envs(env)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -42,6 +48,14 @@ impl Server {
     pub async fn start(more: &[&str]) -> Self {
         let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
         let server = Self { port, child: spawn(port, dir.path(), false, more), dir };
+        server.answering().await;
+        server
+    }
+
+    /// The same, by a clock that may be wrong.
+    pub async fn start_by(clock: &SkewedClock) -> Self {
+        let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
+        let server = Self { port, child: spawn_with(port, dir.path(), false, &[], clock.env()), dir };
         server.answering().await;
         server
     }

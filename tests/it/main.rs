@@ -46,4 +46,5 @@ mod sink_silent;
 mod sink_tls;
 mod targets;
 mod topic_limits;
+mod vanished;
 mod webhook;

@@ -102,6 +102,7 @@ surrounded! {
         put_topic(record: &TopicRecord, seen: Option<u64>) -> TopicRecord, "put_topic", &[], 0;
         delete_topic(topic: &TopicName) -> bool, "delete_topic", &[], 0;
         remains(topic: &TopicName) -> u64, "remains", &[], 0;
+        was_deleted(topic: &TopicName, life: u64) -> bool, "was_deleted", &[], 0;
         finish_deletions() -> (), "finish_deletions", &[], 0;
         adopt_topic(topic: &TopicName, ask: &Adopt) -> Adopted, "adopt_topic", &[], 0;
     }

@@ -78,6 +78,13 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
         Ok(0)
     }
 
+    /// Whether somebody deleted the topic in this life or a later one: a deletion leaves its number. A store whose
+    /// topics and messages are one file loses no topic in another way.
+    async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
+        let _ = (topic, life);
+        Ok(true)
+    }
+
     /// Puts the record of a topic back that vanished while its shards hold messages, as its shards have it;
     /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are made anew.
     ///

@@ -49,6 +49,9 @@ pub enum StoreError {
         /// Messages, dead letters and frozen messages in the shards that were found.
         messages: u64,
     },
+    /// The record of the topic is gone with all its shards, although nobody deleted it: the store was emptied.
+    #[error("topic {0:?} is gone with all its messages although nobody deleted it: the store was emptied")]
+    Emptied(String),
     /// The record of the topic is of an earlier life than its shards: the catalogue was restored from before the
     /// topic was deleted and created again.
     #[error("the record of topic {0:?} is older than its shards: the catalogue was restored from an earlier time")]
@@ -78,7 +81,7 @@ impl StoreError {
     }
 
     /// All that [`Self::kind`] answers: labels that a metric has from the start.
-    pub const KINDS: [&str; 14] = [
+    pub const KINDS: [&str; 15] = [
         "unavailable",
         "full",
         "stale",
@@ -87,6 +90,7 @@ impl StoreError {
         "lost",
         "occupied",
         "vanished",
+        "emptied",
         "outdated",
         "settings_unknown",
         "skew",
@@ -107,6 +111,7 @@ impl StoreError {
             Self::Lost(_) => "lost",
             Self::Occupied { .. } => "occupied",
             Self::Vanished { .. } => "vanished",
+            Self::Emptied(_) => "emptied",
             Self::Outdated(_) => "outdated",
             Self::SettingsUnknown(_) => "settings_unknown",
             Self::Skew(_) => "skew",

@@ -37,6 +37,7 @@ pub(crate) const CODES: &[&str] = &[
     "unsupported_media_type",
     "conflict",
     "topic_has_sink",
+    "topic_emptied",
     "topic_vanished",
     "topic_has_no_sink",
     "not_scanned_here",

@@ -20,6 +20,10 @@ const RETRY_AFTER_S: u32 = 1;
 const ADOPT_OR_DELETE: &str = "put it back with POST /v1/topics/{topic}/adopt, or give its messages up with \
                                DELETE /v1/topics/{topic}?force=true";
 
+/// What can be done about a topic of which nothing is left.
+const CREATE_ANEW: &str =
+    "bring the store's data back from a copy, or create the topic anew with PUT /v1/topics/{topic}";
+
 /// The code of an answer's problem, for whoever counts them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProblemCode(pub &'static str);
@@ -188,6 +192,7 @@ impl From<&StoreError> for Problem {
                 "nothing was removed; an operator must look: POST /v1/topics/{topic}/adopt with accept_loss empties it",
             ),
             StoreError::Vanished { .. } => (StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", ADOPT_OR_DELETE),
+            StoreError::Emptied(_) => (StatusCode::SERVICE_UNAVAILABLE, "topic_emptied", CREATE_ANEW),
             StoreError::Outdated(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "topic_outdated",

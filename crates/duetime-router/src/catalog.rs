@@ -143,6 +143,11 @@ impl Catalog {
         self.missing.lock().values().cloned().collect()
     }
 
+    /// The same of one.
+    pub(crate) fn missing_one(&self, topic: &TopicName) -> Option<Arc<TopicRecord>> {
+        self.missing.lock().get(topic).cloned()
+    }
+
     /// It is known why a topic is not there any more, or it is.
     pub(crate) fn found(&self, topic: &TopicName) {
         self.missing.lock().remove(topic);
@@ -359,7 +364,7 @@ impl Catalog {
         };
         let stored = self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await;
         if let Err(StoreError::Vanished { messages, .. }) = &stored {
-            self.troubles.vanish(name, *messages, None);
+            self.troubles.vanish(name, Some(*messages), None);
         }
         let record = Arc::new(stored?);
         if let Err(error) = self.refresh().await {

@@ -24,6 +24,7 @@ mod router;
 mod survey;
 mod topic_limits;
 mod troubles;
+mod vanished;
 
 #[cfg(test)]
 mod tests;

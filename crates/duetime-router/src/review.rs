@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::reshard::Inspected;
-use duetime_core::{Routing, StoreError, TopicName, TopicRecord};
+use duetime_core::{Routing, StoreError, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
 use crate::router::Router;
+use crate::vanished::look_into_all;
 
 /// How often topics that went away are looked into.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -76,32 +77,11 @@ impl Router {
     /// Looks into topics that this node knew and that went away.
     pub async fn review_topics(&self) {
         let troubles = self.catalog.troubles();
-        let again = troubles.vanished().into_iter().map(|topic| (topic, None));
-        let missing = self.catalog.missing().into_iter().map(|record| (record.name.clone(), Some(record)));
-        for (topic, known) in again.chain(missing) {
-            if self.catalog.get(&topic).is_some() {
-                self.end_of(&topic);
-                continue;
-            }
-            match self.context.store.remains(&topic).await {
-                Ok(0) => self.end_of(&topic),
-                Ok(messages) => {
-                    if troubles.vanish(&topic, messages, known) {
-                        error!(%topic, messages, "topic vanished from the catalogue while its shards hold messages");
-                    }
-                    self.catalog.found(&topic);
-                }
-                Err(error) => debug!(%topic, %error, "cannot be looked into at present"),
-            }
+        for (topic, error) in look_into_all(&*self.context.store, &self.catalog).await {
+            debug!(%topic, %error, "cannot be looked into at present");
         }
         self.context.meters.topics_troubled("vanished", troubles.count_vanished());
         self.context.meters.topics_troubled("unreadable", troubles.count_unreadable());
-    }
-
-    /// It is back, or was deleted.
-    fn end_of(&self, topic: &TopicName) {
-        self.catalog.found(topic);
-        self.catalog.troubles().end_of(topic);
     }
 
     /// Looks at the places of all shards.

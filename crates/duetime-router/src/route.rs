@@ -22,6 +22,7 @@ use crate::catalog::Catalog;
 use crate::error::RouteError;
 
 use crate::reports::Reports;
+use crate::vanished::look_into;
 
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
@@ -164,7 +165,12 @@ impl Dispatcher {
 
     /// The topic, from memory or else from the store.
     pub(crate) async fn topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
-        self.catalog.find(name).await?.ok_or_else(|| self.reports.unknown(name))
+        if let Some(found) = self.catalog.find(name).await? {
+            return Ok(found);
+        }
+        // A deletion is answered as one, and nothing else is.
+        look_into(&*self.context.store, &self.catalog, name).await?;
+        Err(self.reports.unknown(name))
     }
 
     /// Sends every item to the places where it may be, and again where the routing was behind.

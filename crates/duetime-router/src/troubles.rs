@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 /// Topics in one sentence of `/readyz`; the log and the metrics tell of all.
 const SHOWN_MAX: usize = 10;
 
-/// A topic whose record is gone while its shards hold messages.
+/// A topic whose record is gone while its shards hold messages, or with all of them and without a deletion.
 #[derive(Clone, Debug)]
 struct Vanished {
-    messages: u64,
+    /// None: nothing at all is left of it.
+    messages: Option<u64>,
     /// As this node knew it last.
     known: Option<Arc<TopicRecord>>,
 }
@@ -54,14 +55,23 @@ impl Troubles {
             );
             return Some(("topic_outdated", detail));
         }
-        let all = inside.vanished.iter().map(|(topic, vanished)| format!("{topic} ({} messages)", vanished.messages));
-        (!inside.vanished.is_empty()).then(|| {
+        let left = inside.vanished.iter().filter_map(|(topic, vanished)| Some((topic, vanished.messages?)));
+        let left: Vec<String> = left.map(|(topic, messages)| format!("{topic} ({messages} messages)")).collect();
+        if !left.is_empty() {
             let detail = format!(
                 "topics vanished from the catalogue while their shards hold messages: {}; put each back with POST \
                  /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}?force=true",
-                listed(all)
+                listed(left.iter())
             );
-            ("topic_vanished", detail)
+            return Some(("topic_vanished", detail));
+        }
+        (!inside.vanished.is_empty()).then(|| {
+            let detail = format!(
+                "the store was emptied: topics are gone with all their messages although nobody deleted them: {}; bring \
+                 its data back from a copy, or create each anew with PUT /v1/topics/{{topic}}",
+                listed(inside.vanished.keys())
+            );
+            ("topic_emptied", detail)
         })
     }
 
@@ -84,10 +94,17 @@ impl Troubles {
     pub fn of(&self, topic: &TopicName) -> Option<StoreError> {
         let inside = self.0.lock();
         if let Some(Vanished { messages, .. }) = inside.vanished.get(topic) {
-            return Some(StoreError::Vanished { topic: topic.to_string(), messages: *messages });
+            return Some(match messages {
+                Some(messages) => StoreError::Vanished { topic: topic.to_string(), messages: *messages },
+                None => StoreError::Emptied(topic.to_string()),
+            });
         }
         let unreadable = inside.unreadable.contains(topic.as_str());
         unreadable.then(|| StoreError::Damaged(format!("record of topic {topic} cannot be read")))
+    }
+
+    pub(crate) fn is_vanished(&self, topic: &TopicName) -> bool {
+        self.0.lock().vanished.contains_key(topic)
     }
 
     /// The record of a vanished topic as this node knew it.
@@ -104,11 +121,12 @@ impl Troubles {
         self.0.lock().vanished.len()
     }
 
-    /// A topic vanished with so many messages; true: that is news.
-    pub(crate) fn vanish(&self, topic: &TopicName, messages: u64, known: Option<Arc<TopicRecord>>) -> bool {
+    /// A topic vanished and so many messages are left of it, or nothing at all; true: that is news.
+    pub(crate) fn vanish(&self, topic: &TopicName, messages: Option<u64>, known: Option<Arc<TopicRecord>>) -> bool {
         let mut inside = self.0.lock();
         let known = known.or_else(|| inside.vanished.get(topic)?.known.clone());
-        inside.vanished.insert(topic.clone(), Vanished { messages, known }).is_none()
+        let before = inside.vanished.insert(topic.clone(), Vanished { messages, known });
+        before.is_none_or(|before| before.messages.is_some() != messages.is_some())
     }
 
     /// The topic is back, or gone for good.
@@ -186,9 +204,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_once_and_until_it_ends() {
         let (troubles, topic) = (Troubles::default(), "orders".parse().unwrap());
-        assert!(troubles.vanish(&topic, 5, None) && !troubles.vanish(&topic, 6, None));
+        assert!(troubles.vanish(&topic, Some(5), None) && !troubles.vanish(&topic, Some(6), None));
         assert!(troubles.not_ready().unwrap().1.contains("orders (6 messages)"));
         assert!(matches!(troubles.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
+        assert!(troubles.vanish(&topic, None, None), "nothing is left of it");
+        assert!(troubles.not_ready().is_some_and(|(word, text)| word == "topic_emptied" && text.contains(": orders;")));
+        assert!(matches!(troubles.of(&topic), Some(StoreError::Emptied(_))));
         troubles.end_of(&topic);
         assert_eq!(troubles.not_ready(), None);
         assert!(troubles.lose_one(&topic, 3) && !troubles.lose_one(&topic, 3));

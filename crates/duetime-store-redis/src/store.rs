@@ -253,6 +253,10 @@ impl TopicStore for RedisStore {
         self.left_of(topic).await
     }
 
+    async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
+        Ok(self.deleted_life(topic).await? >= life)
+    }
+
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
         self.adopt(topic, ask).await
     }

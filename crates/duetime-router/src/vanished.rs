@@ -1,0 +1,75 @@
+//! Says what became of a topic that this node knew and that is not in the catalogue any more: deleted, vanished
+//! while its shards hold messages, or gone with all of them.
+//!
+//! Upstream: `review`, once a second, and `route`, before it says that there is no such topic. Downstream: the
+//! store, and the catalog's troubles. Another node's deletion leaves its number, and nothing else counts as one.
+
+use duetime_core::{Store, StoreError, TopicName, TopicRecord};
+use tracing::error;
+
+use crate::catalog::Catalog;
+
+/// Looks into all topics that went away and are not looked into yet, and again into those that are in trouble.
+pub(crate) async fn look_into_all(store: &dyn Store, catalog: &Catalog) -> Vec<(TopicName, StoreError)> {
+    let again = catalog.troubles().vanished().into_iter();
+    let missing = catalog.missing().into_iter().map(|record| record.name.clone());
+    let mut failed = Vec::new();
+    for topic in again.chain(missing) {
+        if let Err(error) = look_into(store, catalog, &topic).await {
+            failed.push((topic, error));
+        }
+    }
+    failed
+}
+
+/// Looks into the topic if it went away; what is found is among the catalog's troubles then.
+pub(crate) async fn look_into(store: &dyn Store, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
+    let troubles = catalog.troubles();
+    let known = catalog.missing_one(topic).or_else(|| troubles.known(topic));
+    if known.is_none() && !troubles.is_vanished(topic) {
+        return Ok(());
+    }
+    let left =
+        if catalog.get(topic).is_some() { None } else { left_of(store, catalog, topic, known.as_deref()).await? };
+    match left {
+        None => troubles.end_of(topic),
+        Some(messages) => {
+            if troubles.vanish(topic, messages, known) {
+                tell(topic, messages);
+            }
+        }
+    }
+    catalog.found(topic);
+    Ok(())
+}
+
+/// What is left of a topic that is not in the catalogue: so many messages, or nothing at all although it was not
+/// deleted. None: it was deleted, or is back.
+async fn left_of(
+    store: &dyn Store,
+    catalog: &Catalog,
+    topic: &TopicName,
+    known: Option<&TopicRecord>,
+) -> Result<Option<Option<u64>>, StoreError> {
+    let messages = store.remains(topic).await?;
+    let Some(known) = known.filter(|_| messages == 0) else { return Ok((messages > 0).then_some(Some(messages))) };
+    if store.was_deleted(topic, known.routing.life()).await? {
+        return Ok(None);
+    }
+    // It may be created anew at this moment.
+    catalog.refresh().await?;
+    Ok(catalog.get(topic).is_none().then_some(None))
+}
+
+fn tell(topic: &TopicName, messages: Option<u64>) {
+    match messages {
+        Some(messages) => {
+            error!(%topic, messages, "topic vanished from the catalogue while its shards hold messages");
+        }
+        None => error!(
+            %topic,
+            "topic is gone with all its messages although nobody deleted it: the store was emptied; bring its data \
+             back from a copy, or create the topic anew"
+        ),
+    }
+}

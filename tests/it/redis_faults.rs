@@ -8,6 +8,7 @@ mod load;
 pub(crate) mod lost;
 mod repeats;
 pub(crate) mod server;
+mod untold;
 
 use std::sync::Arc;
 use std::time::Duration;

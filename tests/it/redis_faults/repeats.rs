@@ -15,22 +15,21 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::servers::SkewedClock;
 
 use super::load::now;
 use super::lost::LossyWay;
 use super::server::Server;
 
-struct World {
-    way: LossyWay,
-    store: Arc<RedisStore>,
+pub struct World {
+    pub way: LossyWay,
+    pub store: Arc<RedisStore>,
     /// Another node's, whose way loses nothing.
-    other: Arc<RedisStore>,
-    shard: Shard,
-    server: Server,
+    pub other: Arc<RedisStore>,
+    pub shard: Shard,
+    pub server: Server,
 }
 
-fn id(text: &str) -> MessageId {
+pub fn id(text: &str) -> MessageId {
     MessageId::new(text).unwrap()
 }
 
@@ -47,11 +46,11 @@ async fn claim_by(store: &RedisStore, shard: &Shard, visibility: Duration) -> Re
 }
 
 impl World {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         Self::of(Server::start(&[]).await, Duration::from_secs(2)).await
     }
 
-    async fn of(server: Server, retry_for: Duration) -> Self {
+    pub async fn of(server: Server, retry_for: Duration) -> Self {
         let way = LossyWay::to(server.port).await;
         // The two overwrite none of each other's answers.
         let config = RedisStoreConfig { first_reply_slot: Some(0), ..RedisStoreConfig::default() };
@@ -79,7 +78,7 @@ impl World {
     }
 
     /// The same; `between` is done before the call is sent again.
-    async fn losing_and<T, B>(&self, call: impl Future<Output = T>, between: impl Future<Output = B>) -> (T, B) {
+    pub async fn losing_and<T, B>(&self, call: impl Future<Output = T>, between: impl Future<Output = B>) -> (T, B) {
         self.way.lose_next();
         let between = async {
             while !self.way.has_lost() {
@@ -93,7 +92,7 @@ impl World {
         tokio::join!(call, between)
     }
 
-    fn message(&self, text: &str) -> Enqueue {
+    pub fn message(&self, text: &str) -> Enqueue {
         Enqueue {
             id: id(text),
             due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
@@ -104,7 +103,7 @@ impl World {
         }
     }
 
-    async fn put(&self, texts: &[&str]) {
+    pub async fn put(&self, texts: &[&str]) {
         let batch: Vec<Enqueue> = texts.iter().map(|text| self.message(text)).collect();
         self.store.enqueue(&self.shard, now(), &batch).await.unwrap();
     }
@@ -118,16 +117,16 @@ impl World {
     }
 
     /// The other node edits a message.
-    async fn edit_there(&self, edit: Edit) -> Edited {
+    pub async fn edit_there(&self, edit: Edit) -> Edited {
         self.other.edit(&self.shard, now(), &[edit]).await.unwrap()[0]
     }
 
     /// The other node enqueues a message.
-    async fn put_there(&self, item: Enqueue) -> EnqueueOutcome {
+    pub async fn put_there(&self, item: Enqueue) -> EnqueueOutcome {
         self.other.enqueue(&self.shard, now(), &[item]).await.unwrap()[0].outcome
     }
 
-    async fn get(&self, text: &str) -> Option<StoredMessage> {
+    pub async fn get(&self, text: &str) -> Option<StoredMessage> {
         self.store.get(&self.shard, &[id(text)]).await.unwrap().remove(0)
     }
 
@@ -139,22 +138,6 @@ impl World {
     async fn cancel(&self, texts: &[&str]) -> Vec<Edited> {
         let batch: Vec<Edit> = texts.iter().map(|text| Edit::Cancel(id(text))).collect();
         self.store.edit(&self.shard, now(), &batch).await.unwrap()
-    }
-
-    /// Another session's calls, which end then by the server's clock, have taken all slots of the reply cache.
-    async fn take_slots(&self, till_ms: i64) {
-        let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&self.shard.topic, self.shard.index));
-        let bodies = format!("duetime:{{{tag}}}:{}:{}:body", self.shard.topic, self.shard.index);
-        let mut server = self.server.connection().await.unwrap();
-        let fields: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(&bodies).query_async(&mut server).await.unwrap();
-        let slots: Vec<Vec<u8>> = fields.into_iter().filter(|field| field.first() == Some(&0)).collect();
-        assert!(!slots.is_empty());
-        let mut taking = redis::cmd("HSET");
-        taking.arg(&bodies);
-        for slot in slots {
-            taking.arg(slot).arg(format!("ffffffffffffffff 1 {till_ms}"));
-        }
-        let () = taking.query_async(&mut server).await.unwrap();
     }
 
     /// How many messages are claimed, by the server's own word.
@@ -367,67 +350,6 @@ async fn a_replacement_whose_answer_is_lost_does_not_undo_a_later_one() {
     let (answers, later) = world.losing_and(enqueue, world.put_there(replacing("two"))).await;
     assert_eq!((answers.unwrap()[0].outcome, later), (EnqueueOutcome::Replaced, EnqueueOutcome::Replaced));
     assert_eq!(&world.get("order").await.unwrap().payload[..], b"two");
-}
-
-#[tokio::test]
-async fn an_enqueue_that_nobody_can_tell_of_any_more_is_not_made_again() {
-    let world = World::new().await;
-    world.put(&["first"]).await;
-    let batch = [world.message("order")];
-    let others = async {
-        assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
-        world.take_slots(now().as_millis()).await;
-    };
-    let (answers, ()) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), others).await;
-    assert!(matches!(answers, Err(StoreError::Unavailable { .. })), "{answers:?}");
-    assert!(world.get("order").await.is_none(), "the cancel holds");
-}
-
-#[tokio::test]
-async fn what_others_left_since_by_a_clock_that_was_put_back_is_not_taken_for_older() {
-    let clock = SkewedClock::new();
-    let world = World::of(Server::start_by(&clock).await, Duration::from_secs(10)).await;
-    // Whether the server's clock is ahead.
-    let is_ahead = async || {
-        let told: (i64, i64) = redis::from_redis_value(world.server.ask("TIME").await.unwrap()).unwrap();
-        told.0 - now().as_millis() / 1000 > 1_800
-    };
-    clock.set(3_600);
-    while !is_ahead().await {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    world.put(&["first"]).await;
-    let batch = [world.message("order")];
-    let others = async {
-        assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
-        clock.set(0);
-        while is_ahead().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        world.take_slots(now().as_millis()).await;
-    };
-    let (answers, ()) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), others).await;
-    assert!(matches!(answers, Err(StoreError::Unavailable { .. })), "{answers:?}");
-    assert!(world.get("order").await.is_none(), "the cancel holds");
-}
-
-#[tokio::test]
-async fn an_enqueue_that_was_not_carried_out_is_made_though_others_were_busy_since() {
-    let world = World::new().await;
-    world.put(&["first"]).await;
-    // What it asks never reaches the server.
-    world.way.cut(true);
-    let batch = [world.message("order")];
-    let others = async {
-        for n in 0..10 {
-            world.put_there(world.message(&format!("k{n}"))).await;
-            world.edit_there(Edit::Cancel(id(&format!("k{n}")))).await;
-        }
-        world.way.cut(false);
-    };
-    let (answers, ()) = tokio::join!(world.store.enqueue(&world.shard, now(), &batch), others);
-    assert_eq!(answers.unwrap()[0].outcome, EnqueueOutcome::Scheduled);
-    assert!(world.get("order").await.is_some());
 }
 
 #[tokio::test]

@@ -3,6 +3,11 @@
 const KEPT = "duetime-token";
 const SEEN_EVERY_MS = 2000;
 const RATES_EVERY_MS = 5000;
+// A stream that says nothing for so long is dead: the node sends a sign of life every 15 s.
+const SILENT_AFTER_MS = 40_000;
+const AGAIN_AFTER_MS = 2000;
+// Of so many topics each is read by itself, of more all at once.
+const REREAD_MAX = 4;
 
 let token = sessionStorage.getItem(KEPT) ?? "";
 
@@ -23,7 +28,9 @@ export function setToken(text) {
   if (text) sessionStorage.setItem(KEPT, text);
   else sessionStorage.removeItem(KEPT);
   live.set({ me: undefined });
-  live.refresh();
+  live.seen = "";
+  live.rest();
+  live.wake();
 }
 
 export async function ask(method, path, body, signal) {
@@ -50,17 +57,29 @@ export async function ask(method, path, body, signal) {
 
 export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(topic)}${rest}`;
 
-// One poll for the whole page, while it can be seen.
+// What one stream of events tells, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
-  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, at: 0 };
+  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, at: 0, streams: false };
   listeners = new Set();
   timer = 0;
-  measured = 0;
   running = false;
+  stream = undefined;
+  seen = "";
 
   start() {
-    document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(this.timer) : this.refresh()));
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.wake()));
+    this.wake();
+  }
+
+  wake() {
     this.refresh();
+    this.listen();
+  }
+
+  // A tab that nobody sees holds no connection and asks nothing.
+  rest() {
+    clearTimeout(this.timer);
+    this.stream?.abort();
   }
 
   subscribe(listener) {
@@ -73,24 +92,88 @@ class Live {
     for (const listener of this.listeners) listener(this.state);
   }
 
+  // What the store does not have to be asked for, and, without a stream, the topics.
   async refresh() {
     clearTimeout(this.timer);
     if (this.running) return;
     this.running = true;
     try {
-      const [{ topics }, { nodes }] = await Promise.all([ask("GET", "/v1/topics"), ask("GET", "/v1/nodes")]);
-      this.set({ topics, nodes, problem: undefined, at: Date.now() });
+      if (!this.state.streams || !this.state.topics) this.set({ topics: (await ask("GET", "/v1/topics")).topics });
+      const [{ nodes }, rates] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates")]);
+      this.set({ nodes, rates, problem: undefined, at: Date.now() });
       if (!this.state.me) this.set({ me: await ask("GET", "/v1/me") });
-      if (Date.now() - this.measured >= RATES_EVERY_MS) {
-        this.measured = Date.now();
-        this.set({ rates: await ask("GET", "/v1/rates") });
-      }
     } catch (problem) {
       this.set({ problem });
     } finally {
       this.running = false;
     }
-    if (!document.hidden) this.timer = setTimeout(() => this.refresh(), SEEN_EVERY_MS);
+    clearTimeout(this.timer);
+    if (!document.hidden) this.timer = setTimeout(() => this.refresh(), this.state.streams ? RATES_EVERY_MS : SEEN_EVERY_MS);
+  }
+
+  // Read with `fetch`: an EventSource cannot show a token.
+  async listen() {
+    if (this.stream) return;
+    const control = (this.stream = new AbortController());
+    let silent = 0;
+    const heard = () => {
+      clearTimeout(silent);
+      silent = setTimeout(() => control.abort(), SILENT_AFTER_MS);
+    };
+    try {
+      heard();
+      const headers = token ? { authorization: `Bearer ${token}` } : {};
+      if (this.seen) headers["last-event-id"] = this.seen;
+      const answer = await fetch("/v1/events", { headers, signal: control.signal });
+      if (answer.ok && answer.body) {
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        let text = "";
+        for (let part = await reader.read(); !part.done; part = await reader.read()) {
+          heard();
+          text += part.value;
+          const blocks = text.split("\n\n");
+          text = blocks.pop();
+          for (const block of blocks) this.take(block);
+          if (!this.state.streams) this.set({ streams: true });
+        }
+      }
+    } catch {
+      // It broke: the page asks until there is another.
+    }
+    clearTimeout(silent);
+    this.stream = undefined;
+    if (this.state.streams) {
+      this.set({ streams: false });
+      if (!document.hidden) this.refresh();
+    }
+    if (!document.hidden) setTimeout(() => document.hidden || this.listen(), AGAIN_AFTER_MS);
+  }
+
+  take(block) {
+    const field = (name) => block.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+    const [name, id, data] = [field("event"), field("id"), field("data")];
+    if (name === "trouble") this.set({ problem: new Problem(503, JSON.parse(data)) });
+    if (!data || (name !== "topics" && name !== "change")) return;
+    this.seen = id ?? "";
+    const { topics, gone } = JSON.parse(data);
+    const known = new Map((name === "change" ? (this.state.topics ?? []) : (this.state.topics ?? []).filter((old) => topics.some((topic) => topic.name === old.name))).map((topic) => [topic.name, topic]));
+    for (const topic of gone) known.delete(topic);
+    // An event has the counts; settings and troubles are read when they change.
+    const changed = topics.filter((topic) => known.get(topic.name)?.version !== topic.version || (known.get(topic.name).sink_down ?? topic.sink_down) !== topic.sink_down);
+    for (const topic of topics) known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
+    this.set({ topics: [...known.values()], problem: undefined, at: Date.now() });
+    if (changed.length) this.reread(changed.map((topic) => topic.name));
+  }
+
+  async reread(names) {
+    const many = names.length > REREAD_MAX;
+    try {
+      const found = many ? (await ask("GET", "/v1/topics")).topics : await Promise.all(names.map((name) => ask("GET", topicPath(name)).catch(() => undefined)));
+      const read = new Map(found.filter(Boolean).map((topic) => [topic.name, topic]));
+      this.set({ topics: (this.state.topics ?? []).map((topic) => (read.has(topic.name) ? { sink_down: topic.sink_down, ...read.get(topic.name) } : topic)) });
+    } catch {
+      // The next change asks again.
+    }
   }
 }
 
@@ -99,13 +182,18 @@ export const live = new Live();
 // Whether the token may do what asks for this scope. The node refuses it all the same.
 export const may = (state, scope) => !readOnly && (state.me === undefined || state.me.scopes.includes(scope));
 
+// Whether the token may look at what asks for this scope, on a page that changes nothing too.
+export const sees = (state, scope) => state.me !== undefined && state.me.scopes.some((one) => one === scope || one === "admin");
+
 export function rates(state, topic) {
-  const open = state.topics?.find((one) => one.name === topic)?.sink_trouble?.state === "down";
+  const found = state.topics?.find((one) => one.name === topic);
+  const open = found?.sink_down ?? found?.sink_trouble?.state === "down";
   const now = state.rates?.topics.find((one) => one.topic === topic);
   if (!now || !now.over_ms) return { open };
   const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);
   return {
-    enqueued: now.scheduled, cancelled: now.cancelled, delivered: now.delivered, retried: now.retried, dead: now.dead,
+    handed: now.handed_over, late: now.late, handedTotal: now.handed_over_total, lateTotal: now.late_total, steps: now.steps,
+    enqueued: now.scheduled, cancelled: now.cancelled, delivered: now.delivered, retried: now.retried, died: now.dead,
     p50: seconds(now.late_p50_ms), p99: seconds(now.late_p99_ms), open,
   };
 }

@@ -1,7 +1,7 @@
 // The frame of the page: where one is, what is wrong, and the search for a message.
 
 import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
-import { hasToken, live, may, setToken } from "./api.js";
+import { hasToken, live, may, sees, setToken } from "./api.js";
 import { Failed, Toasts, useLive } from "./parts.js";
 import { Now } from "./screens/now.js";
 import { Topic } from "./screens/topic.js";
@@ -11,10 +11,13 @@ import { Nodes } from "./screens/nodes.js";
 import { Message } from "./screens/message.js";
 import { Dead } from "./screens/dead.js";
 import { Sinks } from "./screens/sinks.js";
+import { Audit } from "./screens/audit.js";
+import { Messages } from "./screens/messages.js";
+import { Slo } from "./screens/slo.js";
 import { Try } from "./screens/try.js";
 
-const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ["try", "Try it"]];
-const OF_TOPIC = [["topic", "Overview", Topic], ["forecast", "Forecast", Forecast], ["shards", "Shards", Shards], ["dead", "Dead letters", Dead]];
+const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ["slo", "SLO"], ["audit", "Audit"], ["try", "Try it"]];
+const OF_TOPIC = [["topic", "Overview", Topic], ["forecast", "Forecast", Forecast], ["messages", "Messages", Messages], ["shards", "Shards", Shards], ["dead", "Dead letters", Dead]];
 
 function where() {
   const [place = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
@@ -98,6 +101,8 @@ function App() {
   useEffect(() => {
     document.title = `${topic ? `${topic} · ` : ""}Duetime`;
   }, [topic]);
+  // What the token may not do is not offered.
+  const hidden = new Set([...(may(state, "produce") || may(state, "consume") ? [] : ["try"]), ...(sees(state, "admin") ? [] : ["audit"]), ...(sees(state, "view") ? [] : ["messages"])]);
   const tries = may(state, "produce") || may(state, "consume");
   const locked = state.problem?.status === 401;
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
@@ -107,22 +112,24 @@ function App() {
     if (place === "message" && rest.length >= 2) return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
     if (place === "nodes") return html`<${Nodes} />`;
     if (place === "sinks") return html`<${Sinks} />`;
+    if (place === "slo") return html`<${Slo} />`;
+    if (place === "audit") return html`<${Audit} />`;
     if (place === "try" && tries) return html`<${Try} />`;
     return html`<${Now} />`;
   };
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header>
       <a class="brand" href="#/"><svg viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14" fill="currentColor" opacity=".9"/><path d="M16 8v8l5 4" fill="none" stroke="var(--card)" stroke-width="3" stroke-linecap="round"/></svg>Duetime</a>
-      <nav aria-label="Places">${PLACES.filter(([name]) => name !== "try" || tries).map(([name, label]) => html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav>
+      <nav aria-label="Places">${PLACES.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav>
       <${Find} topics=${state.topics ?? []} />
       ${hasToken() && html`<button onClick=${() => setToken("")} title="Forget the token of this tab">Forget token</button>`}
     </header>
     <main id="main" tabindex="-1" ref=${main}>
       ${state.problem && !locked && html`<${Failed} problem=${state.problem} />`}
-      ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.map(([name, label]) => html`<a href="#/${name}/${encodeURIComponent(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
+      ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}/${encodeURIComponent(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
       ${body()}
     </main>
-    <footer><span>${state.at ? `seen ${new Date(state.at).toLocaleTimeString()}` : "…"}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
+    <footer><span>${state.at ? `${state.streams ? "live" : "asks every 2 s"}, seen ${new Date(state.at).toLocaleTimeString()}` : "…"}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Toasts} />`;
 }

@@ -6,7 +6,15 @@ import { curl, number } from "./format.js";
 
 export function useLive() {
   const [state, set] = useState(live.state);
-  useEffect(() => live.subscribe(set), []);
+  useEffect(() => {
+    // Ages grow also where nothing changes.
+    const timer = setInterval(() => document.hidden || set((old) => ({ ...old })), 1000);
+    const end = live.subscribe(set);
+    return () => {
+      clearInterval(timer);
+      end();
+    };
+  }, []);
   return state;
 }
 

@@ -77,8 +77,20 @@ impl Built {
 /// All files below a folder, with their paths.
 fn files_of(folder: &Dir<'_>, found: &mut Vec<(String, Vec<u8>)>) {
     let path = |file: &include_dir::File<'_>| file.path().to_string_lossy().replace('\\', "/");
-    found.extend(folder.files().map(|file| (path(file), file.contents().to_vec())));
+    found.extend(folder.files().map(|file| {
+        let path = path(file);
+        let contents = lean(&path, file.contents());
+        (path, contents)
+    }));
     folder.dirs().for_each(|folder| files_of(folder, found));
+}
+
+/// Our own scripts and styles as they are sent: without indentation and whole lines of comment.
+fn lean(path: &str, contents: &[u8]) -> Vec<u8> {
+    let is_ours = !path.starts_with("vendor/") && (path.ends_with(".js") || path.ends_with(".css"));
+    let Some(text) = std::str::from_utf8(contents).ok().filter(|_| is_ours) else { return contents.to_vec() };
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("//"));
+    lines.fold(String::with_capacity(text.len()), |all, line| all + line + "\n").into_bytes()
 }
 
 fn gzip(plain: &[u8]) -> Vec<u8> {

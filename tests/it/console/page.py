@@ -23,6 +23,7 @@ NASTY = '<img src=x onerror="document.title=1">'
 SCREENS = {
     "now": ("", "Rates and lateness"), "topic": ("topic/orders", "Settings"), "forecast": ("forecast/orders", "fall due in the"),
     "shards": ("shards/orders", "Scanned by"), "nodes": ("nodes", "Shares by"), "message": ("message/orders/order-1", "may be claimed"),
+    "messages": ("messages/orders", "shards looked through"), "slo": ("slo", "Budgets"), "audit": ("audit", "entries"),
     "dead": ("dead/orders", "dead letters"), "sinks": ("sinks", "Topics with a sink"), "try": ("try", "What programs do"),
 }
 
@@ -98,6 +99,12 @@ def main():
         page.get_by_role("button", name="Show").click()
         assert page.title() == "orders · Duetime", page.title()
 
+        # Counts stay counts when the rates have come.
+        page.goto(f"{url}/#/")
+        row = page.get_by_role("row").filter(has_text="orders")
+        expect(row).to_contain_text("0/s")
+        expect(row.get_by_role("link", name="12", exact=True)).to_be_visible()
+
         # Find a message with the keyboard alone, and cancel it.
         page.goto(f"{url}/#/")
         expect(page.locator("main")).to_contain_text("orders")
@@ -113,6 +120,22 @@ def main():
         early.click()
         expect(page.get_by_role("status").last).to_contain_text("cancelled")
         assert api("GET", "/v1/topics/orders/messages/order-7")[0] == 404
+
+        # Live messages by state and beginning of their id; each leads to its own screen.
+        see(page, "messages")
+        page.get_by_label("Id begins with").fill("order-1")
+        page.get_by_label("State").select_option("scheduled")
+        page.get_by_role("button", name="Look", exact=True).click()
+        expect(page.locator("main")).to_contain_text("11 messages")
+        expect(page.locator("main")).to_contain_text("4 of 4 shards looked through")
+        page.get_by_label("Id begins with").fill("nobody")
+        page.get_by_role("button", name="Look", exact=True).click()
+        expect(page.locator("main")).to_contain_text("No such messages.")
+
+        # The audit log names what was just done.
+        see(page, "audit")
+        page.get_by_label("Only entries with this in them").fill("order-7")
+        expect(page.locator("tbody")).to_contain_text("DELETE")
 
         # Due now.
         page.goto(f"{url}/#/message/orders/order-8")

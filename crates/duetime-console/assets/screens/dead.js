@@ -1,6 +1,6 @@
 // What broke, and is it fixed?
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
 import { Commands, Confirm, Failed, Table, tell, useAnswer, useLive } from "../parts.js";
@@ -9,6 +9,7 @@ import { Commands, Confirm, Failed, Table, tell, useAnswer, useLive } from "../p
 const SAMPLES = 1000;
 const TYPED_ABOVE = 1000;
 const CALL_MAX = 200;
+const READ_EVERY_MS = 15_000;
 
 async function read(topic, signal) {
   const answer = await ask("GET", topicPath(topic, `/dead/groups?samples=${SAMPLES}`), undefined, signal);
@@ -18,7 +19,14 @@ async function read(topic, signal) {
 
 export function Dead({ topic }) {
   const state = useLive();
-  const { answer, problem, again } = useAnswer((signal) => read(topic, signal), 15_000, [topic]);
+  const { answer, problem, again } = useAnswer((signal) => read(topic, signal), 0, [topic]);
+  // Thousands of letters are read for the groups: only when their number changes, and not more often than this.
+  const dead = state.topics?.find((one) => one.name === topic)?.dead;
+  const last = useRef(Date.now());
+  useEffect(() => {
+    const timer = setTimeout(() => { last.current = Date.now(); again(); }, Math.max(500, last.current + READ_EVERY_MS - Date.now()));
+    return () => clearTimeout(timer);
+  }, [dead]);
   const [doing, setDoing] = useState(null);
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   const run = async ({ purge, ids }) => {

@@ -3,10 +3,10 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, history, rates, may, topicPath } from "../api.js";
 import { age, number, rate, seconds, word } from "../format.js";
-import { Bars, Commands, Confirm, Figures, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Bars, Commands, Confirm, Figures, tell, useLive } from "../parts.js";
 import { mood } from "./now.js";
 
-const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state"];
+const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state", "sink_down", "sink_trouble"];
 
 const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
 
@@ -31,18 +31,17 @@ function Pause({ topic, counts, onClose }) {
 
 export function Topic({ topic }) {
   const state = useLive();
-  const { answer, problem } = useAnswer((signal) => ask("GET", topicPath(topic), undefined, signal), 2000, [topic]);
+  const answer = state.topics?.find((one) => one.name === topic);
   const [deleting, setDeleting] = useState(false);
   const [pausing, setPausing] = useState(false);
-  if (problem && !answer) return html`<${Failed} problem=${problem} />`;
-  if (!answer) return html`<p class="quiet">…</p>`;
+  if (!state.topics) return html`<p class="quiet">…</p>`;
+  if (!answer) return html`<div class="card"><h2>There is no topic ${topic}</h2><p>It was deleted, or is not made yet: <code>duetime topic create ${word(topic)}</code></p></div>`;
   const now = rates(state, topic);
   const waited = age(answer.oldest_due_at);
   const ratio = now.enqueued > 0 ? `${Math.round((100 * now.cancelled) / now.enqueued)} %` : "–";
   const settings = Object.entries(answer).filter(([name]) => !COUNTS.includes(name)).sort();
   const flow = history(state, topic, "delivered");
-  return html`${problem && html`<${Failed} problem=${problem} />`}
-    ${answer.paused && html`<div class="banner" role="status">This topic is paused: nothing is claimed, ${number(answer.due)} messages are due and wait.</div>`}
+  return html`${answer.paused && html`<div class="banner" role="status">This topic is paused: nothing is claimed, ${number(answer.due)} messages are due and wait.</div>`}
     ${now.open && html`<div class="banner bad" role="status">The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried again every few seconds.</div>`}
     <${Figures} of=${[["Oldest due", seconds(waited), mood(waited)], ["Late, p50 / p99", `${seconds(now.p50)} / ${seconds(now.p99)}`], ["Due", number(answer.due)], ["Scheduled", number(answer.scheduled)], ["In flight", number(answer.in_flight)], ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""], ["In", rate(now.enqueued)], ["Out", rate(now.delivered)], ["Cancelled", ratio]]} />
     <div class="grid">

@@ -1,0 +1,34 @@
+// Who did that?
+
+import { html, useState } from "../vendor/preact.js";
+import { ask } from "../api.js";
+import { age, moment, number, seconds } from "../format.js";
+import { Commands, Failed, Table, useAnswer } from "../parts.js";
+
+const ENTRIES = 500;
+const PATH = `/v1/audit?limit=${ENTRIES}`;
+
+export function Audit() {
+  const { answer, problem } = useAnswer((signal) => ask("GET", PATH, undefined, signal), 5000, []);
+  const [text, setText] = useState("");
+  if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
+  const all = answer.entries.map((entry, at) => ({ key: `${entry.time} ${entry.action} ${at}`, ...entry, when: Date.parse(entry.time) }));
+  const has = (entry) => [entry.who, entry.action, entry.topic, entry.id, entry.from, entry.outcome].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
+  const rows = text.trim() ? all.filter(has) : all;
+  const topicLink = (name) => (name ? html`<a href="#/topic/${encodeURIComponent(name)}">${name}</a>` : "–");
+  const columns = [
+    { name: "When", value: (row) => row.when, cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>` },
+    { name: "Who", left: true, value: (row) => row.who ?? "", cell: (row) => row.who ?? html`<span class="quiet">no token</span>` },
+    { name: "What", left: true, value: (row) => row.action, cell: (row) => html`<span class="mono">${row.action}</span>` },
+    { name: "Topic", left: true, value: (row) => row.topic ?? "", cell: (row) => topicLink(row.topic) },
+    { name: "Message", left: true, wrap: true, value: (row) => row.id ?? "", cell: (row) => (row.id ? html`<span class="mono">${row.id}</span>` : "–") },
+    { name: "Items", value: (row) => row.count, cell: (row) => html`${number(row.count)}${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}` },
+    { name: "Outcome", left: true, value: (row) => row.outcome, cell: (row) => html`<span class="tag ${row.outcome === "done" ? "good" : row.outcome === "unknown" ? "careful" : "bad"}">${row.outcome} ${row.status}</span>` },
+    { name: "From", left: true, value: (row) => row.from ?? "", cell: (row) => html`<span class="mono">${row.from ?? "–"}</span>` },
+  ];
+  return html`<h1>Audit</h1><p class="quiet">What was changed, or tried, through ${answer.node} since it started. Each node keeps its own; payloads are never in it.</p>
+    ${problem && html`<${Failed} problem=${problem} />`}
+    <div class="card"><div class="row spread"><h2>${number(rows.length)}${text.trim() ? ` of ${number(all.length)}` : ""} ${all.length === 1 ? "entry" : "entries"}</h2><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic or id" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
+      <${Table} columns=${columns} rows=${rows} empty=${text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."} first=${{ name: "When", down: true }} label="audit log" />
+      <${Commands} method="GET" path=${PATH} command="duetime audit --limit ${ENTRIES}" /></div>`;
+}

@@ -1,0 +1,65 @@
+// Which messages are there, by state and time?
+
+import { html, useEffect, useState } from "../vendor/preact.js";
+import { ask, topicPath } from "../api.js";
+import { moment, number, word } from "../format.js";
+import { Commands, Failed, Table } from "../parts.js";
+
+const PAGE = 100;
+const STATES = [["", "any state"], ["due", "due"], ["scheduled", "scheduled"], ["in_flight", "in flight"], ["retrying", "retrying"]];
+const MOODS = { due: "careful", in_flight: "good" };
+
+// From now: what lies between is asked for in times.
+const WITHIN = [["", "any time"], ["60000", "next minute"], ["3600000", "next hour"], ["86400000", "next day"]];
+
+function query({ state, within, prefix }, at) {
+  const given = [["state", state], ["prefix", prefix]].filter(([, text]) => text);
+  if (within) given.push(["due_from", String(at)], ["due_to", String(at + Number(within))]);
+  return given;
+}
+
+export function Messages({ topic }) {
+  const [filter, setFilter] = useState({ state: "", within: "", prefix: "" });
+  const [asked, setAsked] = useState({ filter, at: Date.now() });
+  const [found, setFound] = useState({ messages: [] });
+  const given = query(asked.filter, asked.at);
+  const path = topicPath(topic, `/messages?${[...given, ["limit", String(PAGE)]].map(([name, text]) => `${name}=${encodeURIComponent(text)}`).join("&")}`);
+  // One page, behind those that are there already.
+  const read = async (before, signal) => {
+    setFound({ ...before, busy: true });
+    try {
+      const page = await ask("GET", before.next ? `${path}&cursor=${encodeURIComponent(before.next)}` : path, undefined, signal);
+      setFound({ ...page, messages: [...before.messages, ...page.messages], changing: before.changing || page.changing });
+    } catch (problem) {
+      if (problem.name !== "AbortError") setFound({ ...before, problem });
+    }
+  };
+  useEffect(() => {
+    const control = new AbortController();
+    read({ messages: [] }, control.signal);
+    return () => control.abort();
+  }, [path]);
+  const set = (change) => setFilter((old) => ({ ...old, ...change }));
+  const look = (event) => {
+    event.preventDefault();
+    setAsked({ filter, at: Date.now() });
+  };
+  const choice = (name, label, of) => html`<label>${label}<select value=${filter[name]} onChange=${(event) => set({ [name]: event.target.value })}>${of.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></label>`;
+  const columns = [
+    { name: "Id", left: true, wrap: true, value: (row) => row.id, cell: (row) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(row.id)}">${row.id}</a>` },
+    { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${MOODS[row.state] ?? ""}">${row.state.replace("_", " ")}</span>` },
+    { name: "May be claimed", value: (row) => row.visible_at, cell: (row) => moment(row.visible_at) },
+    { name: "Attempts", value: (row) => row.attempts, cell: (row) => number(row.attempts) },
+    { name: "Shard", value: (row) => row.shard, cell: (row) => number(row.shard) },
+  ];
+  const rows = found.messages.map((message) => ({ key: message.id, ...message }));
+  const command = `duetime list ${word(topic)}${given.map(([name, text]) => ` --${name.replace("_", "-")} ${word(text)}`).join("")}`;
+  return html`<div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
+    ${found.problem && html`<${Failed} problem=${found.problem} />`}
+    ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
+    <div class="card"><h2>${number(rows.length)} ${rows.length === 1 ? "message" : "messages"}${found.next ? " and perhaps more" : ""}</h2>
+      <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${number(found.shards)} shards looked through, one after the other. ` : ""}Without payloads; dead letters have a screen of their own.</p>
+      <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
+      ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}
+      <${Commands} method="GET" path=${path} command=${command} /></div>`;
+}

@@ -1,0 +1,82 @@
+// How much lateness may there still be?
+
+import { html, useState } from "../vendor/preact.js";
+import { ask, rates, sees } from "../api.js";
+import { moment, number, seconds, word } from "../format.js";
+import { Commands, Figures, Table, useAnswer, useLive } from "../parts.js";
+
+const OBJECTIVES = ["99", "99.9", "99.99"];
+const WITHIN = "1s";
+// A budget that burns faster than this is gone before its time.
+const BURNS = 1;
+const BURNS_FAST = 10;
+const NOTED = /resize|shards|pause|resume|PUT|DELETE|redrive|probe/;
+
+const share = (late, all) => (all > 0 ? late / all : undefined);
+const percent = (part) => (part === undefined ? "–" : `${(part * 100).toFixed(part > 0 && part < 0.001 ? 3 : 2)} %`);
+const burnOf = (late, all, allowed) => (all > 0 ? late / all / allowed : undefined);
+const mood = (burn) => (burn === undefined || burn <= BURNS ? "" : burn > BURNS_FAST ? "bad" : "careful");
+const times = (burn) => (burn === undefined ? "–" : `${burn < 10 ? burn.toFixed(1) : number(Math.round(burn))} ×`);
+
+// What else there was in a step that was late, as far as this page can know.
+function causes(step, row, usual, entries) {
+  const found = [];
+  if (row.open) found.push("the sink is taken to be down");
+  if (row.paused) found.push("the topic is paused");
+  if (row.unreachable_shards) found.push(`${number(row.unreachable_shards)} shards do not answer`);
+  if (usual > 0 && step.delivered > 3 * usual) found.push(`a herd: ${number(Math.round(step.delivered))} a second`);
+  const began = step.at - 30_000;
+  for (const entry of entries) {
+    const when = Date.parse(entry.time);
+    if (when >= began && when <= step.at && (!entry.topic || entry.topic === row.name)) found.push(`${entry.action.replace("/v1/topics/{topic}", "")} by ${entry.who ?? "no token"}`);
+  }
+  return [...new Set(found)].slice(0, 3).join("; ") || "nothing that this node knows of: compare Sinks and Shards";
+}
+
+export function Slo() {
+  const state = useLive();
+  const [objective, setObjective] = useState("99.9");
+  const admin = sees(state, "admin");
+  const { answer } = useAnswer(async (signal) => (admin ? ask("GET", "/v1/audit?limit=200", undefined, signal) : { entries: [] }), 10_000, [admin]);
+  if (!state.topics) return html`<p class="quiet">…</p>`;
+  const allowed = 1 - Number(objective) / 100;
+  const rows = state.topics.map((topic) => {
+    const now = rates(state, topic.name);
+    const spent = share(now.lateTotal, now.handedTotal);
+    return { key: topic.name, ...topic, ...now, spent, left: spent === undefined ? undefined : 1 - spent / allowed, burn: burnOf(now.late, now.handed, allowed) };
+  });
+  const sum = (name) => rows.reduce((all, row) => all + (row[name] ?? 0), 0);
+  const entries = (answer?.entries ?? []).filter((entry) => NOTED.test(entry.action) && !/messages|claim|ack/.test(entry.action));
+  const late = rows.flatMap((row) => {
+    const steps = row.steps ?? [];
+    const usual = steps.reduce((all, step) => all + step.delivered, 0) / Math.max(1, steps.length);
+    return steps.filter((step) => step.late > 0).map((step) => ({ key: `${row.name} ${step.at}`, topic: row.name, ...step, why: causes(step, row, usual, entries) }));
+  });
+  const topicLink = (name) => html`<a href="#/topic/${encodeURIComponent(name)}">${name}</a>`;
+  const columns = [
+    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => topicLink(row.name) },
+    { name: "Handed over", value: (row) => row.handedTotal, cell: (row) => number(row.handedTotal) },
+    { name: "Late", value: (row) => row.lateTotal, cell: (row) => number(row.lateTotal) },
+    { name: "In time", value: (row) => (row.spent === undefined ? undefined : 1 - row.spent), cell: (row) => percent(row.spent === undefined ? undefined : 1 - row.spent) },
+    { name: "Budget left", value: (row) => row.left, cell: (row) => html`<span class=${row.left === undefined || row.left > 0.25 ? "" : row.left > 0 ? "careful" : "bad"}>${row.left === undefined ? "–" : row.left < -10 ? "overdrawn" : `${Math.round(row.left * 100)} %`}</span>` },
+    { name: "Burns now", value: (row) => row.burn, cell: (row) => html`<span class=${mood(row.burn)}>${times(row.burn)}</span>` },
+    { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
+  ];
+  const eaten = [
+    { name: "When", value: (row) => row.at, cell: (row) => moment(row.at) },
+    { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => topicLink(row.topic) },
+    { name: "Late", value: (row) => row.late, cell: (row) => number(row.late) },
+    { name: "Of", value: (row) => row.handed_over, cell: (row) => number(row.handed_over) },
+    { name: "At that time", left: true, wrap: true, cell: (row) => row.why },
+  ];
+  const spent = share(sum("lateTotal"), sum("handedTotal"));
+  const burn = burnOf(sum("late"), sum("handed"), allowed);
+  const left = spent === undefined ? undefined : 1 - spent / allowed;
+  return html`<div class="row spread"><h1>SLO</h1><label>Objective<select value=${objective} onChange=${(event) => setObjective(event.target.value)}>${OBJECTIVES.map((one) => html`<option value=${one}>${one} % within 1 s</option>`)}</select></label></div>
+    <p class="quiet">What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a second after its due time. A budget over days and all nodes is kept by Prometheus, with the rules below.</p>
+    <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", left === undefined ? "–" : left < -10 ? "overdrawn" : `${Math.round(left * 100)} %`, left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad"], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
+    <div class="card"><h2>Budgets</h2><${Table} columns=${columns} rows=${rows} empty="No topic yet." first=${{ name: "Budget left", down: false }} label="budgets" /></div>
+    <div class="card"><h2>What ate it, in the last five minutes</h2><${Table} columns=${eaten} rows=${late} empty="Nothing was late." first=${{ name: "When", down: true }} label="late steps" /></div>
+    <div class="card"><h2>Alert rules for this objective</h2><pre class="command">duetime alerts --within ${WITHIN} --objective ${word(objective)}</pre><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>`;
+}

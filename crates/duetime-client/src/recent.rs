@@ -38,6 +38,12 @@ pub struct RateStep {
     pub cancelled: f64,
     /// Delivered a second.
     pub delivered: f64,
+    /// Hand-overs in it.
+    #[serde(default)]
+    pub handed_over: u64,
+    /// Of these, later than a second.
+    #[serde(default)]
+    pub late: u64,
 }
 
 /// One topic at one node.
@@ -63,6 +69,18 @@ pub struct TopicRates {
     /// One of a hundred was later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p99_ms: Option<f64>,
+    /// Hand-overs in the time that the percentiles are of.
+    #[serde(default)]
+    pub handed_over: u64,
+    /// Of these, later than a second.
+    #[serde(default)]
+    pub late: u64,
+    /// Hand-overs since the node started.
+    #[serde(default)]
+    pub handed_over_total: u64,
+    /// Of these, later than a second.
+    #[serde(default)]
+    pub late_total: u64,
     /// Messages a second that the node was able to deliver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,

@@ -24,6 +24,10 @@ pub(crate) struct StepView {
     cancelled: f64,
     /// Delivered a second.
     delivered: f64,
+    /// Hand-overs in it.
+    handed_over: u64,
+    /// Of these, later than a second.
+    late: u64,
 }
 
 /// One topic, at the answering node: what it took in and what it delivered.
@@ -49,6 +53,14 @@ pub(crate) struct TopicRatesView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     late_p99_ms: Option<f64>,
+    /// Hand-overs in the time that the percentiles are of.
+    handed_over: u64,
+    /// Of these, later than a second.
+    late: u64,
+    /// Hand-overs since the node started.
+    handed_over_total: u64,
+    /// Of these, later than a second.
+    late_total: u64,
     /// Messages a second that the node was able to deliver, see the forecast; absent: it never had enough to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -110,13 +122,15 @@ fn in_ms(seconds: Option<f64>) -> Option<f64> {
 
 impl TopicRatesView {
     fn new(record: &TopicRecord, meters: &TopicMeters, now_ms: i64) -> Self {
-        let (recent, steps) = (meters.recent(), meters.steps());
+        let (recent, steps, whole) = (meters.recent(), meters.steps(), meters.shares());
         let rate = |event| of(&recent.per_second, event);
         let step = |step: RecentStep| StepView {
             at: now_ms.saturating_sub_unsigned(millis(step.ago)),
             scheduled: of(&step.per_second, Event::Scheduled),
             cancelled: of(&step.per_second, Event::Cancelled),
             delivered: of(&step.per_second, Event::Delivered),
+            handed_over: step.shares.counted,
+            late: step.shares.late,
         };
         Self {
             topic: record.name.to_string(),
@@ -128,6 +142,10 @@ impl TopicRatesView {
             dead: rate(Event::Dead),
             late_p50_ms: in_ms(recent.p50),
             late_p99_ms: in_ms(recent.p99),
+            handed_over: recent.shares.counted,
+            late: recent.shares.late,
+            handed_over_total: whole.counted,
+            late_total: whole.late,
             capacity: meters.capacity(),
             steps: steps.into_iter().map(step).collect(),
         }

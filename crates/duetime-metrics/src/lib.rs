@@ -32,7 +32,7 @@ use table::{Kind, Metric};
 pub use budget::BudgetMeters;
 pub use capacity::{CAPACITY_MESSAGES_MIN, CAPACITY_STRETCH, SAMPLE_EVERY};
 pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreTrouble};
-pub use recent::{RECENT_SPAN, RECENT_STEP, Recent, RecentStep};
+pub use recent::{LATE_ABOVE_S, RECENT_SPAN, RECENT_STEP, Recent, RecentStep, Shares};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
 pub use topic::TopicMeters;

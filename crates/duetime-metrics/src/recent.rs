@@ -10,6 +10,8 @@ use prometheus::core::Metric as _;
 pub const RECENT_STEP: Duration = Duration::from_secs(10);
 /// How many are kept: five minutes.
 const SAMPLES_MAX: usize = 31;
+/// What the histogram counts above this is late.
+pub const LATE_ABOVE_S: f64 = 1.0;
 /// Rates and quantiles are of so long, or of the time since the start.
 pub const RECENT_SPAN: Duration = Duration::from_secs(60);
 
@@ -34,6 +36,17 @@ pub struct Recent {
     pub p50: Option<f64>,
     /// The same of 99 in 100.
     pub p99: Option<f64>,
+    /// What the histogram counted.
+    pub shares: Shares,
+}
+
+/// What a histogram counted, and how much of it was late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// All of it.
+    pub counted: u64,
+    /// Above [`LATE_ABOVE_S`].
+    pub late: u64,
 }
 
 /// How much counters grew a second in one step of the past.
@@ -43,6 +56,8 @@ pub struct RecentStep {
     pub ago: Duration,
     /// How much each counter grew a second.
     pub per_second: Vec<f64>,
+    /// What the histogram counted.
+    pub shares: Shares,
 }
 
 /// The samples of one set of counters.
@@ -82,6 +97,16 @@ fn quantile(from: &[(f64, u64)], to: &[(f64, u64)], q: f64) -> Option<f64> {
     None
 }
 
+/// What was counted between two samples; `None`: since the start.
+fn shares(from: Option<&Sample>, to: &Sample) -> Shares {
+    let none = Vec::new();
+    let (from, to) = (from.map_or(&none, |from| &from.histogram), &to.histogram);
+    let grown = |at: usize| to[at].1.saturating_sub(from.get(at).map_or(0, |(_, count)| *count));
+    let Some(last) = to.len().checked_sub(1) else { return Shares::default() };
+    let in_time = to.iter().rposition(|(bound, _)| *bound <= LATE_ABOVE_S).map_or(0, grown);
+    Shares { counted: grown(last), late: grown(last).saturating_sub(in_time) }
+}
+
 impl Samples {
     /// At `at` after the start of the program.
     pub fn sample(&mut self, at: Duration, counters: Vec<u64>, histogram: &Histogram) {
@@ -105,14 +130,25 @@ impl Samples {
             per_second: growth(from, last),
             p50: quantile(&from.histogram, &last.histogram, 0.5),
             p99: quantile(&from.histogram, &last.histogram, 0.99),
+            shares: shares(Some(from), last),
         }
+    }
+
+    /// Since the start.
+    pub fn shares(&self) -> Shares {
+        shares(None, &self.last)
     }
 
     /// Step by step, the oldest first.
     pub fn steps(&self) -> Vec<RecentStep> {
         let pairs = self.kept.iter().zip(self.kept.iter().skip(1));
         let ago = |at: Duration| self.last.at.saturating_sub(at);
-        pairs.map(|(from, to)| RecentStep { ago: ago(to.at), per_second: growth(from, to) }).collect()
+        let step = |(from, to): (&Sample, &Sample)| RecentStep {
+            ago: ago(to.at),
+            per_second: growth(from, to),
+            shares: shares(Some(from), to),
+        };
+        pairs.map(step).collect()
     }
 }
 
@@ -142,7 +178,10 @@ mod tests {
         assert_eq!((recent.p50, recent.p99), (Some(0.5), Some(0.99)));
         let steps = samples.steps();
         assert_eq!((steps.len(), samples.kept.len()), (SAMPLES_MAX - 1, SAMPLES_MAX));
-        assert_eq!(steps.last().unwrap(), &RecentStep { ago: Duration::ZERO, per_second: vec![20.0] });
+        let last = RecentStep { ago: Duration::ZERO, per_second: vec![20.0], shares: Shares { counted: 10, late: 0 } };
+        assert_eq!(steps.last().unwrap(), &last);
+        assert_eq!(recent.shares, Shares { counted: 60, late: 0 });
+        assert_eq!(samples.shares(), Shares { counted: 200, late: 100 });
         assert_eq!(steps[0].ago, Duration::from_secs(290));
     }
 

@@ -9,7 +9,7 @@ use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge};
 
 use crate::capacity::Capacity;
 use crate::labels::{CancelVerdict, Event, FORECAST_WITHIN};
-use crate::recent::{Recent, RecentStep, Samples};
+use crate::recent::{Recent, RecentStep, Samples, Shares};
 use crate::retries::Retries;
 use crate::shards::ShardBacklog;
 
@@ -93,6 +93,12 @@ impl TopicMeters {
     #[must_use]
     pub fn steps(&self) -> Vec<RecentStep> {
         self.samples.lock().steps()
+    }
+
+    /// How many were handed over since the start, and how many of them late.
+    #[must_use]
+    pub fn shares(&self) -> Shares {
+        self.samples.lock().shares()
     }
 
     pub(crate) fn sample(&self, at: Duration) {

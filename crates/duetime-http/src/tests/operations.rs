@@ -203,7 +203,8 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     for n in 0..60 {
         house.enqueue(&json!({"id": format!("m-{n}")}).to_string()).await;
     }
-    (0..60).for_each(|_| topic.lateness.observe(0.004));
+    (0..59).for_each(|_| topic.lateness.observe(0.004));
+    topic.lateness.observe(1.5);
     meters.sink("out", "log").call(Duration::from_millis(3));
     meters.sample(Duration::from_secs(30));
     let answer = house.get("/v1/rates").await.json();
@@ -213,7 +214,10 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
         (&json!("orders"), &json!(30_000), &json!(2.0))
     );
     let p99 = orders["late_p99_ms"].as_f64().unwrap();
-    assert!((3.0..5.0).contains(&p99), "{p99}");
+    assert!((1000.0..2500.0).contains(&p99), "{p99}");
+    assert_eq!((&orders["handed_over"], &orders["late"]), (&json!(60), &json!(1)));
+    assert_eq!((&orders["handed_over_total"], &orders["late_total"]), (&json!(60), &json!(1)));
+    assert_eq!(orders["steps"][0]["late"], 1);
     assert!(orders.get("capacity").is_none());
     let steps = orders["steps"].as_array().unwrap();
     assert_eq!((steps.len(), &steps[0]["scheduled"], &steps[0]["at"]), (1, &json!(2.0), &json!(super::NOW_MS)));

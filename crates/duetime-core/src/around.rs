@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 
 use crate::contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 use crate::hand_over::{StreamTransfer, Streamed};
+use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
@@ -124,6 +125,7 @@ surrounded! {
             role.op("settle_dead", "settle_dead_at_source"), slice::from_ref(shard), ids.len();
         dead(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
             "dead", slice::from_ref(shard), 0;
+        list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list", slice::from_ref(shard), 0;
         bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
         forecast(shards: &[Shard], edges: &[Timestamp]) -> Vec<u64>, "forecast", shards, 0;
         forecast_known(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;

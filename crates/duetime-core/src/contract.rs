@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::hand_over::{StreamTransfer, Streamed};
+use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
@@ -161,6 +162,11 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
 
     /// Dead letters from `from` on (`None`: the oldest), at most `limit`.
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;
+
+    /// Live messages in the order of their scores, at most `limit` and at most
+    /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX), without their bodies. What is there all the time and keeps
+    /// its score comes once, however many have the same. O(log² N + limit).
+    async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError>;
 
     /// Redrives or purges dead letters by id, with how many replicas have it, where that is counted; false: it is not
     /// a dead letter.

@@ -19,7 +19,7 @@ use crate::claims::ClaimIn;
 use crate::message_in::{self, Rules};
 use crate::ndjson::Lines;
 use crate::path::{Query, TopicAndId};
-use crate::{dead, fields, guard};
+use crate::{dead, fields, guard, list};
 
 const LINE_BYTES_MAX: usize = 1 << 16;
 const RULES: Rules = Rules { now: Timestamp::from_millis(1_763_683_200_000), payload_bytes_max: 1 << 10 };
@@ -88,6 +88,9 @@ pub fn queries(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(Some(cursor)) = dead::read_cursor(text) {
         assert_eq!(dead::show_cursor(cursor), text);
+    }
+    if let Ok(Some(cursor)) = list::read_cursor(text) {
+        assert_eq!(list::read_cursor(&list::show_cursor(cursor.clone())), Ok(Some(cursor)));
     }
     if let Ok(query) = Query::read(Some(text), &["limit", "cursor"]) {
         let known = |name: &str| query.get(name, String::new(), |text| Ok(text.to_owned())).unwrap_or_default();

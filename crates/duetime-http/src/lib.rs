@@ -27,6 +27,7 @@ mod forecast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guard;
+mod list;
 mod me;
 mod memory;
 mod message_in;

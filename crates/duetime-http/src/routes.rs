@@ -8,8 +8,8 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, dead_groups, enqueue, events, forecast, me, messages, observe, pause, recent, shards,
-    sinks, topics,
+    adopt, audited, claims, dead, dead_groups, enqueue, events, forecast, list, me, messages, observe, pause, recent,
+    shards, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -36,7 +36,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(topics::list))
         .routes(routes!(topics::put, topics::get, topics::delete))
         .routes(routes!(adopt::post))
-        .routes(routes!(enqueue::post))
+        .routes(routes!(list::get, enqueue::post))
         .routes(routes!(messages::get, messages::cancel, messages::reschedule))
         .routes(routes!(messages::explain))
         .routes(routes!(messages::cancel_many))

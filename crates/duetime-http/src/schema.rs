@@ -92,6 +92,10 @@ words!(
     MessageState: "scheduled" "in_flight" "dead"
 );
 words!(
+    /// Where a live message is in its life, with the present time in view.
+    ListedState: "scheduled" "due" "in_flight" "retrying"
+);
+words!(
     /// What a node does. One that is `unhealthy` cannot claim and has given its shards away.
     NodeState: "serving" "draining" "unhealthy"
 );

@@ -28,6 +28,7 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("POST", "/topics/{topic}/resume", &[Admin]),
     ("GET", "/topics/{topic}/sink", &[View]),
     ("POST", "/topics/{topic}/sink/probe", &[Admin]),
+    ("GET", "/topics/{topic}/messages", &[View]),
     ("POST", "/topics/{topic}/messages", &[Produce]),
     ("GET", "/topics/{topic}/messages/{id}", &[Produce, View]),
     ("PATCH", "/topics/{topic}/messages/{id}", &[Produce]),

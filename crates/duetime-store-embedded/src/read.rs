@@ -5,9 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Death;
 use duetime_core::store::DeadPage;
-use duetime_core::{MessageId, MessageState, Score, StoreError, StoredMessage, Timestamp, TopicRecord, stored};
+use duetime_core::{
+    ListEntry, ListPage, ListRange, MessageId, MessageState, Score, StoreError, StoredMessage, Timestamp, TopicRecord,
+    stored,
+};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -115,6 +119,36 @@ pub fn dead(conn: &Connection, key: i64, from: Option<i64>, limit: usize) -> Res
         messages.extend(rows.next()?.map(message).transpose()?);
     }
     Ok(DeadPage { messages, next })
+}
+
+/// One page of live messages, by score and, among equal ones, by the key of their row.
+pub fn list(conn: &Connection, key: i64, range: &ListRange, limit: usize) -> Result<ListPage, Fault> {
+    let asked = i64::try_from(limit.clamp(1, BATCH_ITEMS_MAX)).expect("a small number");
+    let mut rows: Vec<(i64, i64, String)> = Vec::new();
+    let mut read = |sql: &str, score: i64, bound: i64, left: i64| -> Result<i64, Fault> {
+        let mut select = conn.prepare_cached(sql)?;
+        let found =
+            select.query_map(params![key, score, bound, left], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+        Ok(asked - i64::try_from(rows.len()).expect("a small number"))
+    };
+    let (mut lowest, mut left) = (range.lowest(), asked);
+    if let Some(after) = &range.after {
+        let same = "SELECT score, key, id FROM message WHERE shard = ?1 AND score = ?2 AND key > ?3 \
+                    ORDER BY key LIMIT ?4";
+        left = read(same, after.score, after.tie.parse().unwrap_or(0), asked)?;
+        lowest = after.score.saturating_add(1);
+    }
+    let later = "SELECT score, key, id FROM message WHERE shard = ?1 AND score >= ?2 AND score < ?3 \
+                 ORDER BY score, key LIMIT ?4";
+    left = read(later, lowest, range.end(), left)?;
+    let mut found = Vec::with_capacity(rows.len());
+    for (score, key, id) in rows {
+        let damaged = |error| StoreError::Damaged(format!("id {id:?} in {}: {error}", fault::DATABASE));
+        let id = MessageId::new(&id).map_err(damaged)?;
+        found.push(ListEntry { id, score: Score::from_raw(score), tie: key.to_string() });
+    }
+    Ok(ListPage { found, more: left == 0 })
 }
 
 /// Messages per bucket, over all shards. One pass over the index.

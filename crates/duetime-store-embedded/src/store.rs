@@ -13,8 +13,9 @@ use duetime_core::store::{
     Settlement, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard, StoreError, StoreHealth,
-    StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
+    StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
+    Whereabouts,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -307,6 +308,11 @@ impl MessageStore for EmbeddedStore {
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         let key = self.directory.key(shard)?;
         self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
+    }
+
+    async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError> {
+        let (key, range) = (self.directory.key(shard)?, range.clone());
+        self.readers.read("list messages", move |conn| read::list(conn, key, &range, limit)).await
     }
 
     async fn settle_dead_at(

@@ -5,7 +5,7 @@ use duetime_core::envelope::{self, Envelope};
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
 use duetime_core::store::{DeadPage, StoreError, Survey};
-use duetime_core::{MessageId, Nonce, Score, Shard, Timestamp};
+use duetime_core::{ListEntry, ListPage, ListRange, MessageId, Nonce, Score, Shard, Timestamp};
 use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
@@ -134,6 +134,32 @@ impl RedisStore {
             }
             page.messages.push(dead(id(&pair[0])?, grave, body(stored), info));
         }
+        Ok(page)
+    }
+
+    pub(crate) async fn read_list(
+        &self,
+        shard: &Shard,
+        range: &ListRange,
+        limit: usize,
+    ) -> Result<ListPage, StoreError> {
+        let limit = limit.clamp(1, BATCH_ITEMS_MAX);
+        let fill = |cmd: &mut Cmd, _: &Sending| {
+            cmd.arg(range.lowest()).arg(limit);
+            if let Some(after) = &range.after {
+                cmd.arg(after.score).arg(after.tie.as_str());
+            }
+        };
+        let reply = self.on_shard("list messages", &self.scripts.list, shard, Present::none(), None, fill).await?;
+        let pairs = array(reply)?;
+        let mut page = ListPage::default();
+        for pair in pairs.chunks_exact(2) {
+            // The entry that is never claimed has no score, and is the last.
+            let Some(at) = score(&pair[1])?.filter(|at| at.raw() < range.end()) else { return Ok(page) };
+            let id = id(&pair[0])?;
+            page.found.push(ListEntry { tie: id.to_string(), id, score: at });
+        }
+        page.more = page.found.len() == limit;
         Ok(page)
     }
 

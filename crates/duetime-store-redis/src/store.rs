@@ -12,8 +12,8 @@ use duetime_core::store::{
     Settled, StoreError, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore, Shard, StoreHealth, Timestamp,
-    TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore, Shard,
+    StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
@@ -315,6 +315,10 @@ impl MessageStore for RedisStore {
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.read_dead(shard, from, limit).await
+    }
+
+    async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError> {
+        self.read_list(shard, range, limit).await
     }
 
     async fn settle_dead_at(

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    consume, dead, enqueue, events, forecast, man, message, monitoring, observe, pause, plan, shards, sink, token,
-    topic,
+    consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, pause, plan, shards, sink,
+    token, topic,
 };
 use crate::connection::NodeArgs;
 use crate::serve::ServeArgs;
@@ -40,6 +40,10 @@ pub enum Command {
     Get(message::IdsArgs),
     /// Says where messages are and what happens to them next.
     Explain(message::IdsArgs),
+    /// Lists live messages by state, time and beginning of their id, without payloads.
+    List(list::ListArgs),
+    /// Shows messages without claiming them: these, or some of those that are due.
+    Peek(list::PeekArgs),
     /// Gives a message another due time, and all its attempts back.
     Reschedule(message::RescheduleArgs),
     /// Takes messages that are due, to be settled with ack, nack or extend.

@@ -9,8 +9,8 @@ use duetime_resize::Steps;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    check_config, consume, dead, enqueue, events, forecast, man, message, monitoring, observe, output, pause, plan,
-    shards, sink, token, top, topic,
+    check_config, consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, output, pause,
+    plan, shards, sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -28,6 +28,8 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Cancel(args) => message::cancel(args).await,
         Command::Get(args) => message::get(args).await,
         Command::Explain(args) => message::explain(args).await,
+        Command::List(args) => list::list(args).await,
+        Command::Peek(args) => list::peek(args).await,
         Command::Reschedule(args) => message::reschedule(args).await,
         Command::Claim(args) => consume::claim(args).await,
         Command::Ack(args) => consume::ack(args).await,

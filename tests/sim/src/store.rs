@@ -11,8 +11,9 @@ use duetime_core::store::{
     Kept as Answers, Settle, Settled, Survey, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard, StoreError, StoreHealth,
-    StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, Clock as _, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
+    StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
+    Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -278,6 +279,11 @@ impl MessageStore for SimStore {
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.quick(shard, false, move |server, shard, _| at_once(server.mem.dead(shard, from, limit))).await
+    }
+
+    async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError> {
+        let range = range.clone();
+        self.quick(shard, false, move |server, shard, _| at_once(server.mem.list(shard, &range, limit))).await
     }
 
     async fn settle_dead_at(

@@ -21,6 +21,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("put_topic", &[]),
     ("delete_topic", &[]),
     ("adopt_topic", &[]),
+    ("list_messages", &["view"]),
     ("enqueue", &["produce"]),
     ("get_message", &["view", "produce"]),
     ("cancel_message", &["produce"]),

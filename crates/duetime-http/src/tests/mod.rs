@@ -10,6 +10,7 @@ mod claims;
 mod connections;
 mod events;
 mod foreign;
+mod list;
 mod messages;
 mod operations;
 mod sinks;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, DeadPage, Settle, Settled, Settlement};
-use duetime_core::{LeaseClass, MessageId, Score, Timestamp};
+use duetime_core::{LeaseClass, ListEntry, ListPage, ListRange, MessageId, Score, Timestamp};
 
 use super::shard::ShardState;
 
@@ -51,6 +51,16 @@ impl ShardState {
         let rest: Vec<_> = self.dead_in_order().into_iter().filter(|(at, _)| *at >= from.unwrap_or(0)).collect();
         let messages = rest.iter().take(limit).filter_map(|(_, id)| self.read(id)).collect();
         DeadPage { messages, next: rest.get(limit).map(|(at, _)| *at) }
+    }
+
+    pub(super) fn list(&self, range: &ListRange, limit: usize) -> ListPage {
+        let after = |score: Score, id: &MessageId| {
+            range.after.as_ref().is_none_or(|last| (score.raw(), id.as_str()) > (last.score, last.tie.as_str()))
+        };
+        let inside = |score: Score| (range.lowest()..range.end()).contains(&score.raw());
+        let all = self.in_order().into_iter().filter(|(score, id)| inside(*score) && after(*score, id));
+        let found: Vec<_> = all.map(|(score, id)| ListEntry { tie: id.to_string(), id, score }).take(limit).collect();
+        ListPage { more: found.len() == limit, found }
     }
 
     pub(super) fn settle_dead(&mut self, now: Timestamp, id: &MessageId, action: DeadAction) -> bool {

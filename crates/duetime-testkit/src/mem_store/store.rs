@@ -7,8 +7,8 @@ use duetime_core::store::{
     Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard, StoreError, StoreHealth,
-    StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    ClaimStore, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard, StoreError,
+    StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -155,6 +155,10 @@ impl MessageStore for MemStore {
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.on_shard(shard, |state| Ok(state.dead_page(from, limit)))
+    }
+
+    async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError> {
+        self.on_shard(shard, |state| Ok(state.list(range, limit)))
     }
 
     async fn settle_dead_at(

@@ -114,9 +114,14 @@ async fn each<T: Serialize>(
 
 /// `duetime get`
 pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
-    let ask = async |id: &str| client.message(&args.topic, id).await;
-    each(&ids, args.connection.json, ask, |message| {
+    show(&args.topic, args.ids, &args.connection).await
+}
+
+/// Shows each of these messages.
+pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyhow::Result<bool> {
+    let (ids, client) = (output::arguments(ids)?, connection.client()?);
+    let ask = async |id: &str| client.message(topic, id).await;
+    each(&ids, connection.json, ask, |message| {
         let mut rows = vec![
             ("id", message.id.clone()),
             ("state", message.state.clone()),

@@ -6,6 +6,7 @@ pub mod dead;
 pub mod enqueue;
 pub mod events;
 pub mod forecast;
+pub mod list;
 pub mod man;
 pub mod message;
 pub mod monitoring;

@@ -10,6 +10,7 @@ pub mod dead;
 pub mod edit;
 pub mod enqueue;
 pub mod epoch;
+pub mod list;
 pub mod look;
 pub mod receipt;
 pub mod repeat;
@@ -135,6 +136,11 @@ macro_rules! store_conformance {
             epoch::a_newer_epoch_is_not_ready,
             epoch::the_same_epoch_is_served,
             epoch::a_shard_that_was_never_made_is_unknown,
+            list::a_list_is_in_the_order_of_time_and_says_who_holds_what,
+            list::messages_of_one_moment_are_listed_once_each_in_pages_of_any_length,
+            list::a_list_has_what_is_visible_in_its_range_and_no_dead_letters,
+            list::a_list_goes_on_behind_a_message_that_went_away,
+            list::a_page_has_no_more_than_a_batch,
             look::a_store_that_serves_says_it_is_ready,
             look::an_empty_shard_is_surveyed_as_empty,
             look::a_survey_counts_each_message_once,

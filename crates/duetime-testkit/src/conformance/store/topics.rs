@@ -8,7 +8,7 @@ use duetime_core::store::{DeadAction, Edit, Settle, Settlement};
 use duetime_core::{LeaseClass, MessageState, Routing, RoutingState, Score, Shard, StoreError, TopicRecord};
 
 use super::StoreFactory;
-use super::world::{World, fresh_record, id, message};
+use super::world::{World, all_time, fresh_record, id, message};
 
 async fn stored(world: &World, record: &TopicRecord) -> Option<TopicRecord> {
     world.store.topics().await.unwrap().into_iter().find(|one| one.name == record.name)
@@ -28,6 +28,7 @@ pub(super) async fn every_refusal(world: &World, shard: &Shard) -> Vec<StoreErro
         store.settle(shard, now, &[settle]).await.unwrap_err(),
         store.settle(shard, now, &[nack]).await.unwrap_err(),
         store.dead(shard, None, 10).await.unwrap_err(),
+        store.list(shard, &all_time(), 10).await.unwrap_err(),
         store.settle_dead(shard, now, &[id("a")], DeadAction::Redrive).await.unwrap_err(),
         store.settle_dead(shard, now, &[id("a")], DeadAction::Purge).await.unwrap_err(),
     ]

@@ -8,8 +8,8 @@ use duetime_core::store::{
     Claim, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, Survey,
 };
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Routing, Shard,
-    ShardCount, Store, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    Clock, DeliveryMode, Due, Headers, LeaseClass, ListRange, MessageId, Nonce, OnConflict, RetryPolicy, Routing,
+    Shard, ShardCount, Store, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 
 use super::StoreFactory;
@@ -30,13 +30,14 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 12] = [
+pub(super) const SOURCES: [(&str, &str); 13] = [
     ("claim", include_str!("claim.rs")),
     ("content", include_str!("content.rs")),
     ("dead", include_str!("dead.rs")),
     ("edit", include_str!("edit.rs")),
     ("enqueue", include_str!("enqueue.rs")),
     ("epoch", include_str!("epoch.rs")),
+    ("list", include_str!("list.rs")),
     ("look", include_str!("look.rs")),
     ("receipt", include_str!("receipt.rs")),
     ("repeat", include_str!("repeat.rs")),
@@ -44,6 +45,11 @@ pub(super) const SOURCES: [(&str, &str); 12] = [
     ("suspect", include_str!("suspect.rs")),
     ("topics", include_str!("topics.rs")),
 ];
+
+/// Everything there is, however late.
+pub(super) fn all_time() -> ListRange {
+    ListRange { from: Timestamp::ZERO, till: Timestamp::from_millis(9_000_000_000_000), after: None }
+}
 
 /// See the module.
 #[derive(Debug)]

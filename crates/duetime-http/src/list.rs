@@ -1,0 +1,166 @@
+//! Lists live messages by state, time and beginning of their id.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use duetime_core::limits::ID_BYTES_MAX;
+use duetime_core::units::parse_time;
+use duetime_core::{ListPlace, Timestamp};
+use duetime_router::{Listed, ListedState, MessageCursor, MessageFilter};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::path::{Query, Topic};
+use crate::problem::Problem;
+use crate::schema;
+use crate::state::HttpParts;
+
+/// Messages on one page, unless asked for otherwise.
+const PAGE: usize = 50;
+/// Most on one page.
+const PAGE_MAX: usize = 500;
+/// No message can be due later: scores are exact until then.
+const LAST_MOMENT: Timestamp = Timestamp::from_millis(9_000_000_000_000);
+
+/// What a cursor holds: shard, epoch, and the place in the shard.
+#[derive(Serialize, Deserialize)]
+struct Place(u32, u64, Option<(i64, String)>);
+
+pub(crate) fn show_cursor(cursor: MessageCursor) -> String {
+    let place = Place(cursor.shard, cursor.epoch, cursor.after.map(|after| (after.score, after.tie)));
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&place).expect("numbers and a string"))
+}
+
+pub(crate) fn read_cursor(text: &str) -> Result<Option<MessageCursor>, String> {
+    let help = || "not a cursor; give back `next` of the page before, exactly".to_owned();
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| help())?;
+    let Place(shard, epoch, after) = serde_json::from_slice(&bytes).map_err(|_| help())?;
+    let after = after.map(|(score, tie)| ListPlace { score, tie });
+    if after.as_ref().is_some_and(|after| after.tie.len() > ID_BYTES_MAX || after.score < 0) {
+        return Err(help());
+    }
+    Ok(Some(MessageCursor { shard, epoch, after }))
+}
+
+fn read_limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit));
+    limit.ok_or_else(|| format!("give 1 to {PAGE_MAX}"))
+}
+
+fn read_state(text: &str) -> Result<Option<ListedState>, String> {
+    match text {
+        "scheduled" => Ok(Some(ListedState::Scheduled)),
+        "due" => Ok(Some(ListedState::Due)),
+        "in_flight" => Ok(Some(ListedState::InFlight)),
+        "retrying" => Ok(Some(ListedState::Retrying)),
+        "dead" => Err("dead letters have a list of their own: GET …/dead".to_owned()),
+        _ => Err("give scheduled, due, in_flight or retrying".to_owned()),
+    }
+}
+
+fn read_prefix(text: &str) -> Result<String, String> {
+    if text.len() > ID_BYTES_MAX {
+        return Err(format!("an id has {ID_BYTES_MAX} bytes at most"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The parameters that say which messages are meant.
+pub(crate) fn read_filter(query: &Query) -> Result<MessageFilter, Problem> {
+    let from = query.get("due_from", Timestamp::ZERO, parse_time)?;
+    let till = query.get("due_to", LAST_MOMENT, parse_time)?.min(LAST_MOMENT);
+    if till <= from {
+        let detail = "due_to: the list ends before it begins; give a moment after due_from";
+        return Err(Problem::bad("invalid_query", detail).at("due_to"));
+    }
+    let state = query.get("state", None, read_state)?;
+    Ok(MessageFilter { state, from, till, prefix: query.get("prefix", String::new(), read_prefix)? })
+}
+
+/// One message of a list. Its payload and headers are read by its id.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ListedView {
+    id: String,
+    shard: u32,
+    #[schema(value_type = schema::ListedState)]
+    state: &'static str,
+    /// When it may be claimed next, milliseconds since the Unix epoch; in flight, when its claim ends.
+    visible_at: i64,
+    /// How often it was claimed.
+    attempts: u8,
+}
+
+impl From<Listed> for ListedView {
+    fn from(listed: Listed) -> Self {
+        let state = match listed.state {
+            ListedState::Scheduled => "scheduled",
+            ListedState::Due => "due",
+            ListedState::InFlight => "in_flight",
+            ListedState::Retrying => "retrying",
+        };
+        let visible_at = listed.visible_at.as_millis();
+        Self { id: listed.id.to_string(), shard: listed.shard, state, visible_at, attempts: listed.attempts }
+    }
+}
+
+/// One page of live messages.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ListView {
+    /// Shard by shard, by time in each.
+    messages: Vec<ListedView>,
+    /// Messages that this page looked at, found or not.
+    looked_at: u64,
+    /// Shards that were looked through to their end, by this page and those before it.
+    shards_done: u32,
+    /// Shards there are.
+    shards: u32,
+    /// The shard count changes, or did since the first page: some messages may be missing, or come twice.
+    changing: bool,
+    /// Give it as `cursor` to get the next page, also where this one is empty; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
+}
+
+/// List messages
+///
+/// Those that are not dead letters, without payloads. A page looks at 4,096 messages and for a quarter of a second at
+/// most, so it may be empty and yet have a `next`.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "list_messages",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("state" = inline(Option<schema::ListedState>), Query, description = "Only those that are so: \
+            `scheduled`, for later; `due`, may be claimed; `in_flight`, claimed; `retrying`, tried, and waiting for the next attempt"),
+        ("due_from" = inline(Option<schema::TimeIn>), Query, description = "Only those with this `visible_at` or a later one"),
+        ("due_to" = inline(Option<schema::TimeIn>), Query, description = "Only those with a `visible_at` before it"),
+        ("prefix" = inline(Option<String>), Query, description = "Only ids that begin so", max_length = 256),
+        ("limit" = inline(Option<usize>), Query, description = "Most on this page, 50 if absent", minimum = 1, maximum = 500),
+        ("cursor" = inline(Option<String>), Query, description = "`next` of the page before; the other parameters as they were then"),
+    ),
+    responses((status = 200, description = "One page", body = ListView))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Topic(topic): Topic,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let known = ["state", "due_from", "due_to", "prefix", "limit", "cursor"];
+    let query = Query::read(query.as_deref(), &known)?;
+    let filter = read_filter(&query)?;
+    let (limit, cursor) = (query.get("limit", PAGE, read_limit)?, query.get("cursor", None, read_cursor)?);
+    let page = app.router.list(&topic, &filter, cursor, limit).await?;
+    let view = ListView {
+        messages: page.messages.into_iter().map(ListedView::from).collect(),
+        looked_at: page.looked_at,
+        shards_done: page.shards_done,
+        shards: page.shards,
+        changing: page.changing,
+        next: page.next.map(show_cursor),
+    };
+    Ok(Json(view).into_response())
+}

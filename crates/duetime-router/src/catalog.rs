@@ -49,6 +49,8 @@ pub struct Catalog {
     troubles: Troubles,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,
+    /// Held while a caller waits for a look into one of them.
+    pub(crate) looking: Mutex<()>,
     /// How many reads of the topics have begun.
     begun: AtomicU64,
     /// How many had begun with the last one that ended well; held while the topics are read.
@@ -83,6 +85,7 @@ impl Catalog {
             draw,
             troubles: Troubles::default(),
             missing: parking_lot::Mutex::default(),
+            looking: Mutex::default(),
             begun: AtomicU64::new(0),
             reading: Mutex::new(0),
             read_at: parking_lot::Mutex::new(Instant::now()),

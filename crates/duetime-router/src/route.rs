@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 use crate::error::RouteError;
 
 use crate::reports::Reports;
-use crate::vanished::look_into;
+use crate::vanished::look_once;
 
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
@@ -168,8 +168,7 @@ impl Dispatcher {
         if let Some(found) = self.catalog.find(name).await? {
             return Ok(found);
         }
-        // A deletion is answered as one, and nothing else is.
-        look_into(&*self.context.store, &self.catalog, name).await?;
+        look_once(&*self.context.store, &self.catalog, name).await?;
         Err(self.reports.unknown(name))
     }
 

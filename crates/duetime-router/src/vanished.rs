@@ -22,6 +22,16 @@ pub(crate) async fn look_into_all(store: &dyn Store, catalog: &Catalog) -> Vec<(
     failed
 }
 
+/// Looks into a topic that went away and that nobody has looked into yet; who asks meanwhile waits for the same look.
+/// A deletion is answered as one then, and nothing else is.
+pub(crate) async fn look_once(store: &dyn Store, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
+    if catalog.missing_one(topic).is_none() {
+        return Ok(());
+    }
+    let _looking = catalog.looking.lock().await;
+    if catalog.missing_one(topic).is_none() { Ok(()) } else { look_into(store, catalog, topic).await }
+}
+
 /// Looks into the topic if it went away; what is found is among the catalog's troubles then.
 pub(crate) async fn look_into(store: &dyn Store, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
     let troubles = catalog.troubles();

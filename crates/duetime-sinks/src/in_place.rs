@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::redis_stream::{KIND, RedisStreamConfig};
-use crate::registry::Target;
 use crate::settings;
+use crate::target::Target;
 
 /// A named sink of this type.
 #[derive(Debug)]

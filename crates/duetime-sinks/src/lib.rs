@@ -28,6 +28,7 @@ pub mod registry;
 pub mod remedy;
 pub mod secret;
 pub mod settings;
+mod target;
 pub mod template;
 
 pub use registry::{SinkConfig, SinkRegistry};

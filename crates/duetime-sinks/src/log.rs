@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::info;
 
-use crate::registry::Target;
 use crate::secret::Scrubber;
 use crate::settings;
+use crate::target::Target;
 
 /// The type as in the configuration.
 pub const KIND: &str = "log";

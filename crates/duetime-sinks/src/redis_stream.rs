@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 use crate::own_headers;
 use crate::probe_wait::ProbeWaitMax;
-use crate::registry::Target;
 use crate::secret::{Scrubber, TargetUrl};
 use crate::settings;
+use crate::target::Target;
 use crate::template::Template;
 
 /// The type as in the configuration.

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use duetime_core::suggest::{nearest, unknown};
 use duetime_core::{Clock, Sink, SinkBinder, SinkRef, TopicName};
 use serde::de::Error as _;
@@ -28,6 +27,7 @@ use crate::rabbitmq::{RabbitMqConfig, RabbitMqTarget};
 use crate::redis_stream::{RedisStreamConfig, RedisStreamTarget};
 use crate::remedy::with_remedy;
 use crate::settings::listed;
+use crate::target::Target;
 
 /// One `[sinks.NAME]` of the configuration file.
 #[derive(Clone, Debug)]
@@ -87,21 +87,6 @@ impl SinkConfig {
             Self::RedisStream(config) => config.in_place,
             _ => false,
         }
-    }
-}
-
-/// A named sink: its configuration and its connection.
-#[async_trait]
-pub(crate) trait Target: Send + Sync + std::fmt::Debug + 'static {
-    /// A sink for one topic, with the topic's settings checked. Opens no connection.
-    fn bind(self: Arc<Self>, topic: &TopicName, settings: &Map<String, Value>) -> Result<Arc<dyn Sink>, String>;
-
-    /// Tries the connection without handing anything over.
-    async fn check(&self) -> Result<(), String>;
-
-    /// Messages taken so far, if it counts.
-    fn counted(&self) -> Option<u64> {
-        None
     }
 }
 

@@ -17,9 +17,9 @@ use super::request::Template;
 use super::sign::Signer;
 use super::verdict;
 use crate::gate::{Gate, Member};
-use crate::registry::Target;
 use crate::secret::Scrubber;
 use crate::settings;
+use crate::target::Target;
 
 /// Messages in one call: one, so that a slow answer holds back nobody's verdict.
 const BATCH_MAX: usize = 1;

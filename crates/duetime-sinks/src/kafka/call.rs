@@ -10,8 +10,8 @@ use rdkafka::message::{Header, Message as _, OwnedHeaders};
 use rdkafka::producer::{DeliveryFuture, FutureRecord};
 use tokio::time::Instant;
 
+use super::client::{Checked, KafkaTarget, Way};
 use super::producer::{ANY_PARTITION, KafkaPartition, Producer};
-use super::target::{Checked, KafkaTarget, Way};
 use super::verdict::{self, Met};
 use crate::own_headers;
 use crate::template::Template;

@@ -2,10 +2,11 @@
 //! replicas have them.
 //!
 //! `config` is the manual of its settings, `producer` the connection, `verdict` what an error means,
-//! `call` hands messages over, `target` brings them together. Built only with the feature `kafka`; TLS and SCRAM only with
+//! `client` is one cluster with its producers, `call` hands messages over, `target` makes sinks for topics. Built only with the feature `kafka`; TLS and SCRAM only with
 //! `kafka-tls`.
 
 mod call;
+mod client;
 mod config;
 mod producer;
 mod target;
@@ -13,5 +14,5 @@ mod target;
 mod tests;
 mod verdict;
 
+pub(crate) use client::KafkaTarget;
 pub use config::{Compression, KIND, KafkaConfig, Sasl};
-pub(crate) use target::KafkaTarget;

@@ -1,180 +1,25 @@
-//! One cluster: its producers, what is wrong with it, and sinks on it.
+//! Sinks on one cluster: a topic's settings, and what they are checked against.
+//!
+//! Upstream: `registry`. Downstream: `call`, `client`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
-use rdkafka::ClientConfig;
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::producer::Producer as _;
 use serde_json::{Map, Value};
 
 use super::call;
-use super::config::{KIND, KafkaConfig, KafkaSettings};
-use super::producer::{DOWN, Producer, SAID_BYTES};
-use super::verdict;
-use crate::link::Link;
-use crate::registry::Target;
-use crate::secret::Scrubber;
+use super::client::{Checked, KafkaTarget};
+use super::config::{KIND, KafkaSettings};
 use crate::settings;
+use crate::target::Target;
 use crate::template::Template;
 
 /// Messages in one call.
 const BATCH_MAX: usize = 256;
 /// Calls in flight for one topic.
 const CALLS_MAX: usize = 8;
-/// A cluster that does not tell about itself within this does not answer at all.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-
-/// A named sink of this type.
-pub(crate) struct KafkaTarget {
-    config: KafkaConfig,
-    together: Line,
-    alone: Line,
-    scrubber: Scrubber,
-}
-
-/// A producer's settings, and the one that is in use.
-struct Line {
-    client: ClientConfig,
-    link: Link<Producer>,
-}
-
-/// How messages travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// In the library's batches.
-    Together,
-    /// Each in a batch of its own: a broker takes or refuses a batch as a whole.
-    Alone,
-}
-
-impl std::fmt::Debug for KafkaTarget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KafkaTarget").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
-impl KafkaTarget {
-    /// Checks the configuration; opens no connection.
-    pub(crate) fn new(config: &KafkaConfig) -> Result<Self, String> {
-        config.check()?;
-        let scrubber = Scrubber::new(config.secrets());
-        let together = config.client(&scrubber)?;
-        let mut alone = together.clone();
-        alone.set("batch.num.messages", "1");
-        let line = |client| Line { client, link: Link::default() };
-        Ok(Self { config: config.clone(), together: line(together), alone: line(alone), scrubber })
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.config.timeout
-    }
-
-    /// The producer for messages that travel this way.
-    pub(super) async fn producer(&self, way: Way) -> Result<Arc<Producer>, String> {
-        let Line { client, link } = match way {
-            Way::Together => &self.together,
-            Way::Alone => &self.alone,
-        };
-        let start = async || {
-            Producer::start(client, &self.scrubber, self.config.connect_timeout + self.config.timeout)
-                .map_err(|error| format!("the Kafka client does not start: {}", self.clean(&error)))
-        };
-        let producer = link.get(start).await?;
-        if !producer.is_spent() {
-            return Ok(producer);
-        }
-        link.give_up(&producer).await;
-        link.get(start).await
-    }
-
-    pub(super) fn clean(&self, error: &KafkaError) -> String {
-        // The text of a refused property has its value in it.
-        if let KafkaError::ClientConfig(_, said, name, _) = error {
-            return self.scrubber.clean(&format!("{name}: {said}"), SAID_BYTES);
-        }
-        self.scrubber.clean(&error.to_string(), SAID_BYTES)
-    }
-
-    /// The sentence for an error of the whole cluster.
-    pub(super) fn explain(&self, producer: &Producer, code: RDKafkaErrorCode) -> String {
-        let brokers = &self.config.brokers;
-        let cause = producer.complaint().unwrap_or_else(|| code.to_string());
-        match code {
-            RDKafkaErrorCode::MessageTimedOut => {
-                let wait = self.config.timeout.as_millis();
-                format!("{brokers} did not acknowledge within {wait} ms: {cause}")
-            }
-            _ if verdict::met(code) == verdict::Met::Cluster => format!("{brokers} cannot be used: {cause}"),
-            _ => code.to_string(),
-        }
-    }
-
-    /// Whether brokers answer at all; found out in a share of the time-out, for claims end too.
-    pub(super) async fn answers(&self, producer: &Arc<Producer>) -> bool {
-        self.answers_within(producer, None, ANSWERS_WITHIN.min(self.config.timeout / 4)).await
-    }
-
-    /// Whether brokers can be reached: what is given to the library before waits there, and nobody can say later
-    /// whether it was sent. They are asked for the topic that something is about to be sent to, if it is always the same.
-    async fn reach(&self, topic: Option<&String>) -> Result<(), String> {
-        let producer = self.producer(Way::Together).await?;
-        let connected = producer.is_connected()
-            || self.answers_within(&producer, topic.cloned(), self.config.connect_timeout).await;
-        if connected { Ok(()) } else { Err(self.explain(&producer, RDKafkaErrorCode::AllBrokersDown)) }
-    }
-
-    /// `of`: one topic, or all.
-    async fn answers_within(&self, producer: &Arc<Producer>, of: Option<String>, within: Duration) -> bool {
-        let asking = producer.clone();
-        // The library answers this question on the thread that asks.
-        let asked = move || asking.inner().client().fetch_metadata(of.as_deref(), within).is_ok();
-        tokio::task::spawn_blocking(asked).await.unwrap_or_default()
-    }
-
-    /// The names of all topics that the user may see. To ask for one by name might make it.
-    async fn topics(&self) -> Result<BTreeSet<String>, String> {
-        let producer = self.producer(Way::Together).await?;
-        let (asking, within) = (producer.clone(), self.config.connect_timeout);
-        // The library answers this question on the thread that asks.
-        let asked = tokio::task::spawn_blocking(move || {
-            let known = asking.inner().client().fetch_metadata(None, within)?;
-            Ok(known.topics().iter().map(|topic| topic.name().to_owned()).collect())
-        });
-        match asked.await {
-            Ok(Ok(known)) => Ok(known),
-            Ok(Err::<_, KafkaError>(error)) => {
-                tracing::debug!(%error, "no answer from Kafka");
-                // That brokers are down is said of silent ones too.
-                let cause = producer.complaint().filter(|said| !said.ends_with(DOWN));
-                let cause = cause.unwrap_or_else(|| {
-                    let waited = within.as_millis();
-                    format!("no answer within {waited} ms; mend host and port, or see if it wants `tls` or `sasl`")
-                });
-                let remedy = remedy(&cause).unwrap_or_default();
-                Err(format!("{} does not answer as a Kafka cluster: {cause}{remedy}", self.config.brokers))
-            }
-            Err(_) => Err("the Kafka client could not be asked".to_owned()),
-        }
-    }
-}
-
-/// What to do about what only this client library says so.
-fn remedy(cause: &str) -> Option<&'static str> {
-    const REMEDIES: [(&str, &str); 7] = [
-        ("SASL authentication", "; check `sasl`"),
-        ("Unsupported SASL mechanism", "; check `sasl.mechanism`"),
-        ("certificate verify failed", "; set `ca_file` to a PEM of the authority that signed its certificate"),
-        ("Failed to resolve", "; mend the host"),
-        ("SSL handshake failed", "; mend the port, or take out `tls`"),
-        ("Disconnected", "; brokers that want TLS or a login do this: see to `tls` and `sasl`"),
-        ("ApiVersionRequest failed", "; mend the port, or see to `tls` and `sasl`"),
-    ];
-    REMEDIES.iter().find(|(part, _)| cause.contains(part)).map(|(_, remedy)| *remedy)
-}
 
 #[async_trait]
 impl Target for KafkaTarget {
@@ -193,13 +38,6 @@ impl Target for KafkaTarget {
     async fn check(&self) -> Result<(), String> {
         self.topics().await.map(drop)
     }
-}
-
-/// A topic's settings, checked.
-#[derive(Debug)]
-pub(super) struct Checked {
-    pub(super) topic: Template,
-    pub(super) key: Template,
 }
 
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use duetime_core::Verdict;
 use rdkafka::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
+use super::client::KafkaTarget;
 use super::config::KafkaConfig;
 use super::producer::Producer;
-use super::target::KafkaTarget;
 use super::verdict::{ends_producer, of_code};
 use crate::secret::Scrubber;
 

@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use super::config::{KIND, NatsConfig, NatsSettings};
 use crate::link::Link;
 use crate::own_headers;
-use crate::registry::Target;
 use crate::secret::Scrubber;
 use crate::settings;
+use crate::target::Target;
 use crate::template::Template;
 
 /// Messages in one call.

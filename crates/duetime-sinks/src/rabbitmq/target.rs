@@ -18,9 +18,9 @@ use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
 use super::connection::Connection;
 use super::publish::{self, Outcome, Route};
 use crate::link::Link;
-use crate::registry::Target;
 use crate::secret::Scrubber;
 use crate::settings;
+use crate::target::Target;
 
 /// Longest text of what the broker or the network said.
 const SAID_BYTES: usize = 300;

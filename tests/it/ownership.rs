@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duetime_core::{Member, Namespace, Ownership};
 use duetime_metrics::Meters;
-use duetime_ownership::{Etcd, EtcdConfig, EtcdTls, Late, RedisPresence, RedisTurns, RoundRobin, Solo};
+use duetime_ownership::{Etcd, EtcdConfig, EtcdTls, Late, RedisPresence, RedisTickets, RoundRobin, Solo};
 use duetime_redis::{Link, LinkConfig, RedisUrl};
 use duetime_supervisor::Supervisor;
 use duetime_testkit::conformance::ownership::run_all;
@@ -54,9 +54,9 @@ async fn turns_in_redis_keep_what_is_promised_of_ownership() {
     let redis = RedisServer::start().await;
     let link = Link::new(LinkConfig::new(RedisUrl::parse(&redis.url()).unwrap())).unwrap();
     let start = async |id: &str| {
-        let turns = RedisTurns::new(link.clone(), Namespace::default());
+        let tickets = RedisTickets::new(link.clone(), Namespace::default());
         let presence = RedisPresence::new(link.clone(), &Namespace::default());
-        RoundRobin::start(me(id), turns, late(), presence, meters(), &supervisor()) as Arc<dyn Ownership>
+        RoundRobin::start(me(id), tickets, late(), presence, meters(), &supervisor()) as Arc<dyn Ownership>
     };
     run_all(start, true).await;
 }

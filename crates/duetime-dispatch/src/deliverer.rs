@@ -24,7 +24,7 @@ use crate::config::CALL_BYTES_MAX;
 use crate::throughput::Throughput;
 use crate::undecided::{Matter, Undecided, Waiting};
 use crate::unsent::Unsent;
-use crate::verdicts::{Ruling, Said, Target, error_kind, judge, reason, settlement};
+use crate::verdicts::{Ruling, Said, TargetState, error_kind, judge, reason, settlement};
 use crate::work::{Ends, Held, Hold, Owed, Work};
 
 /// One call of the sink, before and after.
@@ -268,25 +268,25 @@ impl Deliverer {
         } else {
             self.note_accepted(&call);
             let ruling = match judge(&call.said.iter().collect::<Vec<_>>(), false) {
-                Target::Up => {
+                TargetState::Up => {
                     // An open breaker is closed by its probe, not by calls from before it opened.
                     if self.breaker.is_closed() {
                         self.breaker.answered();
                     }
                     Open::Wait
                 }
-                Target::Down(reason, after) => {
+                TargetState::Down(reason, after) => {
                     self.breaker.unavailable(&reason, after);
                     Open::Ruled(Ruling::Targets(None))
                 }
-                Target::Unsure if !self.breaker.is_closed() => Open::Ruled(Ruling::Targets(None)),
+                TargetState::Unsure if !self.breaker.is_closed() => Open::Ruled(Ruling::Targets(None)),
                 // What was claimed at most once cannot wait for a decision.
-                Target::Unsure if self.work.at_most_once() => {
+                TargetState::Unsure if self.work.at_most_once() => {
                     self.breaker.unavailable(&reason(&call.said[0]), None);
                     Open::Ruled(Ruling::Targets(None))
                 }
-                Target::Unsure => Open::Wait,
-                Target::Unasked => Open::Ruled(Ruling::Own),
+                TargetState::Unsure => Open::Wait,
+                TargetState::Unasked => Open::Ruled(Ruling::Own),
             };
             self.settle(call, ruling).await;
             self.decide().await;
@@ -307,19 +307,19 @@ impl Deliverer {
         }
         let said: Vec<&Said> = calls.iter().flat_map(|call| &call.said).collect();
         let ruling = match judge(&said, true) {
-            Target::Up => {
+            TargetState::Up => {
                 self.breaker.answered();
                 calls.iter().for_each(|call| self.note_accepted(call));
                 Open::ExcusedOnce
             }
-            Target::Down(reason, after) => {
+            TargetState::Down(reason, after) => {
                 let answered = said.iter().all(|said| said.is_answer());
                 self.breaker.probe_failed(&reason, after, answered);
                 // The next probe asks about others, if there are any.
                 Open::Ruled(Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2)))
             }
-            Target::Unsure => unreachable!("a probe that accepts nothing means down"),
-            Target::Unasked => {
+            TargetState::Unsure => unreachable!("a probe that accepts nothing means down"),
+            TargetState::Unasked => {
                 self.breaker.probe_was_kept_back();
                 Open::Ruled(Ruling::Own)
             }

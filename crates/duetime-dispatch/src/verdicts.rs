@@ -79,7 +79,7 @@ impl Said {
 
 /// What the group says of the target.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Target {
+pub(crate) enum TargetState {
     /// It answered for its messages.
     Up,
     /// It is down, for this reason, and asks for this pause.
@@ -101,10 +101,10 @@ pub(crate) enum Ruling {
 
 /// Judges the target by what it said. `probing`: it was taken to be down before, so that silence means that it
 /// still is, and one acceptance that it is up again.
-pub(crate) fn judge(said: &[&Said], probing: bool) -> Target {
+pub(crate) fn judge(said: &[&Said], probing: bool) -> TargetState {
     let accepted = said.iter().any(|said| said.is_accepted());
     if accepted && probing {
-        return Target::Up;
+        return TargetState::Up;
     }
     let mut worst: Option<(String, Option<Duration>)> = None;
     for said in said {
@@ -114,19 +114,19 @@ pub(crate) fn judge(said: &[&Said], probing: bool) -> Target {
         }
     }
     if let Some((reason, after)) = worst {
-        return Target::Down(reason, after);
+        return TargetState::Down(reason, after);
     }
     if accepted {
-        return Target::Up;
+        return TargetState::Up;
     }
     if said.iter().all(|said| matches!(said, Said::Verdict(Verdict::NotSent { .. }))) {
-        return Target::Unasked;
+        return TargetState::Unasked;
     }
     match said.iter().find(|said| said.is_open()) {
         // A pause that one message was answered is that message's, not the target's.
-        Some(first) if probing => Target::Down(reason(first), None),
-        Some(_) => Target::Unsure,
-        None => Target::Up,
+        Some(first) if probing => TargetState::Down(reason(first), None),
+        Some(_) => TargetState::Unsure,
+        None => TargetState::Up,
     }
 }
 
@@ -215,28 +215,28 @@ mod tests {
 
     #[test]
     fn a_target_that_accepted_any_of_a_probe_is_up_and_one_that_went_away_in_a_call_is_down() {
-        assert_eq!(judge(&[&unavailable(None), &ACCEPTED], true), Target::Up);
-        assert!(matches!(judge(&[&ACCEPTED, &unavailable(None)], false), Target::Down(..)));
-        assert_eq!(judge(&[&ACCEPTED, &TIMED_OUT, &destination(None)], false), Target::Up);
-        assert_eq!(judge(&[&retry(1), &Said::Broken], true), Target::Up);
+        assert_eq!(judge(&[&unavailable(None), &ACCEPTED], true), TargetState::Up);
+        assert!(matches!(judge(&[&ACCEPTED, &unavailable(None)], false), TargetState::Down(..)));
+        assert_eq!(judge(&[&ACCEPTED, &TIMED_OUT, &destination(None)], false), TargetState::Up);
+        assert_eq!(judge(&[&retry(1), &Said::Broken], true), TargetState::Up);
         let down = judge(&[&unavailable(Some(3)), &retry(1), &unavailable(Some(9)), &unavailable(None)], false);
-        assert_eq!(down, Target::Down("refused".to_owned(), Some(Duration::from_secs(9))));
+        assert_eq!(down, TargetState::Down("refused".to_owned(), Some(Duration::from_secs(9))));
     }
 
     #[test]
     fn what_may_be_the_destination_s_matter_is_the_target_s_only_while_it_is_probed() {
-        assert_eq!(judge(&[&TIMED_OUT], false), Target::Unsure);
-        assert_eq!(judge(&[&destination(None), &retry(1)], false), Target::Unsure);
-        assert!(matches!(judge(&[&TIMED_OUT, &retry(1)], true), Target::Down(..)));
+        assert_eq!(judge(&[&TIMED_OUT], false), TargetState::Unsure);
+        assert_eq!(judge(&[&destination(None), &retry(1)], false), TargetState::Unsure);
+        assert!(matches!(judge(&[&TIMED_OUT, &retry(1)], true), TargetState::Down(..)));
         let down = judge(&[&destination(Some(60)), &destination(Some(9))], true);
-        assert_eq!(down, Target::Down("503".to_owned(), None), "each message keeps its own pause");
+        assert_eq!(down, TargetState::Down("503".to_owned(), None), "each message keeps its own pause");
     }
 
     #[test]
     fn a_limit_of_the_sink_s_own_says_nothing_of_the_target_and_costs_nothing() {
         let after = Duration::from_millis(300);
         let kept_back = Said::Verdict(Verdict::NotSent { reason: "concurrency".to_owned(), after });
-        assert_eq!(judge(&[&kept_back], false), Target::Unasked);
+        assert_eq!(judge(&[&kept_back], false), TargetState::Unasked);
         assert_eq!(settlement(&kept_back, Ruling::Own, 3, &RetryPolicy::default(), 0.5), Settlement::Defer(after));
     }
 

@@ -10,14 +10,14 @@ mod presence;
 mod round_robin;
 mod silent;
 mod solo;
-mod turns;
+mod tickets;
 
 pub use etcd::{Etcd, EtcdConfig, EtcdTls};
 pub use late::Late;
 pub use presence::{NoPresence, Presence, RedisPresence};
 pub use round_robin::RoundRobin;
 pub use solo::Solo;
-pub use turns::{RedisTurns, Turns};
+pub use tickets::{RedisTickets, Tickets};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ use crate::ShardName;
 use crate::late::Late;
 use crate::presence::Presence;
 use crate::silent::Silent;
-use crate::turns::Turns;
+use crate::tickets::Tickets;
 
 /// How long a node scans the shards of one turn. A killed node's shards are served again within two.
 const TURN: Duration = Duration::from_millis(1_000);
@@ -65,7 +65,7 @@ impl RoundRobin {
     #[must_use]
     pub fn start(
         me: Member,
-        turns: Arc<dyn Turns>,
+        tickets: Arc<dyn Tickets>,
         late: Late,
         presence: Arc<dyn Presence>,
         meters: Arc<Meters>,
@@ -85,7 +85,7 @@ impl RoundRobin {
         let turner = Turner {
             name,
             me,
-            turns,
+            tickets,
             silent: late.silent(round_robin.demand.subscribe(), supervisor),
             late,
             presence,
@@ -180,7 +180,7 @@ impl Nodes {
 struct Turner {
     name: Arc<str>,
     me: Member,
-    turns: Arc<dyn Turns>,
+    tickets: Arc<dyn Tickets>,
     late: Late,
     silent: Silent,
     presence: Arc<dyn Presence>,
@@ -243,7 +243,7 @@ impl Turner {
     async fn places(&mut self, all: &[ShardName]) -> Option<BTreeSet<ShardName>> {
         let count = all.len() as u64;
         let share = count.div_ceil(self.nodes.count()).clamp(1, count);
-        let turn = match self.turns.take(share).await {
+        let turn = match self.tickets.take(share).await {
             Ok(turn) => turn,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_away, true) {

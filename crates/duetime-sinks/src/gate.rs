@@ -64,14 +64,14 @@ pub struct Full {
 
 /// One topic at a gate; it leaves when this is dropped.
 #[derive(Debug)]
-pub struct Member {
+pub struct GateMember {
     gate: Arc<Gate>,
     number: u64,
 }
 
 /// A request's turn; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct GateTurn {
     gate: Arc<Gate>,
     number: u64,
     /// When its request began, if it did.
@@ -89,12 +89,12 @@ impl Gate {
 
     /// A topic that shares the gate from now on.
     #[must_use]
-    pub fn join(self: &Arc<Self>) -> Member {
+    pub fn join(self: &Arc<Self>) -> GateMember {
         let mut state = self.state.lock();
         state.joined += 1;
         let number = state.joined;
         state.members.insert(number, Queue::default());
-        Member { gate: self.clone(), number }
+        GateMember { gate: self.clone(), number }
     }
 
     /// Gives turns for as long as there are any to give.
@@ -167,13 +167,13 @@ fn left(queue: &Queue, reserved: usize) -> usize {
     }
 }
 
-impl Member {
+impl GateMember {
     /// Waits for the turn.
     ///
     /// # Errors
     ///
     /// [`Full`]: the wait would be too long.
-    pub async fn enter(&self) -> Result<Turn, Full> {
+    pub async fn enter(&self) -> Result<GateTurn, Full> {
         let gate = &self.gate;
         let granted = {
             let mut state = gate.state.lock();
@@ -192,7 +192,7 @@ impl Member {
         let came = tokio::time::timeout(gate.wait_max, granted).await.is_ok();
         if came {
             waiting.granted = None;
-            return Ok(Turn { gate: gate.clone(), number: self.number, began: Some(Instant::now()) });
+            return Ok(GateTurn { gate: gate.clone(), number: self.number, began: Some(Instant::now()) });
         }
         Err(Full { after: gate.wait_max })
     }
@@ -200,7 +200,7 @@ impl Member {
 
 /// A request that waits: if it goes before its turn, its place is free.
 struct Waiting<'a> {
-    member: &'a Member,
+    member: &'a GateMember,
     granted: Option<oneshot::Receiver<()>>,
 }
 
@@ -212,7 +212,7 @@ impl Drop for Waiting<'_> {
         // Under the lock, so that no turn can be given after this look.
         if granted.try_recv().is_ok() {
             drop(state);
-            return drop(Turn { gate: gate.clone(), number: self.member.number, began: None });
+            return drop(GateTurn { gate: gate.clone(), number: self.member.number, began: None });
         }
         drop(granted);
         let queue = state.members.get_mut(&self.member.number).expect("it has joined");
@@ -223,7 +223,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Drop for Turn {
+impl Drop for GateTurn {
     fn drop(&mut self) {
         let mut state = self.gate.state.lock();
         state.in_flight -= 1;
@@ -237,7 +237,7 @@ impl Drop for Turn {
     }
 }
 
-impl Drop for Member {
+impl Drop for GateMember {
     fn drop(&mut self) {
         let mut state = self.gate.state.lock();
         let queue = state.members.remove(&self.number).expect("it has joined");
@@ -254,7 +254,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Requests of `member` that take `takes` each, one after the other, for `span`; how long each waited for its turn.
-    async fn requests(member: Arc<Member>, takes: Duration, span: Duration) -> Vec<Duration> {
+    async fn requests(member: Arc<GateMember>, takes: Duration, span: Duration) -> Vec<Duration> {
         let until = Instant::now() + span;
         let mut waits = Vec::new();
         while Instant::now() < until {
@@ -313,7 +313,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn topics_that_share_a_rate_have_the_same_share_of_it() {
         let gate = Gate::new(64, Some(20.0), 10 * SECOND);
-        let topics: Vec<Arc<Member>> = (0..6).map(|_| Arc::new(gate.join())).collect();
+        let topics: Vec<Arc<GateMember>> = (0..6).map(|_| Arc::new(gate.join())).collect();
         let crowds = topics.iter().map(|member| {
             let crowd = (0..64).map(|_| requests(member.clone(), Duration::from_millis(5), 60 * SECOND));
             futures::future::join_all(crowd)
@@ -326,7 +326,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_topic_beside_slow_ones_has_its_turn_at_once() {
         let gate = Gate::new(64, None, 10 * SECOND);
-        let slow: Vec<Arc<Member>> = (0..2).map(|_| Arc::new(gate.join())).collect();
+        let slow: Vec<Arc<GateMember>> = (0..2).map(|_| Arc::new(gate.join())).collect();
         let quick = Arc::new(gate.join());
         let crowd = slow.iter().flat_map(|member| (0..64).map(|_| requests(member.clone(), 9 * SECOND, 60 * SECOND)));
         let (_, mut waits) =
@@ -339,7 +339,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_quick_topic_has_its_turn_at_once_beside_more_slow_ones_than_there_are_slots() {
         let gate = Gate::new(64, None, 10 * SECOND);
-        let slow: Vec<Arc<Member>> = (0..200).map(|_| Arc::new(gate.join())).collect();
+        let slow: Vec<Arc<GateMember>> = (0..200).map(|_| Arc::new(gate.join())).collect();
         let quick = Arc::new(gate.join());
         let took = Duration::from_millis(10);
         requests(quick.clone(), took, SECOND).await;

@@ -13,8 +13,6 @@ pub mod http;
 mod in_place;
 #[cfg(feature = "kafka")]
 pub mod kafka;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
-pub mod link;
 pub mod log;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -28,6 +26,8 @@ pub mod registry;
 pub mod remedy;
 pub mod secret;
 pub mod settings;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+pub mod shared_connection;
 mod target;
 pub mod template;
 

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::{Clock, Fleet, Member, Ownership, ScheduleStore, StoreHealth, TopicName, Topics};
 use duetime_metrics::Meters;
-use duetime_ownership::{Etcd, Late, RedisPresence, RedisTurns, RoundRobin, Solo, Turns};
+use duetime_ownership::{Etcd, Late, RedisPresence, RedisTickets, RoundRobin, Solo, Tickets};
 use duetime_redis::Link;
 use duetime_supervisor::Supervisor;
 use tokio::sync::watch;
@@ -59,18 +59,18 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
     let Parts { me, store, link, clock, meters, supervisor } = parts;
     let namespace = config.store.namespace.clone();
     let late = Late::new(store, clock);
-    let turns = |link: &Arc<Link>| -> Arc<dyn Turns> { RedisTurns::new(link.clone(), namespace.clone()) };
+    let tickets = |link: &Arc<Link>| -> Arc<dyn Tickets> { RedisTickets::new(link.clone(), namespace.clone()) };
     Ok(match config.ownership.mode {
         OwnershipMode::Solo => Solo::new(me, meters),
         OwnershipMode::RoundRobin => {
             let link = link.ok_or_else(|| anyhow!("round-robin counts in Redis, and the store is none"))?;
             let presence = RedisPresence::new(link.clone(), &namespace);
-            RoundRobin::start(me, turns(&link), late, presence, meters, &supervisor)
+            RoundRobin::start(me, tickets(&link), late, presence, meters, &supervisor)
         }
         OwnershipMode::Etcd => {
-            let turns = link.as_ref().map(turns);
+            let tickets = link.as_ref().map(tickets);
             let etcd = config.ownership.etcd();
-            Etcd::start(etcd, namespace, me, late, turns, meters, &supervisor)
+            Etcd::start(etcd, namespace, me, late, tickets, meters, &supervisor)
         }
     })
 }

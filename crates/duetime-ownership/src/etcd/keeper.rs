@@ -23,7 +23,7 @@ use super::view::View;
 use crate::ShardName;
 use crate::late::Late;
 use crate::silent::Silent;
-use crate::turns::Turns;
+use crate::tickets::Tickets;
 
 /// Pause between two attempts to come back to etcd, and between two looks for late shards.
 const BACK_EVERY: Duration = Duration::from_millis(500);
@@ -52,7 +52,7 @@ pub(super) struct Keeper {
     pub name: Arc<str>,
     pub me: Member,
     pub late: Late,
-    pub turns: Option<Arc<dyn Turns>>,
+    pub tickets: Option<Arc<dyn Tickets>>,
     pub meters: Arc<Meters>,
     pub demand: watch::Receiver<Demand>,
     pub unfit: watch::Receiver<Option<String>>,
@@ -280,11 +280,11 @@ impl Keeper {
 
     /// Turns the list so that nodes that see the same one begin at different places.
     async fn turn(&self, late: &mut [ShardName]) {
-        if let Some(turns) = &self.turns
+        if let Some(tickets) = &self.tickets
             && late.len() > LATE_MAX
-            && let Ok(turn) = turns.take(LATE_MAX as u64).await
+            && let Ok(ticket) = tickets.take(LATE_MAX as u64).await
         {
-            late.rotate_left(usize::try_from(turn.end % late.len() as u64).expect("below the length"));
+            late.rotate_left(usize::try_from(ticket.end % late.len() as u64).expect("below the length"));
         }
     }
 

@@ -33,7 +33,7 @@ use tracing::{info, warn};
 
 use crate::ShardName;
 use crate::late::Late;
-use crate::turns::Turns;
+use crate::tickets::Tickets;
 
 /// Words about settled shards that may wait; one more is not needed, its shard is dropped a moment
 /// later.
@@ -99,7 +99,7 @@ impl Etcd {
         asked.await.map(drop).map_err(|error: link::EtcdError| error.to_string())
     }
 
-    /// Registers in the background, also when etcd is away at present. `turns` share the late
+    /// Registers in the background, also when etcd is away at present. `tickets` share the late
     /// shards out while etcd is away. Must be called on a tokio runtime.
     #[must_use]
     pub fn start(
@@ -107,7 +107,7 @@ impl Etcd {
         namespace: Namespace,
         me: Member,
         late: Late,
-        turns: Option<Arc<dyn Turns>>,
+        tickets: Option<Arc<dyn Tickets>>,
         meters: Arc<Meters>,
         supervisor: &Supervisor,
     ) -> Arc<Self> {
@@ -129,7 +129,7 @@ impl Etcd {
             silent: late.silent(etcd.demand.subscribe(), supervisor),
             adopted: BTreeSet::new(),
             late,
-            turns,
+            tickets,
             meters,
             demand: etcd.demand.subscribe(),
             unfit: etcd.unfit.subscribe(),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::config::{HttpConfig, HttpSettings};
 use super::guard::Guard;
-use super::request::Template;
+use super::request::RequestTemplate;
 use super::target::address;
 use super::verdict::{self, RETRY_AFTER_MAX};
 
@@ -77,7 +77,7 @@ pub fn addresses(data: &[u8]) {
     let Ok(written) = address(&config, &Guard::default()) else { return };
     let host = written.host_str().unwrap_or_default().trim_matches(['[', ']']).parse();
     assert!(!host.is_ok_and(is_inside), "{url} leads to {written}");
-    let template = Template::new(&config, written.clone()).expect("only the address is not the default");
+    let template = RequestTemplate::new(&config, written.clone()).expect("only the address is not the default");
     if let Ok(reached) = template.for_topic(&HttpSettings { path: Some(path.to_owned()), ..HttpSettings::default() }) {
         assert_eq!(reached.url.origin(), written.origin(), "{path}");
         let begin = written.path().trim_end_matches('/');

@@ -30,7 +30,7 @@ const OURS: &[&str] = &["webhook-", own_headers::PREFIX];
 
 /// What does not differ between the requests of one topic.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(super) struct RequestTemplate {
     pub(super) url: Url,
     fixed: HeaderMap,
     content_type: HeaderValue,
@@ -41,7 +41,7 @@ fn reserved(name: &str) -> bool {
     RESERVED.contains(&name) || OURS.iter().any(|prefix| name.starts_with(prefix))
 }
 
-impl Template {
+impl RequestTemplate {
     /// For requests to `url`, without the topic's own settings.
     ///
     /// # Errors

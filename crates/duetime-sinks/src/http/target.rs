@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::config::{HttpConfig, HttpSettings, KIND};
 use super::guard::{Guard, GuardedResolver, Refused};
-use super::request::Template;
+use super::request::RequestTemplate;
 use super::sign::Signer;
 use super::verdict;
-use crate::gate::{Gate, Member};
+use crate::gate::{Gate, GateMember};
 use crate::secret::Scrubber;
 use crate::settings;
 use crate::target::Target;
@@ -37,7 +37,7 @@ const ERROR_BYTES: usize = 300;
 pub(crate) struct HttpTarget {
     config: HttpConfig,
     client: Client,
-    template: Template,
+    template: RequestTemplate,
     signer: Signer,
     gate: Arc<Gate>,
     scrubber: Scrubber,
@@ -59,7 +59,7 @@ impl HttpTarget {
         });
         Ok(Self {
             client: client(config, &url, guard)?,
-            template: Template::new(config, url)?,
+            template: RequestTemplate::new(config, url)?,
             signer: Signer::new(&config.signing_secrets)?,
             gate: Gate::new(config.concurrency, config.per_second, config.timeout),
             scrubber: Scrubber::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>()),
@@ -68,7 +68,7 @@ impl HttpTarget {
         })
     }
 
-    async fn hand_over(&self, topic: &Member, template: &Template, message: &Delivery) -> Verdict {
+    async fn hand_over(&self, topic: &GateMember, template: &RequestTemplate, message: &Delivery) -> Verdict {
         let _turn = match topic.enter().await {
             Ok(turn) => turn,
             Err(full) => {
@@ -92,7 +92,12 @@ impl HttpTarget {
         }
     }
 
-    async fn send(&self, template: &Template, message: &Delivery, within: Duration) -> reqwest::Result<Response> {
+    async fn send(
+        &self,
+        template: &RequestTemplate,
+        message: &Delivery,
+        within: Duration,
+    ) -> reqwest::Result<Response> {
         let request = self.client.post(template.url.clone()).timeout(within);
         let headers = template.headers(message, &self.signer, self.clock.now());
         request.headers(headers).body(message.payload.clone()).send().await
@@ -242,9 +247,9 @@ impl Target for HttpTarget {
 #[derive(Debug)]
 struct HttpSink {
     target: Arc<HttpTarget>,
-    template: Template,
+    template: RequestTemplate,
     /// Its share of what all topics of the target may send.
-    turns: Member,
+    turns: GateMember,
 }
 
 #[async_trait]

@@ -13,8 +13,8 @@ use rdkafka::producer::Producer as _;
 use super::config::KafkaConfig;
 use super::producer::{DOWN, Producer, SAID_BYTES};
 use super::verdict;
-use crate::link::Link;
 use crate::secret::Scrubber;
+use crate::shared_connection::SharedConnection;
 use crate::template::Template;
 
 /// A cluster that does not tell about itself within this does not answer at all.
@@ -38,7 +38,7 @@ pub(crate) struct KafkaTarget {
 /// A producer's settings, and the one that is in use.
 struct Line {
     client: ClientConfig,
-    link: Link<Producer>,
+    link: SharedConnection<Producer>,
 }
 
 /// How messages travel.
@@ -64,7 +64,7 @@ impl KafkaTarget {
         let together = config.client(&scrubber)?;
         let mut alone = together.clone();
         alone.set("batch.num.messages", "1");
-        let line = |client| Line { client, link: Link::default() };
+        let line = |client| Line { client, link: SharedConnection::default() };
         Ok(Self { config: config.clone(), together: line(together), alone: line(alone), scrubber })
     }
 

@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::config::{KIND, NatsConfig, NatsSettings};
-use crate::link::Link;
 use crate::own_headers;
 use crate::secret::Scrubber;
 use crate::settings;
+use crate::shared_connection::SharedConnection;
 use crate::target::Target;
 use crate::template::Template;
 
@@ -46,7 +46,7 @@ const RESERVED: &[&str] = &["nats-", own_headers::PREFIX];
 #[derive(Debug)]
 pub(crate) struct NatsTarget {
     config: NatsConfig,
-    link: Link<Context>,
+    link: SharedConnection<Context>,
     /// Knows the credentials file too, as it was when it was last read.
     scrubber: Mutex<Scrubber>,
 }
@@ -56,7 +56,7 @@ impl NatsTarget {
     pub(crate) fn new(config: &NatsConfig) -> Result<Self, String> {
         config.check()?;
         let scrubber = Mutex::new(scrubber(config, ""));
-        Ok(Self { config: config.clone(), link: Link::default(), scrubber })
+        Ok(Self { config: config.clone(), link: SharedConnection::default(), scrubber })
     }
 
     async fn options(&self) -> Result<ConnectOptions, String> {

@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout_at};
 use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
 use super::connection::Connection;
 use super::publish::{self, Outcome, Route};
-use crate::link::Link;
 use crate::secret::Scrubber;
 use crate::settings;
+use crate::shared_connection::SharedConnection;
 use crate::target::Target;
 
 /// Longest text of what the broker or the network said.
@@ -36,7 +36,7 @@ pub(crate) struct RabbitMqTarget {
     config: RabbitMqConfig,
     uri: AMQPUri,
     tls: OwnedTLSConfig,
-    link: Link<Connection>,
+    link: SharedConnection<Connection>,
     scrubber: Scrubber,
     clock: Arc<dyn Clock>,
 }
@@ -71,7 +71,7 @@ impl RabbitMqTarget {
         };
         let scrubber = Scrubber::new(config.url.secrets());
         let tls = OwnedTLSConfig { identity: None, cert_chain };
-        Ok(Self { config: config.clone(), uri, tls, link: Link::default(), scrubber, clock })
+        Ok(Self { config: config.clone(), uri, tls, link: SharedConnection::default(), scrubber, clock })
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, String> {

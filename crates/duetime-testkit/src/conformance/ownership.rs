@@ -121,7 +121,7 @@ async fn two_nodes_own_everything_and_the_one_that_stays_takes_it_all(
     let shared = || {
         let (mine, theirs) = (one.owned(), two.owned());
         let union: BTreeSet<_> = mine.union(&theirs).cloned().collect();
-        // Turns overlap for a moment, and a count of nodes may be short by one; half is the aim.
+        // Tickets overlap for a moment, and a count of nodes may be short by one; half is the aim.
         union == every(&told) && (6..=8).contains(&mine.len()) && (6..=8).contains(&theirs.len())
     };
     until("they share", shared).await;

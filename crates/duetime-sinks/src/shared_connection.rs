@@ -11,26 +11,26 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// See the module.
-pub struct Link<C>(Mutex<State<C>>);
+pub struct SharedConnection<C>(Mutex<State<C>>);
 
 struct State<C> {
     live: Option<Arc<C>>,
     failed: Option<(Instant, String)>,
 }
 
-impl<C> Default for Link<C> {
+impl<C> Default for SharedConnection<C> {
     fn default() -> Self {
         Self(Mutex::new(State { live: None, failed: None }))
     }
 }
 
-impl<C> fmt::Debug for Link<C> {
+impl<C> fmt::Debug for SharedConnection<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link")
+        f.write_str("SharedConnection")
     }
 }
 
-impl<C> Link<C> {
+impl<C> SharedConnection<C> {
     /// The connection; `connect` opens it if there is none.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_crowd_makes_one_attempt_and_a_broken_connection_is_opened_anew() {
-        let link = Link::<u32>::default();
+        let link = SharedConnection::<u32>::default();
         let attempts = AtomicU32::new(0);
         let failing = async || {
             attempts.fetch_add(1, Ordering::Relaxed);

@@ -56,8 +56,8 @@ pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Apart by more than this, the caller's clock and the store's take nothing (`Skew`).
 pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
 
-/// A shard is looked at no later than this after the last look, hint or no hint.
-pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A shard is polled no later than this after the last poll, hint or no hint.
+pub const SAFETY_POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest reason kept with a dead letter, in bytes; the rest is cut.
 pub const REASON_BYTES_MAX: usize = 500;

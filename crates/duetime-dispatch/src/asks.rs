@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use crate::budget::Permit;
 use crate::claimer::Answer;
 use crate::in_flight::InFlightGuard;
-use crate::lane::Taken;
+use crate::schedule::Taken;
 use crate::work::{Work, bytes_of};
 
 /// How often a release is tried while the store does not answer.
@@ -145,7 +145,7 @@ async fn claim(
     work.rate.take(brought.saturating_sub(tokens));
     permit.set(brought, bytes);
     let shard = taken.shard.clone();
-    let guard = Some(InFlightGuard::new(work.lane.clone(), shard.index, permit));
+    let guard = Some(InFlightGuard::new(work.schedule.clone(), shard.index, permit));
     let given = Given { work, tracker, shard, messages, guard, now, sent };
     Ok((brought > 0 && !is_repeated).then_some(given))
 }
@@ -166,9 +166,9 @@ impl Work {
         let batch: Vec<Settle> = held.into_iter().map(release).collect();
         let mut tries = 0;
         while !batch.is_empty() {
-            match self.store.settle(&self.lane.shard(index), self.clock.now(), &batch).await {
+            match self.store.settle(&self.schedule.shard(index), self.clock.now(), &batch).await {
                 Ok(_) => {
-                    self.lane.hint(index, self.clock.now());
+                    self.schedule.hint(index, self.clock.now());
                     break;
                 }
                 Err(error) => {
@@ -188,9 +188,9 @@ impl Work {
         let mut tries = 0;
         while !messages.is_empty() {
             tries += 1;
-            let why = match self.reinstate.reinstate(&self.lane.shard(index), &messages).await {
+            let why = match self.reinstate.reinstate(&self.schedule.shard(index), &messages).await {
                 Ok(done) => {
-                    self.lane.hint(index, self.clock.now());
+                    self.schedule.hint(index, self.clock.now());
                     let unneeded = done.iter().filter(|done| !**done).count();
                     debug!(topic = %self.record.name, scheduled = done.len() - unneeded, unneeded, "scheduled again");
                     return;

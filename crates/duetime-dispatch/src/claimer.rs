@@ -1,6 +1,6 @@
 //! Claims what is due, several shards at once, as much as may be handed over.
 //!
-//! Upstream: `lane` says which shard is due. Downstream: `deliverer`. Before each claim it has asked
+//! Upstream: `schedule` says which shard is due. Downstream: `deliverer`. Before each claim it has asked
 //! the breaker, the permits and the rate limit. A claim whose answer was lost is repeated under the
 //! same name, so that it costs no attempt.
 
@@ -18,8 +18,8 @@ use crate::breaker::{Admission, Breaker};
 use crate::budget::Permit;
 use crate::config::CLAIMS_IN_FLIGHT;
 use crate::in_flight::InFlightGuard;
-use crate::lane::Taken;
 use crate::places::Bounds;
+use crate::schedule::Taken;
 use crate::work::{Ends, Held, Work, bytes_of};
 
 /// One claim that was admitted: a shard and the permit for what it may bring.
@@ -48,16 +48,16 @@ impl Work {
         taken.repeat = Some(request.clone());
         let (sent_at, sent) = (self.clock.now(), Instant::now());
         let asked = self.store.claim(&taken.shard, sent_at, &request);
-        let (claim, has_stalled) = self.lane.unless_stalled(taken.shard.index, asked, stalled).await;
+        let (claim, has_stalled) = self.schedule.unless_stalled(taken.shard.index, asked, stalled).await;
         (Answer { taken, request, sent_at, sent, claim }, has_stalled)
     }
 
-    /// Tells lane, budget, meters and health about an answer; the claim itself is the caller's.
+    /// Tells schedule, budget, meters and health about an answer; the claim itself is the caller's.
     pub(crate) fn note(&self, answer: &mut Answer) {
         match &answer.claim {
             Ok(claim) => {
                 self.health.ok();
-                self.lane.answered(&mut answer.taken, answer.sent_at, claim);
+                self.schedule.answered(&mut answer.taken, answer.sent_at, claim);
                 let brought = claim.messages.len();
                 self.budget.measured(brought, claim.messages.iter().map(bytes_of).sum());
                 if brought > 0 {
@@ -70,7 +70,7 @@ impl Work {
             Err(error) => {
                 self.health.failed(error);
                 let lost = matches!(error, StoreError::Unavailable { .. });
-                self.lane.failed(&mut answer.taken, lost.then(|| answer.request.clone()));
+                self.schedule.failed(&mut answer.taken, lost.then(|| answer.request.clone()));
             }
         }
     }
@@ -128,7 +128,7 @@ impl Claimer {
             self.breaker.passable().await;
             self.work.budget.available().await;
             self.work.rate.available().await;
-            self.work.lane.due(|| self.bounds()).await;
+            self.work.schedule.due(|| self.bounds()).await;
             if let Some(admitted) = self.try_admit() {
                 return admitted;
             }
@@ -140,30 +140,30 @@ impl Claimer {
     }
 
     fn try_admit(&self) -> Option<Admitted> {
-        let Work { budget, rate, lane, .. } = &self.work;
-        let taken = lane.take(self.bounds())?;
+        let Work { budget, rate, schedule, .. } = &self.work;
+        let taken = schedule.take(self.bounds())?;
         let Some(admission) = self.breaker.admit() else {
-            lane.put_back(taken);
+            schedule.put_back(taken);
             return None;
         };
         if let Some(repeat) = &taken.repeat {
             // Those messages may be ours already: nothing is gained by waiting for permits.
             let permit = budget.force(repeat.limit, 0);
             rate.take(repeat.limit);
-            lane.reserved(taken.shard.index, repeat.limit);
+            schedule.reserved(taken.shard.index, repeat.limit);
             return Some(Admitted { taken, admission, permit });
         }
         let mut permit = budget.reserve(admission.limit.min(taken.permits)).unwrap_or_default();
         let tokens = rate.take(permit.messages());
         if tokens == 0 {
-            lane.put_back(taken);
+            schedule.put_back(taken);
             if admission.probe {
                 self.breaker.probe_was_empty();
             }
             return None;
         }
         drop(permit.split(permit.messages() - tokens, 0));
-        lane.reserved(taken.shard.index, tokens);
+        schedule.reserved(taken.shard.index, tokens);
         Some(Admitted { taken, admission, permit })
     }
 
@@ -205,7 +205,7 @@ impl Claimer {
         let (record, index) = (&self.work.record, answer.taken.shard.index);
         let hold = |message| {
             let part = permit.split(1, bytes_of(&message));
-            let guard = InFlightGuard::new(self.work.lane.clone(), index, part);
+            let guard = InFlightGuard::new(self.work.schedule.clone(), index, part);
             Held::new(record, index, claim.now, answer.sent, admission.probe, guard, message)
         };
         let held: Vec<Held> = claim.messages.into_iter().map(hold).collect();

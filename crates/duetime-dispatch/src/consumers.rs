@@ -1,6 +1,6 @@
 //! Hands due messages to consumers of topics without a sink: long polling that never polls the store.
 //!
-//! Upstream: the HTTP API. Downstream: `lane`, `asks`. A waiter waits for its turn, then for shards to fall due,
+//! Upstream: the HTTP API. Downstream: `schedule`, `asks`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from those that are due side by side, each a part of what it asks for. What is in hand does not
 //! wait for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
 
@@ -23,9 +23,9 @@ use tokio_util::task::TaskTracker;
 use crate::asks::{Given, ask};
 use crate::budget::Permit;
 use crate::config::{CLAIMS_IN_FLIGHT, STALLED_AFTER};
-use crate::lane::Taken;
-use crate::pace::Pace;
 use crate::places::{Bounds, HESITATES};
+use crate::schedule::Taken;
+use crate::scheduler::Scheduler;
 use crate::work::{Work, bytes_of};
 
 /// A topic that was created is claimed from at the latest this long after.
@@ -57,14 +57,14 @@ pub(crate) struct OpenTopic {
 /// The topics without a sink and what is needed to claim from them.
 pub(crate) type Open = RwLock<HashMap<TopicName, OpenTopic>>;
 
-/// A look under way.
-type Look = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+/// A poll under way.
+type PollUnderWay = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct EngineConsumers {
     pub(crate) open: Arc<Open>,
-    pub(crate) pace: Pace,
+    pub(crate) scheduler: Scheduler,
     pub(crate) topics: watch::Receiver<Arc<Topics>>,
     /// Changes whenever the engine has taken in a change of the topics.
     pub(crate) taken_in: watch::Receiver<()>,
@@ -188,7 +188,7 @@ impl Asker {
             return false;
         }
         // Until it is known how large messages are, a second claim could bring too much.
-        let hesitates = work.lane.places() > 1 && self.asked_at.elapsed() >= HESITATES;
+        let hesitates = work.schedule.places() > 1 && self.asked_at.elapsed() >= HESITATES;
         let fits = self.bytes + self.bytes_asked < ANSWER_BYTES_MAX && (work.budget.is_measured() || hesitates);
         self.room > 0 && self.asking.len() < ASKING_MAX && fits
     }
@@ -209,7 +209,7 @@ impl Asker {
         }
         let longest = self.asked_at + CLAIM_WITHIN;
         // The only server there is may take as long as the consumer does.
-        let longest = if work.lane.places() == 1 { longest.max(self.until) } else { longest };
+        let longest = if work.schedule.places() == 1 { longest.max(self.until) } else { longest };
         let (messages, bytes, is_doubtful) = (permit.messages(), permit.bytes(), taken.is_doubtful);
         self.room -= messages;
         self.bytes_asked += bytes;
@@ -259,8 +259,8 @@ impl EngineConsumers {
     /// Claims until the consumer has what it asks for, or nothing more is to be waited for.
     async fn gather(&self, work: &Work, asker: &mut Asker) -> Result<(), StoreError> {
         asker.one_at_a_time = work.at_most_once();
-        // One look tells what no hint has told yet; from then on the timer does.
-        let mut look = self.look(work, asker.bounds());
+        // One poll tells what no hint has told yet; from then on the timer does.
+        let mut poll = self.poll(work, asker.bounds());
         loop {
             if self.stop.is_cancelled() || asker.goes_out() {
                 return Ok(());
@@ -269,7 +269,7 @@ impl EngineConsumers {
             let others = if asker.one_at_a_time { 1 } else { ASKING_MAX - asker.asking.len().min(ASKING_MAX - 1) };
             let room = asker.room;
             let nothing_more = if asker.given.is_empty() { asker.until } else { Instant::now() };
-            let looked_enough = look.is_none() || !asker.given.is_empty();
+            let polled_enough = poll.is_none() || !asker.given.is_empty();
             let again_at = asker.again_at();
             tokio::select! {
                 biased;
@@ -286,12 +286,12 @@ impl EngineConsumers {
                         Ok(None) => asker.answered = true,
                         // What was claimed already goes out; the trouble shows in the next claim.
                         Err(_) if !asker.given.is_empty() => return Ok(()),
-                        Err(error) if work.lane.places() == 1 || !error.is_transient() => return Err(error),
+                        Err(error) if work.schedule.places() == 1 || !error.is_transient() => return Err(error),
                         Err(error) => {
                             asker.failed = Some(error);
                             // Whether the others have nothing due or are silent too is not known yet.
-                            if !asker.answered && asker.asking.is_empty() && look.is_none() {
-                                look = self.look(work, asker.bounds());
+                            if !asker.answered && asker.asking.is_empty() && poll.is_none() {
+                                poll = self.poll(work, asker.bounds());
                             }
                         }
                     }
@@ -299,12 +299,12 @@ impl EngineConsumers {
                 (taken, permit) = next(work, room, others, bounds), if may_ask => {
                     asker.ask(work, &self.tracker, taken, permit);
                 }
-                looked = looked(&mut look) => match looked {
+                polled = polled(&mut poll) => match polled {
                     Ok(()) => asker.answered = true,
                     Err(error) if asker.asking.is_empty() && asker.given.is_empty() => return Err(error),
                     Err(error) => asker.failed = Some(error),
                 },
-                () = tokio::time::sleep_until(nothing_more), if looked_enough && idle => return Ok(()),
+                () = tokio::time::sleep_until(nothing_more), if polled_enough && idle => return Ok(()),
                 () = tokio::time::sleep_until(again_at), if !idle && again_at > Instant::now() => {}
             }
         }
@@ -332,23 +332,23 @@ impl EngineConsumers {
         }
     }
 
-    /// A look at a topic of which nothing is known to be due.
-    fn look(&self, work: &Work, bounds: Bounds) -> Option<Look> {
-        if work.lane.has_due(bounds) {
+    /// A poll of a topic of which nothing is known to be due.
+    fn poll(&self, work: &Work, bounds: Bounds) -> Option<PollUnderWay> {
+        if work.schedule.has_due(bounds) {
             return None;
         }
-        let (pace, lane) = (self.pace.clone(), work.lane.clone());
-        Some(Box::pin(async move { pace.look_at(&lane).await }))
+        let (scheduler, schedule) = (self.scheduler.clone(), work.schedule.clone());
+        Some(Box::pin(async move { scheduler.poll_topic(&schedule).await }))
     }
 }
 
-/// The end of a look, if one is under way.
-async fn looked(look: &mut Option<Look>) -> Result<(), StoreError> {
-    match look {
+/// The end of a poll, if one is under way.
+async fn polled(poll: &mut Option<PollUnderWay>) -> Result<(), StoreError> {
+    match poll {
         Some(under_way) => {
-            let looked = under_way.await;
-            *look = None;
-            looked
+            let polled = under_way.await;
+            *poll = None;
+            polled
         }
         None => std::future::pending().await,
     }
@@ -357,19 +357,19 @@ async fn looked(look: &mut Option<Look>) -> Result<(), StoreError> {
 /// Waits for a shard that is due and for leave to claim from it: its part of `room` messages, where up to
 /// `others` shards that are due share them. Holds nothing while it waits, so it may be dropped any time.
 async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken, Permit) {
-    let Work { lane, rate, budget, .. } = work;
-    let _turn = lane.turn.lock().await;
+    let Work { schedule, rate, budget, .. } = work;
+    let _turn = schedule.turn.lock().await;
     loop {
         rate.available().await;
         budget.available().await;
-        lane.due(|| bounds).await;
-        let part = room.div_ceil(lane.claimable(bounds, others).max(1));
+        schedule.due(|| bounds).await;
+        let part = room.div_ceil(schedule.claimable(bounds, others).max(1));
         let Some(mut permit) = budget.reserve(part) else { continue };
         let tokens = rate.take(permit.messages());
         if tokens == 0 {
             continue;
         }
-        match lane.take(bounds) {
+        match schedule.take(bounds) {
             Some(taken) => {
                 drop(permit.split(permit.messages() - tokens, 0));
                 return (taken, permit);

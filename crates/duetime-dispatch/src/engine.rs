@@ -23,10 +23,10 @@ use crate::config::DispatchConfig;
 use crate::consumers::{EngineConsumers, Open, OpenTopic};
 use crate::gauges::{self, Gauges};
 use crate::health::Health;
-use crate::lane::Lane;
-use crate::pace::Pace;
 use crate::rate::Rate;
 use crate::runner::Runner;
+use crate::schedule::TopicSchedule;
+use crate::scheduler::Scheduler;
 use crate::sink_states::{BoundSink, EngineSinks};
 use crate::work::{Ends, Work};
 
@@ -76,20 +76,20 @@ impl Engine {
     pub fn start(parts: EngineParts) -> Self {
         let (ends, supervisor) = (Ends::default(), parts.supervisor.scope());
         let health = Arc::new(Health::default());
-        let pace = Pace {
+        let scheduler = Scheduler {
             store: parts.schedule.clone(),
-            lanes: Arc::default(),
+            schedules: Arc::default(),
             wheel: Arc::default(),
             clock: parts.clock.clone(),
             health: health.clone(),
             meters: parts.meters.clone(),
             owned: parts.owned.clone(),
-            look: Arc::default(),
+            poll_now: Arc::default(),
         };
         let (taken_in, gauges_every) = (watch::Sender::default(), parts.config.gauges_every);
         let consumers = Arc::new(EngineConsumers {
             open: Arc::default(),
-            pace: pace.clone(),
+            scheduler: scheduler.clone(),
             topics: parts.topics.clone(),
             taken_in: taken_in.subscribe(),
             stop: ends.stop.clone(),
@@ -102,7 +102,7 @@ impl Engine {
             config: Arc::new(parts.config.clone()),
             open: consumers.open.clone(),
             taken_in,
-            pace: pace.clone(),
+            scheduler: scheduler.clone(),
             supervisor: supervisor.clone(),
             ends: ends.clone(),
             emptied: Arc::default(),
@@ -112,13 +112,13 @@ impl Engine {
             parts,
         };
         let stop = ends.stop.clone();
-        let needed = |name, run: fn(Pace, CancellationToken) -> BoxFuture<'static, ()>| {
-            let (pace, stopped) = (pace.clone(), stop.clone());
-            supervisor.start(name, Policy::RestartOrEnd, &stop, move || run(pace.clone(), stopped.clone()));
+        let needed = |name, run: fn(Scheduler, CancellationToken) -> BoxFuture<'static, ()>| {
+            let (scheduler, stopped) = (scheduler.clone(), stop.clone());
+            supervisor.start(name, Policy::RestartOrEnd, &stop, move || run(scheduler.clone(), stopped.clone()));
         };
-        needed("timer", |pace, stop| Box::pin(pace.turn(stop)));
-        needed("poll", |pace, stop| Box::pin(pace.look(stop)));
-        let (surveyor, stopped) = (pace.clone(), stop.clone());
+        needed("timer", |scheduler, stop| Box::pin(scheduler.run_timer(stop)));
+        needed("poll", |scheduler, stop| Box::pin(scheduler.poll(stop)));
+        let (surveyor, stopped) = (scheduler.clone(), stop.clone());
         supervisor.start("gauges", Policy::RestartOrEnd, &stop, move || {
             surveyor.clone().survey(Gauges::new(gauges_every), stopped.clone())
         });
@@ -186,7 +186,7 @@ impl Drop for Engine {
 #[derive(Debug)]
 struct Running {
     record: Arc<TopicRecord>,
-    lane: Arc<Lane>,
+    schedule: Arc<TopicSchedule>,
     /// `None`: consumers claim, the topic is paused, or the sink could not be bound.
     runner: Option<Runner>,
     /// Why the sink could not be bound.
@@ -202,7 +202,7 @@ struct Reconciler {
     budget: Arc<NodeBudget>,
     open: Arc<Open>,
     taken_in: watch::Sender<()>,
-    pace: Pace,
+    scheduler: Scheduler,
     supervisor: Supervisor,
     ends: Ends,
     emptied: Arc<Notify>,
@@ -254,18 +254,18 @@ impl Reconciler {
         }
         self.taken_in.send_replace(());
         self.tell_ownership(&topics).await;
-        self.pace.look.notify_one();
+        self.scheduler.poll_now.notify_one();
     }
 
     fn end(&mut self, name: &TopicName) {
         let Some(running) = self.running.remove(name) else { return };
         self.close(name);
-        self.pace.lanes.write().remove(name);
+        self.scheduler.schedules.write().remove(name);
         self.sinks.set(name, None);
         if let Some(runner) = running.runner {
             runner.stop();
         }
-        running.lane.close();
+        running.schedule.close();
         self.parts.meters.forget_topic(name);
         info!(topic = %name, "topic is gone, its loops end");
     }
@@ -284,23 +284,23 @@ impl Reconciler {
         }
         let parts = &self.parts;
         let new = || {
-            let (wheel, clock) = (self.pace.wheel.clone(), parts.clock.clone());
-            let lane = Lane::new(name.clone(), wheel, clock, self.emptied.clone(), parts.schedule.clone());
-            Running { record: record.clone(), lane, runner: None, refused: None }
+            let (wheel, clock) = (self.scheduler.wheel.clone(), parts.clock.clone());
+            let schedule = TopicSchedule::new(name.clone(), wheel, clock, self.emptied.clone(), parts.schedule.clone());
+            Running { record: record.clone(), schedule, runner: None, refused: None }
         };
         let fresh = !self.running.contains_key(name);
         let running = self.running.entry(name.clone()).or_insert_with(new);
-        // A consumer gets what is due from whatever node it asks, so each looks at all shards of a
+        // A consumer gets what is due from whatever node it asks, so each polls all shards of a
         // topic that consumers claim from.
         let all: Vec<u32>;
-        let looked_at = if record.config.sink.is_none() {
+        let polled = if record.config.sink.is_none() {
             all = (0..record.routing.shards.max(record.routing.previous)).collect();
             &all
         } else {
             indices
         };
-        if fresh || running.lane.differs(record.routing.epoch, looked_at) {
-            running.lane.own(record.routing.epoch, looked_at.iter().copied());
+        if fresh || running.schedule.differs(record.routing.epoch, polled) {
+            running.schedule.own(record.routing.epoch, polled.iter().copied());
         }
         let topic_meters = parts.meters.topic(name);
         topic_meters.shards.set(i64::from(record.routing.shards));
@@ -321,16 +321,16 @@ impl Reconciler {
             record: record.clone(),
             store: parts.store.clone(),
             reinstate: parts.reinstate.clone(),
-            lane: running.lane.clone(),
+            schedule: running.schedule.clone(),
             budget: TopicBudget::new(self.budget.clone(), &self.config, usize::MAX),
             rate: Arc::new(Rate::new(record.config.rate_limit)),
-            health: self.pace.health.clone(),
+            health: self.scheduler.health.clone(),
             clock: parts.clock.clone(),
             meters: parts.meters.clone(),
             topic_meters,
             config: self.config.clone(),
         };
-        self.pace.lanes.write().insert(name.clone(), running.lane.clone());
+        self.scheduler.schedules.write().insert(name.clone(), running.schedule.clone());
         let Some(sink) = &record.config.sink else {
             running.refused = None;
             self.sinks.set(name, None);
@@ -373,7 +373,9 @@ impl Reconciler {
         let emptied: Vec<(TopicName, u32)> = self
             .running
             .iter()
-            .flat_map(|(name, running)| running.lane.take_emptied().into_iter().map(move |index| (name.clone(), index)))
+            .flat_map(|(name, running)| {
+                running.schedule.take_emptied().into_iter().map(move |index| (name.clone(), index))
+            })
             .collect();
         for (topic, index) in emptied {
             self.parts.ownership.settled(&topic, index).await;

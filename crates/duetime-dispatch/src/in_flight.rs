@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use crate::budget::Permit;
-use crate::lane::Lane;
+use crate::schedule::TopicSchedule;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard {
-    lane: Arc<Lane>,
+    schedule: Arc<TopicSchedule>,
     index: u32,
     permit: Permit,
 }
 
 impl InFlightGuard {
-    /// For as many messages of shard `index` as `permit` is for. The lane has counted them.
-    pub(crate) fn new(lane: Arc<Lane>, index: u32, permit: Permit) -> Self {
-        Self { lane, index, permit }
+    /// For as many messages of shard `index` as `permit` is for. The schedule has counted them.
+    pub(crate) fn new(schedule: Arc<TopicSchedule>, index: u32, permit: Permit) -> Self {
+        Self { schedule, index, permit }
     }
 
     /// Takes the bytes out of it: the body is no longer held.
@@ -29,20 +29,20 @@ impl InFlightGuard {
     /// Takes a part out of it.
     #[must_use]
     pub(crate) fn split(&mut self, messages: usize, bytes: usize) -> Self {
-        Self { lane: self.lane.clone(), index: self.index, permit: self.permit.split(messages, bytes) }
+        Self { schedule: self.schedule.clone(), index: self.index, permit: self.permit.split(messages, bytes) }
     }
 
     /// The shard counts its messages no longer; what is held of the budget is the caller's to drop.
     #[must_use]
     pub(crate) fn into_permit(mut self) -> Permit {
         let permit = std::mem::take(&mut self.permit);
-        self.lane.settled(self.index, permit.messages());
+        self.schedule.settled(self.index, permit.messages());
         permit
     }
 
     /// Takes in another one, so that both are given back at once. Of another shard: that is given back now.
     pub(crate) fn absorb(&mut self, mut other: Self) {
-        if self.index == other.index && Arc::ptr_eq(&self.lane, &other.lane) {
+        if self.index == other.index && Arc::ptr_eq(&self.schedule, &other.schedule) {
             self.permit.absorb(std::mem::take(&mut other.permit));
         }
     }
@@ -51,7 +51,7 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if self.permit.messages() > 0 {
-            self.lane.settled(self.index, self.permit.messages());
+            self.schedule.settled(self.index, self.permit.messages());
         }
     }
 }

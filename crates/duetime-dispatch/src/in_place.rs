@@ -1,6 +1,6 @@
 //! Hand-over inside the store: claim, delivery and ack in one step, for sinks that live there.
 //!
-//! Upstream: `lane` says which shard is due. Downstream: nothing; what the store has moved is
+//! Upstream: `schedule` says which shard is due. Downstream: nothing; what the store has moved is
 //! delivered. Takes the place of claimer, deliverer and settler, and needs neither permits nor a
 //! breaker: nothing is ever held, and when the store is away nothing is due.
 
@@ -12,8 +12,8 @@ use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use crate::config::CLAIMS_IN_FLIGHT;
-use crate::lane::Taken;
 use crate::places::Bounds;
+use crate::schedule::Taken;
 use crate::work::{Ends, Work};
 
 /// See the module.
@@ -46,31 +46,31 @@ impl Streamer {
 
     /// Waits until a step may go. Holds nothing while it waits, so it may be dropped any time.
     async fn admit(&self) -> (Taken, usize) {
-        let Work { rate, lane, .. } = &self.work;
+        let Work { rate, schedule, .. } = &self.work;
         loop {
             rate.available().await;
-            lane.due(|| Bounds::claims(CLAIMS_IN_FLIGHT)).await;
-            let Some(taken) = lane.take(Bounds::claims(CLAIMS_IN_FLIGHT)) else { continue };
+            schedule.due(|| Bounds::claims(CLAIMS_IN_FLIGHT)).await;
+            let Some(taken) = schedule.take(Bounds::claims(CLAIMS_IN_FLIGHT)) else { continue };
             match rate.take(BATCH_ITEMS_MAX) {
-                0 => lane.put_back(taken),
+                0 => schedule.put_back(taken),
                 limit => return (taken, limit),
             }
         }
     }
 
     async fn step(&self, mut taken: Taken, limit: usize) {
-        let Work { store, lane, clock, health, rate, .. } = &self.work;
+        let Work { store, schedule, clock, health, rate, .. } = &self.work;
         let ask = StreamTransfer { request: rand::random(), limit, how: self.how };
         let (sent_at, sent) = (clock.now(), Instant::now());
         let index = taken.shard.index;
         let asked = store.hand_over(&taken.shard, sent_at, &ask);
-        let (answer, has_stalled) = lane.unless_stalled(index, asked, || rate.give_back(limit)).await;
+        let (answer, has_stalled) = schedule.unless_stalled(index, asked, || rate.give_back(limit)).await;
         let reserved = if has_stalled { 0 } else { limit };
         self.meters.call(sent.elapsed());
         match answer {
             Ok(step) => {
                 health.ok();
-                lane.streamed(&mut taken, sent_at, &step);
+                schedule.streamed(&mut taken, sent_at, &step);
                 let count = usize::try_from(step.count).unwrap_or(limit);
                 rate.give_back(reserved.saturating_sub(count));
                 rate.take(count.saturating_sub(reserved));
@@ -79,7 +79,7 @@ impl Streamer {
             Err(error) => {
                 rate.give_back(reserved);
                 health.failed(&error);
-                lane.failed(&mut taken, None);
+                schedule.failed(&mut taken, None);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! The engine: the loops that claim, deliver and settle.
 //!
 //! ```text
-//!            wakeups, answers, a look a second
+//!            wakeups, answers, a poll a second
 //!                        │
-//!                      pace ── wheel
+//!                    scheduler ── wheel
 //!                        │ due
-//!                      lane ──────────────┐
+//!                    schedule ────────────┐
 //!                        │ shards in turn │
 //!   breaker, budget, claimer          consumers ──▶ HTTP API
 //!   rate ────────────▶   │ batches
@@ -29,14 +29,14 @@ mod gauges;
 mod health;
 mod in_flight;
 mod in_place;
-mod lane;
-mod pace;
 mod places;
 mod rate;
 mod runner;
+mod schedule;
+mod scheduler;
 mod settler;
+mod shard_state;
 mod sink_states;
-mod slot;
 mod throughput;
 mod undecided;
 mod unsent;

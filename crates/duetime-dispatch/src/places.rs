@@ -1,6 +1,6 @@
 //! Claims under way by server, so that one that does not answer holds up no more than its share.
 //!
-//! Upstream: `lane`, which takes the shards that are due. A store of one server has one place, and
+//! Upstream: `schedule`, which takes the shards that are due. A store of one server has one place, and
 //! nothing here changes what is claimed from it but the number of claims under way.
 
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// A server that has answered no claim for so long, with claims under way, is asked after all others.
 pub(crate) const HESITATES: Duration = Duration::from_millis(20);
-/// Claims under way at a server that looks or claims found silent: it shows when it is back, and costs little.
+/// Claims under way at a server that polls or claims found silent: it shows when it is back, and costs little.
 const CLAIMS_OF_SILENT: usize = 1;
 
 /// What claims may take at one server.
@@ -126,7 +126,7 @@ impl Places {
         }
     }
 
-    /// Whether `place` is silent, as a look or a claim found; true: that is news. The only server there
+    /// Whether `place` is silent, as a poll or a claim found; true: that is news. The only server there
     /// is never counts as silent: nothing is gained by leaving it out.
     pub(crate) fn hear(&mut self, place: Place, silent: bool) -> bool {
         if silent && self.count() > 1 { self.silent.insert(place) } else { self.silent.remove(&place) }

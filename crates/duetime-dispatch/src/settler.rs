@@ -128,7 +128,7 @@ impl Settler {
             }
             let ask = async |owed: &[Owed]| {
                 let batch: Vec<Settle> = owed.iter().map(|owed| owed.settle.clone()).collect();
-                work.store.settle(&work.lane.shard(index), at, &batch).await
+                work.store.settle(&work.schedule.shard(index), at, &batch).await
             };
             let mut settled = ask(&owed).await;
             let mut skewed = Vec::new();
@@ -166,7 +166,7 @@ impl Settler {
             }
             Err(StoreError::UnknownShard(_)) => {
                 let left = self.accounts.remove(&index).map(|account| account.owed).unwrap_or_default();
-                self.work.health.failed(&StoreError::UnknownShard(self.work.lane.shard(index).to_string()));
+                self.work.health.failed(&StoreError::UnknownShard(self.work.schedule.shard(index).to_string()));
                 self.work.settlements_lost(owed.into_iter().chain(left).collect());
             }
             Err(error) => {
@@ -203,7 +203,7 @@ impl Settler {
         work.topic_meters.count(Event::Dead, buried);
         give_back(owed);
         if let Some(visible) = visible {
-            work.lane.hint(index, visible);
+            work.schedule.hint(index, visible);
         }
         // A settlement that was tried before may have been done then.
         if expired > 0 && !repeated {

@@ -217,10 +217,15 @@ mod tests {
         let ended = began + TIMEOUT;
         let topic = duetime_core::TopicName::new("orders").expect("a good name");
         let clock = std::sync::Arc::new(duetime_testkit::WallClock);
-        let lane =
-            crate::lane::Lane::new(topic, std::sync::Arc::default(), clock, std::sync::Arc::default(), MemStore::new());
+        let schedule = crate::schedule::TopicSchedule::new(
+            topic,
+            std::sync::Arc::default(),
+            clock,
+            std::sync::Arc::default(),
+            MemStore::new(),
+        );
         let hold = Hold {
-            guard: InFlightGuard::new(lane, 0, Permit::default()),
+            guard: InFlightGuard::new(schedule, 0, Permit::default()),
             index: 0,
             score: Score::from_raw(0),
             sent: began,

@@ -1,6 +1,6 @@
-//! The hierarchical timing wheel: when each shard of this node is to be looked at next.
+//! The hierarchical timing wheel: when each shard of this node is to be polled next.
 //!
-//! Shared by the schedules of all topics, which set the times, and by `pace`, which turns it.
+//! Shared by the schedules of all topics, which set the times, and by `scheduler`, which turns it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -14,8 +14,8 @@ use crate::budget::TopicBudget;
 use crate::config::DispatchConfig;
 use crate::health::Health;
 use crate::in_flight::InFlightGuard;
-use crate::lane::Lane;
 use crate::rate::Rate;
+use crate::schedule::TopicSchedule;
 
 /// How the loops end, in this order.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ pub(crate) struct Work {
     pub(crate) record: Arc<TopicRecord>,
     pub(crate) store: Arc<dyn ClaimStore>,
     pub(crate) reinstate: Arc<dyn Reinstate>,
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) schedule: Arc<TopicSchedule>,
     pub(crate) budget: Arc<TopicBudget>,
     pub(crate) rate: Arc<Rate>,
     pub(crate) health: Arc<Health>,

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use duetime_core::Timestamp;
-use duetime_core::limits::LOOK_EVERY;
+use duetime_core::limits::SAFETY_POLL_EVERY;
 use tokio::time::Instant;
 
 /// A call that waited longer is sent with the time it is by then.
 const OLD_AFTER: Duration = Duration::from_millis(500);
 /// A new head that is visible later than this is found by the regular look in time.
-pub(crate) const HINT_WITHIN: Duration = LOOK_EVERY.saturating_add(Duration::from_millis(500));
+pub(crate) const HINT_WITHIN: Duration = SAFETY_POLL_EVERY.saturating_add(Duration::from_millis(500));
 /// "There is none", for a script that takes the smaller of two times.
 pub(crate) const NEVER_MS: i64 = 9_000_000_000_000_000;
 

@@ -142,7 +142,7 @@ impl SinkBinder for TestBinder {
     }
 }
 
-/// So long a call on a shard of a silent server takes to fail, and a look.
+/// So long a call on a shard of a silent server takes to fail, and a poll.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 const LOOK_GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 

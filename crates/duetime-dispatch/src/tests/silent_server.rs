@@ -92,7 +92,7 @@ async fn the_others_are_on_time(config: TopicConfig, deaf: bool, sink: Arc<TestS
     house.pass(ms(225)).await;
     falls_silent(&house);
     if deaf {
-        // Until then the answers to claims tell what comes next; from then on only looks do.
+        // Until then the answers to claims tell what comes next; from then on only polls do.
         house.pass(secs(3)).await;
     }
     all.extend(put(&house, "after", &DELAYS, 8).await);

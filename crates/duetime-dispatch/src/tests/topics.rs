@@ -123,17 +123,17 @@ async fn a_shard_that_is_given_up_while_it_is_taken_is_told_when_nothing_was_ask
     let house = House::new(with_sink()).await;
     let emptied = Arc::new(tokio::sync::Notify::new());
     let (clock, store): (Arc<dyn Clock>, Arc<dyn ScheduleStore>) = (house.clock.clone(), house.store.clone());
-    let lane = crate::lane::Lane::new(name(), Arc::default(), clock, emptied.clone(), store);
-    lane.own(1, [0]);
-    let [idle] = &lane.idle()[..] else { panic!("one shard is idle") };
-    lane.looked(idle, Some(house.clock.now()));
-    let taken = lane.take(crate::places::Bounds::claims(1)).unwrap();
-    lane.own(1, []);
+    let schedule = crate::schedule::TopicSchedule::new(name(), Arc::default(), clock, emptied.clone(), store);
+    schedule.own(1, [0]);
+    let [idle] = &schedule.idle()[..] else { panic!("one shard is idle") };
+    schedule.polled(idle, Some(house.clock.now()));
+    let taken = schedule.take(crate::places::Bounds::claims(1)).unwrap();
+    schedule.own(1, []);
     emptied.notified().await;
-    assert_eq!(lane.take_emptied(), [0; 0], "it is being claimed from");
-    lane.put_back(taken);
+    assert_eq!(schedule.take_emptied(), [0; 0], "it is being claimed from");
+    schedule.put_back(taken);
     tokio::time::timeout(ms(1), emptied.notified()).await.expect("the next owner waits for it");
-    assert_eq!(lane.take_emptied(), [0]);
+    assert_eq!(schedule.take_emptied(), [0]);
 }
 
 #[tokio::test(start_paused = true)]

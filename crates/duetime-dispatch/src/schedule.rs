@@ -5,7 +5,7 @@
 //!                  ▲                 └──failure──▶ resting ──backoff over──┐
 //!                  └───────────────────────────────────────────────────────┘
 //! ```
-//! Upstream: `pace` (due times, hints, looks). Downstream: `claimer` and `consumers`, which take the
+//! Upstream: `scheduler` (due times, hints, polls). Downstream: `claimer` and `consumers`, which take the
 //! shards that are due, in turn, one claim per shard at a time, and no more of one server than `places`
 //! allows.
 
@@ -23,10 +23,10 @@ use tracing::warn;
 
 use crate::config::{EMPTY_PAUSE, STALLED_AFTER, store_backoff};
 use crate::places::{Bounds, PlaceTurn, Places};
-use crate::slot::{Learnt, Phase, Slot};
+use crate::shard_state::{Learnt, Phase, ShardState};
 use crate::wheel::Wheel;
 
-/// A due time further ahead than this is not put on the wheel: looks tell it again in time.
+/// A due time further ahead than this is not put on the wheel: polls tell it again in time.
 const WHEEL_AHEAD_MAX: Duration = Duration::from_secs(3600);
 
 /// Wheel and runtime both round up to whole milliseconds; without this a shard would come up 2 ms
@@ -38,7 +38,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, Default)]
 struct State {
     epoch: u64,
-    slots: BTreeMap<u32, Slot>,
+    shards: BTreeMap<u32, ShardState>,
     queue: VecDeque<u32>,
     places: Places,
 }
@@ -47,7 +47,7 @@ struct State {
 /// after a pause.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    lane: Arc<Lane>,
+    schedule: Arc<TopicSchedule>,
     is_open: bool,
     pub(crate) shard: Shard,
     /// The claim to repeat, if the answer to the last one was lost, or the one that was sent.
@@ -62,12 +62,12 @@ impl Drop for Taken {
     fn drop(&mut self) {
         if self.is_open {
             let repeat = self.repeat.take();
-            self.lane.clone().failed(self, repeat);
+            self.schedule.clone().failed(self, repeat);
         }
     }
 }
 
-/// One idle shard, for a look: what was known when the look began. A server without an idle shard is
+/// One idle shard, for a poll: what was known when the poll began. A server without an idle shard is
 /// asked about another one, whose answer shows that it answers.
 #[derive(Debug)]
 pub(crate) struct Idle {
@@ -78,25 +78,25 @@ pub(crate) struct Idle {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct TopicSchedule {
     pub(crate) topic: TopicName,
     pub(crate) number: u64,
     state: Mutex<State>,
     due: Notify,
     /// Who waits for a shard to fall due holds this: waiters are served in the order they came.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    wheel: Arc<Wheel<Lane>>,
+    wheel: Arc<Wheel<TopicSchedule>>,
     clock: Arc<dyn Clock>,
     emptied: Arc<Notify>,
     /// Asked where shards are, and nothing else.
     store: Arc<dyn ScheduleStore>,
 }
 
-impl Lane {
+impl TopicSchedule {
     /// `emptied` is told when a shard that is no longer owned has nothing in flight any more.
     pub(crate) fn new(
         topic: TopicName,
-        wheel: Arc<Wheel<Lane>>,
+        wheel: Arc<Wheel<TopicSchedule>>,
         clock: Arc<dyn Clock>,
         emptied: Arc<Notify>,
         store: Arc<dyn ScheduleStore>,
@@ -114,24 +114,24 @@ impl Lane {
         })
     }
 
-    /// Sets the shards to scan and the epoch to name them by. New ones are looked at next.
+    /// Sets the shards to scan and the epoch to name them by. New ones are polled next.
     pub(crate) fn own(self: &Arc<Self>, epoch: u64, indices: impl IntoIterator<Item = u32>) {
         let mut state = self.state.lock();
         state.epoch = epoch;
-        for slot in state.slots.values_mut() {
-            slot.owned = false;
+        for known in state.shards.values_mut() {
+            known.owned = false;
         }
         for index in indices {
-            state.slots.entry(index).or_default().owned = true;
+            state.shards.entry(index).or_default().owned = true;
         }
-        let State { slots, queue, .. } = &mut *state;
-        queue.retain(|index| slots[index].owned);
-        for (index, slot) in slots.iter_mut().filter(|(_, slot)| !slot.owned) {
+        let State { shards, queue, .. } = &mut *state;
+        queue.retain(|index| shards[index].owned);
+        for (index, known) in shards.iter_mut().filter(|(_, known)| !known.owned) {
             self.wheel.unset(self.number, *index);
-            if slot.phase != Phase::Claiming {
-                slot.phase = Phase::Idle;
+            if known.phase != Phase::Claiming {
+                known.phase = Phase::Idle;
             }
-            slot.next = None;
+            known.next = None;
         }
         let places = self.places_of(&state);
         state.places.keep(&places);
@@ -141,7 +141,7 @@ impl Lane {
 
     /// The servers of the owned shards.
     fn places_of(&self, state: &State) -> BTreeSet<Place> {
-        let owned = state.slots.iter().filter(|(_, slot)| slot.owned);
+        let owned = state.shards.iter().filter(|(_, known)| known.owned);
         owned.map(|(index, _)| self.store.place_of(&self.shard_at(state.epoch, *index))).collect()
     }
 
@@ -153,17 +153,17 @@ impl Lane {
     /// Whether [`Self::own`] would change anything.
     pub(crate) fn differs(&self, epoch: u64, indices: &[u32]) -> bool {
         let state = self.state.lock();
-        let owned = state.slots.iter().filter(|(_, slot)| slot.owned).map(|(index, _)| index);
+        let owned = state.shards.iter().filter(|(_, known)| known.owned).map(|(index, _)| index);
         state.epoch != epoch || !owned.eq(indices)
     }
 
     /// Shards that are no longer owned and have nothing in flight; each is told once.
     pub(crate) fn take_emptied(&self) -> Vec<u32> {
         let mut state = self.state.lock();
-        let gone = |slot: &Slot| !slot.owned && slot.held == 0 && slot.phase != Phase::Claiming;
-        let emptied: Vec<u32> = state.slots.iter().filter(|(_, slot)| gone(slot)).map(|(index, _)| *index).collect();
+        let gone = |known: &ShardState| !known.owned && known.held == 0 && known.phase != Phase::Claiming;
+        let emptied: Vec<u32> = state.shards.iter().filter(|(_, known)| gone(known)).map(|(index, _)| *index).collect();
         for index in &emptied {
-            state.slots.remove(index);
+            state.shards.remove(index);
         }
         emptied
     }
@@ -171,7 +171,7 @@ impl Lane {
     /// The owned shards.
     pub(crate) fn shards(&self) -> Vec<Shard> {
         let state = self.state.lock();
-        let owned = state.slots.iter().filter(|(_, slot)| slot.owned);
+        let owned = state.shards.iter().filter(|(_, known)| known.owned);
         owned.map(|(index, _)| self.shard_at(state.epoch, *index)).collect()
     }
 
@@ -190,7 +190,7 @@ impl Lane {
         self.first(&state, bounds).is_some_and(|(_, _, turn)| turn == PlaceTurn::Now)
     }
 
-    /// Waits until a shard is due and may be claimed from. One waiter at a time: see [`Lane::turn`].
+    /// Waits until a shard is due and may be claimed from. One waiter at a time: see [`TopicSchedule::turn`].
     /// `bounds` are asked for anew each time something has changed.
     pub(crate) async fn due(&self, bounds: impl Fn() -> Bounds) {
         loop {
@@ -236,23 +236,23 @@ impl Lane {
         let shard = self.shard_at(state.epoch, index);
         let permits = state.places.room(place, bounds);
         state.places.begins(place);
-        let slot = state.slots.get_mut(&index).expect("queued shards have a slot");
-        slot.phase = Phase::Claiming;
-        slot.next = None;
-        slot.under_way = Some((place, 0));
-        let repeat = slot.repeat.take();
+        let known = state.shards.get_mut(&index).expect("queued shards are known");
+        known.phase = Phase::Claiming;
+        known.next = None;
+        known.under_way = Some((place, 0));
+        let repeat = known.repeat.take();
         if !state.queue.is_empty() {
             self.due.notify_one();
         }
-        let (lane, is_doubtful) = (self.clone(), turn != PlaceTurn::Now);
-        Some(Taken { lane, is_open: true, shard, repeat, permits, is_doubtful })
+        let (schedule, is_doubtful) = (self.clone(), turn != PlaceTurn::Now);
+        Some(Taken { schedule, is_open: true, shard, repeat, permits, is_doubtful })
     }
 
     /// The claim on shard `index` holds so many permits.
     pub(crate) fn reserved(&self, index: u32, permits: usize) {
         let mut state = self.state.lock();
-        let Some(slot) = state.slots.get_mut(&index) else { return };
-        let Some((place, held)) = &mut slot.under_way else { return };
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        let Some((place, held)) = &mut known.under_way else { return };
         let (place, before) = (*place, std::mem::replace(held, permits));
         state.places.reserves(place, before, permits);
         self.due.notify_one();
@@ -280,14 +280,14 @@ impl Lane {
 
     fn stalled(&self, index: u32) {
         self.reserved(index, 0);
-        let place = self.state.lock().slots.get(&index).and_then(|slot| slot.under_way);
+        let place = self.state.lock().slots.get(&index).and_then(|known| known.under_way);
         if place.is_some_and(|(place, _)| self.hear(place, true)) {
             let topic = &self.topic;
             warn!(%topic, "a server of the store does not answer, its shards wait and the others go on");
         }
     }
 
-    /// A look found this server silent, or that it answers; true: that is news.
+    /// A poll found this server silent, or that it answers; true: that is news.
     pub(crate) fn hear(&self, place: Place, silent: bool) -> bool {
         let news = self.state.lock().places.hear(place, silent);
         if news {
@@ -316,25 +316,25 @@ impl Lane {
         let index = taken.shard.index;
         let mut state = self.state.lock();
         self.ends(&mut state, index, true);
-        let Some(slot) = state.slots.get_mut(&index) else { return };
-        slot.failures = 0;
-        slot.learnt += 1;
-        slot.lag = sent_at.since(learnt.now);
-        slot.held += learnt.messages;
-        slot.phase = Phase::Idle;
-        if !slot.owned {
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        known.failures = 0;
+        known.learnt += 1;
+        known.lag = sent_at.since(learnt.now);
+        known.held += learnt.messages;
+        known.phase = Phase::Idle;
+        if !known.owned {
             return self.emptied.notify_one();
         }
         let more = learnt.due_left > 0 || learnt.next_due.is_some_and(|next| next <= learnt.now);
         if more && learnt.progress {
             self.queue(&mut state, index);
         } else if more {
-            slot.phase = Phase::Resting;
+            known.phase = Phase::Resting;
             self.wheel.set(self.number, self, index, Instant::now() + EMPTY_PAUSE);
         } else {
-            let hinted = slot.next.take();
+            let hinted = known.next.take();
             let next = [learnt.next_due, hinted].into_iter().flatten().min();
-            self.schedule(&mut state, index, next);
+            self.set_next(&mut state, index, next);
         }
     }
 
@@ -344,12 +344,12 @@ impl Lane {
         let index = taken.shard.index;
         let mut state = self.state.lock();
         self.ends(&mut state, index, false);
-        let Some(slot) = state.slots.get_mut(&index) else { return };
-        slot.failures = slot.failures.saturating_add(1);
-        slot.repeat = repeat;
-        slot.phase = if slot.owned { Phase::Resting } else { Phase::Idle };
-        if slot.owned {
-            self.wheel.set(self.number, self, index, Instant::now() + store_backoff(slot.failures));
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        known.failures = known.failures.saturating_add(1);
+        known.repeat = repeat;
+        known.phase = if known.owned { Phase::Resting } else { Phase::Idle };
+        if known.owned {
+            self.wheel.set(self.number, self, index, Instant::now() + store_backoff(known.failures));
         } else {
             self.emptied.notify_one();
         }
@@ -360,10 +360,10 @@ impl Lane {
         taken.is_open = false;
         let mut state = self.state.lock();
         self.ends(&mut state, taken.shard.index, false);
-        let Some(slot) = state.slots.get_mut(&taken.shard.index) else { return };
-        slot.repeat = taken.repeat.take();
-        slot.phase = Phase::Idle;
-        if slot.owned {
+        let Some(known) = state.shards.get_mut(&taken.shard.index) else { return };
+        known.repeat = taken.repeat.take();
+        known.phase = Phase::Idle;
+        if known.owned {
             self.queue(&mut state, taken.shard.index);
         } else {
             // The shard was given up meanwhile: whoever is to have it next waits for this.
@@ -374,9 +374,9 @@ impl Lane {
     /// So many messages of shard `index` are settled.
     pub(crate) fn settled(&self, index: u32, messages: usize) {
         let mut state = self.state.lock();
-        let Some(slot) = state.slots.get_mut(&index) else { return };
-        slot.held = slot.held.saturating_sub(messages);
-        if !slot.owned && slot.held == 0 {
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        known.held = known.held.saturating_sub(messages);
+        if !known.owned && known.held == 0 {
             self.emptied.notify_one();
         }
     }
@@ -384,30 +384,30 @@ impl Lane {
     /// Shard `index` may have a message visible at `at`.
     pub(crate) fn hint(self: &Arc<Self>, index: u32, at: Timestamp) {
         let mut state = self.state.lock();
-        let Some(slot) = state.slots.get_mut(&index) else { return };
-        if !slot.owned {
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        if !known.owned {
             return;
         }
-        slot.learnt += 1;
-        if slot.next.is_some_and(|next| next <= at) {
+        known.learnt += 1;
+        if known.next.is_some_and(|next| next <= at) {
             return;
         }
-        match slot.phase {
-            Phase::Idle => self.schedule(&mut state, index, Some(at)),
-            Phase::Claiming => slot.next = Some(at),
+        match known.phase {
+            Phase::Idle => self.set_next(&mut state, index, Some(at)),
+            Phase::Claiming => known.next = Some(at),
             Phase::Queued | Phase::Resting => {}
         }
     }
 
-    /// The shards that neither are due nor being claimed from, for a look; and one of each server that has none.
+    /// The shards that neither are due nor being claimed from, for a poll; and one of each server that has none.
     pub(crate) fn idle(&self) -> Vec<Idle> {
         let mut state = self.state.lock();
         let (mut idle, mut busy) = (Vec::new(), BTreeMap::new());
-        for (index, slot) in state.slots.iter().filter(|(_, slot)| slot.owned) {
+        for (index, known) in state.shards.iter().filter(|(_, known)| known.owned) {
             let shard = self.shard_at(state.epoch, *index);
             let place = self.store.place_of(&shard);
-            let asked = Idle { shard, place, learnt: slot.learnt };
-            if slot.phase == Phase::Idle {
+            let asked = Idle { shard, place, learnt: known.learnt };
+            if known.phase == Phase::Idle {
                 idle.push(asked);
             } else {
                 busy.entry(place).or_insert(asked);
@@ -420,25 +420,25 @@ impl Lane {
         idle
     }
 
-    /// A look at a shard found its first message visible at `head`.
-    pub(crate) fn looked(self: &Arc<Self>, idle: &Idle, head: Option<Timestamp>) {
+    /// A poll of a shard found its first message visible at `head`.
+    pub(crate) fn polled(self: &Arc<Self>, idle: &Idle, head: Option<Timestamp>) {
         let mut state = self.state.lock();
         let index = idle.shard.index;
-        let Some(slot) = state.slots.get_mut(&index) else { return };
-        if !slot.owned || slot.phase != Phase::Idle {
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        if !known.owned || known.phase != Phase::Idle {
             return;
         }
-        let next = if slot.learnt == idle.learnt { head } else { [head, slot.next].into_iter().flatten().min() };
-        self.schedule(&mut state, index, next);
+        let next = if known.learnt == idle.learnt { head } else { [head, known.next].into_iter().flatten().min() };
+        self.set_next(&mut state, index, next);
     }
 
     /// The wheel says that it is time.
-    pub(crate) fn came_up(self: &Arc<Self>, index: u32) {
+    pub(crate) fn timer_fired(self: &Arc<Self>, index: u32) {
         let mut state = self.state.lock();
-        let Some(slot) = state.slots.get_mut(&index) else { return };
-        match slot.phase {
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        match known.phase {
             Phase::Resting => self.queue(&mut state, index),
-            Phase::Idle => match slot.next.map(|next| self.wait_for(next, slot.lag)) {
+            Phase::Idle => match known.next.map(|next| self.wait_for(next, known.lag)) {
                 Some(Duration::ZERO) => self.queue(&mut state, index),
                 Some(wait) => self.wheel.set(self.number, self, index, Instant::now() + wait),
                 None => {}
@@ -454,7 +454,7 @@ impl Lane {
 
     /// The claim on shard `index` is over; `answered`: by its server.
     fn ends(&self, state: &mut State, index: u32, answered: bool) {
-        if let Some((place, permits)) = state.slots.get_mut(&index).and_then(|slot| slot.under_way.take()) {
+        if let Some((place, permits)) = state.shards.get_mut(&index).and_then(|known| known.under_way.take()) {
             state.places.ends(place, permits, answered);
         }
         if !state.queue.is_empty() {
@@ -463,24 +463,24 @@ impl Lane {
     }
 
     fn queue(&self, state: &mut State, index: u32) {
-        let slot = state.slots.get_mut(&index).expect("the caller has seen it");
-        debug_assert!(slot.phase != Phase::Queued, "a shard is queued once");
-        slot.phase = Phase::Queued;
-        slot.next = None;
+        let known = state.shards.get_mut(&index).expect("the caller has seen it");
+        debug_assert!(known.phase != Phase::Queued, "a shard is queued once");
+        known.phase = Phase::Queued;
+        known.next = None;
         state.queue.push_back(index);
         self.due.notify_one();
     }
 
     /// Queues shard `index` if its time has come by this node's clock and the store's, as far as
     /// known; else sets the wheel.
-    fn schedule(self: &Arc<Self>, state: &mut State, index: u32, next: Option<Timestamp>) {
-        let slot = state.slots.get_mut(&index).expect("the caller has seen it");
-        slot.next = next;
+    fn set_next(self: &Arc<Self>, state: &mut State, index: u32, next: Option<Timestamp>) {
+        let known = state.shards.get_mut(&index).expect("the caller has seen it");
+        known.next = next;
         let Some(next) = next else {
             self.wheel.unset(self.number, index);
             return;
         };
-        let wait = self.wait_for(next, slot.lag);
+        let wait = self.wait_for(next, known.lag);
         if wait.is_zero() {
             self.wheel.unset(self.number, index);
             self.queue(state, index);

@@ -1,11 +1,11 @@
-//! What a lane knows of one shard.
+//! What a topic's schedule knows of one shard.
 
 use std::time::Duration;
 
 use duetime_core::store::ClaimRequest;
 use duetime_core::{Place, Timestamp};
 
-/// Where a shard is on its way, see `lane`.
+/// Where a shard is on its way, see `schedule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Idle,
@@ -16,14 +16,14 @@ pub(crate) enum Phase {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ShardState {
     pub(crate) owned: bool,
     pub(crate) phase: Phase,
     /// When its first message is visible, as far as known.
     pub(crate) next: Option<Timestamp>,
     /// By how much the store's time is behind this node's clock.
     pub(crate) lag: Duration,
-    /// Grows whenever something was learnt, so that the answer of an older look is not believed.
+    /// Grows whenever something was learnt, so that the answer of an older poll is not believed.
     pub(crate) learnt: u64,
     pub(crate) failures: u32,
     /// A claim whose answer was lost: to be repeated as it was.
@@ -34,7 +34,7 @@ pub(crate) struct Slot {
     pub(crate) under_way: Option<(Place, usize)>,
 }
 
-impl Default for Slot {
+impl Default for ShardState {
     fn default() -> Self {
         Self {
             owned: false,

@@ -17,7 +17,7 @@ const MESSAGES: usize = 800;
 const CONSUMERS: usize = 3;
 
 async fn nothing_is_lost(node: &Node) {
-    let (client, topic) = (crate::http_api::client(), format!("{}/v1/topics/once", node.url()));
+    let (client, topic) = (crate::test_node::client(), format!("{}/v1/topics/once", node.url()));
     let settings = json!({"shards": 12, "delivery": "at-most-once"});
     assert_eq!(client.put(&topic).json(&settings).send().await.unwrap().status(), StatusCode::CREATED);
     let items: Vec<Value> = (0..MESSAGES)

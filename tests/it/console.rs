@@ -4,7 +4,7 @@ use std::process::Command;
 
 use duetime_testkit::servers::Node;
 
-use crate::http_api::client;
+use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const CONFIG: &str = "[sinks.out]\ntype = \"log\"\n[topics.mails]\nsink = { name = \"out\" }\n";

@@ -3,101 +3,48 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use duetime_testkit::servers::Node;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+use crate::test_node::TestNode;
+
 /// A head must be there within half a minute.
 const LET_GO_WITHIN: Duration = Duration::from_secs(60);
 const NDJSON: &str = "application/x-ndjson";
 
-/// A client that speaks as any program does.
-pub(crate) fn client() -> reqwest::Client {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::new()
-}
-
-/// A real node and a client of it.
-struct House {
-    node: Node,
-    client: reqwest::Client,
-}
-
-impl House {
-    async fn new() -> Self {
-        Self::with("").await
-    }
-
-    async fn with(config: &str) -> Self {
-        Self { node: Node::start_embedded(PROGRAM, config).await, client: client() }
-    }
-
-    async fn with_orders() -> Self {
-        let house = Self::new().await;
-        assert_eq!(house.call(Method::PUT, "/v1/topics/orders", json!({"shards": 4})).await.0, 201);
-        house
-    }
-
-    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.client.request(method, format!("{}{path}", self.node.url()))
-    }
-
-    async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
-        let answer = self.request(method, path).json(&body).send().await.unwrap();
-        (answer.status(), answer.json().await.unwrap())
-    }
-
-    async fn get(&self, path: &str) -> (StatusCode, Value) {
-        let answer = self.request(Method::GET, path).send().await.unwrap();
-        (answer.status(), answer.json().await.unwrap())
-    }
-
-    async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
-        self.call(Method::POST, path, body).await
-    }
-
-    /// Resident memory of the node, in MiB.
-    async fn memory_mib(&self) -> f64 {
-        let text = self.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
-        let line = text.lines().find(|line| line.starts_with("process_resident_memory_bytes ")).unwrap();
-        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() / f64::from(1 << 20)
-    }
-}
-
 #[tokio::test]
 async fn an_order_timeout_from_enqueue_to_ack() {
-    let house = House::with_orders().await;
+    let node = TestNode::with_orders().await;
     for (id, delay) in [("paid", "1h"), ("unpaid", "300ms")] {
         let message = json!({"id": id, "delay": delay, "payload": {"order": id}, "headers": {"shop": "7"}});
-        let (status, body) = house.post("/v1/topics/orders/messages", message).await;
+        let (status, body) = node.post("/v1/topics/orders/messages", message).await;
         assert_eq!((status.as_u16(), &body["outcome"]), (201, &json!("scheduled")));
     }
-    let (status, body) = house.call(Method::DELETE, "/v1/topics/orders/messages/paid", json!({})).await;
+    let (status, body) = node.call(Method::DELETE, "/v1/topics/orders/messages/paid", json!({})).await;
     assert_eq!((status.as_u16(), &body["outcome"]), (200, &json!("cancelled")));
-    let (_, claim) = house.post("/v1/topics/orders/claim", json!({"max": 10, "wait": "20s"})).await;
+    let (_, claim) = node.post("/v1/topics/orders/claim", json!({"max": 10, "wait": "20s"})).await;
     let message = &claim["messages"][0];
     assert_eq!((&message["id"], &message["payload"]), (&json!("unpaid"), &json!("{\"order\":\"unpaid\"}")));
     assert_eq!((&message["headers"]["shop"], &message["attempt"]), (&json!("7"), &json!(1)));
-    let (_, acked) = house.post("/v1/topics/orders/ack", json!({"receipts": [message["receipt"]]})).await;
+    let (_, acked) = node.post("/v1/topics/orders/ack", json!({"receipts": [message["receipt"]]})).await;
     assert_eq!(acked["results"][0]["outcome"], "ok");
-    let (_, topic) = house.get("/v1/topics/orders").await;
+    let (_, topic) = node.get("/v1/topics/orders").await;
     assert_eq!([&topic["scheduled"], &topic["in_flight"], &topic["dead"]], [&json!(0), &json!(0), &json!(0)]);
 }
 
 #[tokio::test]
 async fn requests_at_once_are_all_answered_and_everything_is_claimed_once() {
-    let house = House::with_orders().await;
+    let node = TestNode::with_orders().await;
     let sends = (0..400).map(|n| {
         let message = json!({"id": format!("m-{n}")});
-        let house = &house;
-        async move { house.post("/v1/topics/orders/messages", message).await.0 }
+        let node = &node;
+        async move { node.post("/v1/topics/orders/messages", message).await.0 }
     });
     assert!(futures::future::join_all(sends).await.iter().all(|status| *status == 201));
     let mut ids = Vec::new();
     while ids.len() < 400 {
-        let (_, claim) = house.post("/v1/topics/orders/claim", json!({"max": 100, "wait": "10s"})).await;
+        let (_, claim) = node.post("/v1/topics/orders/claim", json!({"max": 100, "wait": "10s"})).await;
         let messages = claim["messages"].as_array().unwrap();
         assert!(!messages.is_empty(), "{} of 400 were claimed", ids.len());
         ids.extend(messages.iter().map(|m| m["id"].as_str().unwrap().to_owned()));
@@ -122,19 +69,19 @@ fn endless(lines: u64, line: impl Fn(u64) -> String + Send + Sync + 'static) -> 
 
 #[tokio::test]
 async fn a_stream_of_any_length_is_taken_and_answered_in_bounded_memory() {
-    let house = House::with_orders().await;
+    let node = TestNode::with_orders().await;
     let filler = "x".repeat(1000);
     // One message in twenty is good: what is measured is the way through, and not the store alone.
     let line = move |n: u64| match n % GOOD_OF {
         0 => format!("{{\"id\":\"{n}\",\"delay\":\"1h\"}}\n"),
         _ => format!("{{\"idd\":\"{n}\",\"payload\":\"{filler}\"}}\n"),
     };
-    let before = house.memory_mib().await;
+    let before = node.memory_mib().await;
     const LINES: u64 = 150_000;
     const GOOD_OF: u64 = 20;
     // A small part of what goes through: a node that kept it would grow by six times as much.
     const GROWTH_MIB_MAX: f64 = 24.0;
-    let request = house.request(Method::POST, "/v1/topics/orders/messages");
+    let request = node.request(Method::POST, "/v1/topics/orders/messages");
     let request = request.header("content-type", NDJSON).header("accept", NDJSON).body(endless(LINES, line));
     let mut answer = request.send().await.unwrap();
     assert_eq!((answer.status(), &answer.headers()["content-type"]), (StatusCode::OK, &NDJSON.parse().unwrap()));
@@ -153,19 +100,19 @@ async fn a_stream_of_any_length_is_taken_and_answered_in_bounded_memory() {
             }
             lines += 1;
             if lines.is_multiple_of(25_000) {
-                most = most.max(house.memory_mib().await);
+                most = most.max(node.memory_mib().await);
             }
         }
     }
     assert_eq!((lines, good), (LINES, LINES / GOOD_OF));
     println!("memory grew from {before} to {most} MiB");
     assert!(most - before < GROWTH_MIB_MAX, "150 MB went through and memory grew from {before} to {most} MiB");
-    assert_eq!(house.get("/v1/topics/orders").await.1["scheduled"], LINES / GOOD_OF);
+    assert_eq!(node.get("/v1/topics/orders").await.1["scheduled"], LINES / GOOD_OF);
 }
 
 #[tokio::test]
 async fn every_kind_of_bad_line_is_refused_alone() {
-    let house = House::with_orders().await;
+    let node = TestNode::with_orders().await;
     let lines: Vec<Vec<u8>> = vec![
         br#"{"id":"good-1"}"#.to_vec(),
         br#"{"id":"a","delya":1}"#.to_vec(),
@@ -184,7 +131,7 @@ async fn every_kind_of_bad_line_is_refused_alone() {
         vec![b'x'; 2 << 20],
         br#"{"id":"good-2"}"#.to_vec(),
     ];
-    let request = house.request(Method::POST, "/v1/topics/orders/messages").header("content-type", NDJSON);
+    let request = node.request(Method::POST, "/v1/topics/orders/messages").header("content-type", NDJSON);
     let answer: Value = request.body(lines.join(&b'\n')).send().await.unwrap().json().await.unwrap();
     let word = |r: &Value| r["outcome"].as_str().or(r["error"]["code"].as_str()).unwrap().to_owned();
     let words: Vec<String> = answer["results"].as_array().unwrap().iter().map(word).collect();
@@ -212,7 +159,7 @@ async fn every_kind_of_bad_line_is_refused_alone() {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_request_is_told_as_a_problem() {
-    let house = House::with_orders().await;
+    let node = TestNode::with_orders().await;
     let messages = "/v1/topics/orders/messages";
     let json = "application/json";
     for (method, path, content_type, body, status, code) in [
@@ -228,7 +175,7 @@ async fn what_is_wrong_with_a_request_is_told_as_a_problem() {
         ("PUT", "/v1/topics/orders", json, "{\"shard\":2}", 400, "unknown_field"),
         ("PUT", "/v1/topics/mq", json, "{\"sink\":{\"name\":\"nope\"}}", 400, "invalid_topic_settings"),
     ] {
-        let request = house.request(method.parse().unwrap(), path).header("content-type", content_type);
+        let request = node.request(method.parse().unwrap(), path).header("content-type", content_type);
         let answer = request.body(body).send().await.unwrap();
         assert_eq!(answer.headers()["content-type"], "application/problem+json", "{method} {path}");
         let told = answer.status().as_u16();
@@ -236,7 +183,7 @@ async fn what_is_wrong_with_a_request_is_told_as_a_problem() {
         assert_eq!((told, &problem["code"], &problem["status"]), (status, &json!(code), &json!(status)), "{problem}");
         assert!(!problem["detail"].as_str().unwrap().is_empty());
     }
-    let huge = house.request(Method::POST, messages).header("content-type", json).header("content-length", 1u64 << 40);
+    let huge = node.request(Method::POST, messages).header("content-type", json).header("content-length", 1u64 << 40);
     let huge = huge.body(reqwest::Body::wrap_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>()));
     let refused = tokio::time::timeout(Duration::from_secs(10), huge.send()).await.expect("before the body");
     assert_eq!(refused.unwrap().status(), 413);
@@ -255,9 +202,9 @@ async fn a_token_is_asked_for_where_tokens_are_configured() {
         scopes = ["produce"]
         topics = ["orders"]
     "#;
-    let house = House::with(config).await;
+    let node = TestNode::new(config).await;
     let ask = |method: Method, path: &str, token: Option<&str>| {
-        let request = house.request(method, path).json(&json!({}));
+        let request = node.request(method, path).json(&json!({}));
         token.into_iter().fold(request, |request, token| request.bearer_auth(token)).send()
     };
     for (method, path, token, status) in [
@@ -276,8 +223,8 @@ async fn a_token_is_asked_for_where_tokens_are_configured() {
 
 #[tokio::test]
 async fn clients_that_stall_or_talk_nonsense_hold_nobody_up() {
-    let house = House::with_orders().await;
-    let address = house.node.url().trim_start_matches("http://").to_owned();
+    let node = TestNode::with_orders().await;
+    let address = node.process.url().trim_start_matches("http://").to_owned();
     let mut stalled = Vec::new();
     for _ in 0..50 {
         let mut socket = tokio::net::TcpStream::connect(&address).await.unwrap();
@@ -294,10 +241,10 @@ async fn clients_that_stall_or_talk_nonsense_hold_nobody_up() {
         .await
         .unwrap();
     drop(half);
-    let work = house.post("/v1/topics/orders/messages", json!({"id": "a"}));
+    let work = node.post("/v1/topics/orders/messages", json!({"id": "a"}));
     let (status, _) = tokio::time::timeout(Duration::from_secs(10), work).await.expect("nobody is held up");
     assert_eq!(status, 201);
-    assert_eq!(house.get("/v1/topics/orders").await.1["scheduled"], 1);
+    assert_eq!(node.get("/v1/topics/orders").await.1["scheduled"], 1);
     // And each of them is let go: else they would use up all the places in the end.
     let end = tokio::time::Instant::now() + LET_GO_WITHIN;
     for mut socket in stalled {

@@ -180,7 +180,7 @@ async fn entries_have_all_fields_and_streams_are_cut_to_their_length() {
         client.enqueue_many(TOPIC, part).await.unwrap();
     }
     until_nothing_is_left(&client).await;
-    let http = crate::http_api::client();
+    let http = crate::test_node::client();
     let url = format!("{}/v1/topics/{TOPIC}/messages", node.url());
     let body = serde_json::json!({ "id": "one", "due_at": 0, "payload": "{ü}\u{0}",
         "headers": { "trace": "a:b", "long": "v".repeat(300), "empty": "" } });

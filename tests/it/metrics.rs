@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::http_api::client;
+use crate::test_node::client;
 use duetime_metrics::table::{Kind, TABLE};
 use duetime_testkit::servers::{Node, RedisServer};
 use serde_json::{Value, json};

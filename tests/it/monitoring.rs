@@ -11,7 +11,7 @@ use duetime_testkit::webhook::{Answer, Webhook};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::http_api::client;
+use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// Surveys come every few seconds, and a rate needs two scrapes.

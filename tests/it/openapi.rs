@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::http_api::client;
+use crate::test_node::client;
 use duetime_testkit::servers::Node;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! The contract of the resize on real stores.
 
 mod faults;
-mod house;
 mod kept;
+mod moving;
 
 use duetime_core::Store;
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 //! doubled or misplaced.
 
 mod cluster;
-mod house;
 mod load;
+mod nodes;
 mod refused;
+mod requests;
 mod steps;
 mod troubles;
-mod wishes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,12 +72,12 @@ async fn until_killed(node: &Node, load: &Load, shards: u32) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let wished = async {
+    let requested = async {
         load.insist(shards).await;
         std::future::pending::<()>().await;
     };
     let first = async {
-        tokio::select! { biased; () = struck => {}, () = wished => {} }
+        tokio::select! { biased; () = struck => {}, () = requested => {} }
     };
     tokio::time::timeout(PATIENCE, first).await.expect("the node is killed in the middle of the change");
 }

@@ -30,7 +30,7 @@ async fn enqueue(node: &Node) {
     let lines: Vec<String> = (0..MESSAGES)
         .map(|n| json!({ "id": format!("o-{n}"), "delay": n, "payload": "close the order" }).to_string())
         .collect();
-    let answer = crate::http_api::client()
+    let answer = crate::test_node::client()
         .post(format!("{}/v1/topics/orders/messages", node.url()))
         .header(CONTENT_TYPE, "application/x-ndjson")
         .body(lines.join("\n"))

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::hand_over::{House, ids};
 use crate::targets::{Hook, Nats, Rabbit, Streams, Target, all_of};
+use crate::test_node::{TestNode, ids};
 
 /// Messages before the outage, and in it.
 const BEFORE: usize = 100;
@@ -18,25 +18,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A target that goes away while nothing is under way, and comes back.
 async fn loses_nothing<T: Target>(mut target: T, warm: usize, down: fn(&mut T), up: fn(&mut T)) {
-    let house = House::new(&format!("[sinks.s]\n{}", target.config())).await;
+    let node = TestNode::new(&format!("[sinks.s]\n{}", target.config())).await;
     let mut sink = target.settings();
     sink["name"] = json!("s");
-    let (status, body) = house.topic("orders", json!({"shards": 4, "sink": sink, "delivery": "at-most-once"})).await;
+    let (status, body) = node.topic("orders", json!({"shards": 4, "sink": sink, "delivery": "at-most-once"})).await;
     assert_eq!(status, 201, "{body}");
-    house.enqueue("orders", ids("before", warm)).await;
-    house.drained("orders", PATIENCE).await;
+    node.enqueue("orders", ids("before", warm)).await;
+    node.drained("orders", PATIENCE).await;
     all_of(&mut target, warm).await;
     down(&mut target);
     tokio::time::sleep(NOTICED).await;
-    house.enqueue("orders", ids("during", DURING)).await;
-    house.breaker(true).await;
+    node.enqueue("orders", ids("during", DURING)).await;
+    node.breaker(true).await;
     tokio::time::sleep(AWAY).await;
     up(&mut target);
-    house.breaker(false).await;
-    house.drained("orders", PATIENCE).await;
+    node.breaker(false).await;
+    node.drained("orders", PATIENCE).await;
     let arrived = all_of(&mut target, warm + DURING).await;
     assert_eq!(arrived.len(), warm + DURING, "each once");
-    assert!(!house.node.output().contains("are gone"), "{}", house.node.output());
+    assert!(!node.process.output().contains("are gone"), "{}", node.process.output());
 }
 
 fn cut<T: Target>(target: &mut T) {

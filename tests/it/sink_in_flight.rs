@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
 use crate::targets::{Hook, Nats, Rabbit, Streams, Target, all_of};
+use crate::test_node::{TestNode, ids};
 
 /// The sinks wait longer than the tests do.
 const TIMES: &str = "timeout = \"2m\"\n";
@@ -25,21 +25,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A target that takes everything and answers nothing gets so many messages, and no more.
 async fn all_wait_for_answers(target: &mut impl Target, wanted: RangeInclusive<usize>) {
-    let house = House::new(&format!("[sinks.s]\n{}{TIMES}", target.config())).await;
-    house.orders(&target.settings(), json!("10m")).await;
-    house.enqueue("orders", ids("warm", WARM)).await;
-    house.drained("orders", PATIENCE).await;
+    let node = TestNode::new(&format!("[sinks.s]\n{}{TIMES}", target.config())).await;
+    node.orders(&target.settings(), json!("10m")).await;
+    node.enqueue("orders", ids("warm", WARM)).await;
+    node.drained("orders", PATIENCE).await;
     all_of(target, WARM).await;
 
     target.proxy().hold_answers();
     let all: Vec<String> = ids("held", BACKLOG).collect();
     for part in all.chunks(1_000) {
-        house.enqueue("orders", part.iter().cloned()).await;
+        node.enqueue("orders", part.iter().cloned()).await;
     }
     let end = Instant::now() + PATIENCE;
     let (mut outstanding, mut since) = (0, Instant::now());
     while outstanding < *wanted.start() || since.elapsed() < QUIET {
-        duetime_testkit::in_time!(Instant::now() < end, "{outstanding} are outstanding:\n{}", house.node.output());
+        duetime_testkit::in_time!(Instant::now() < end, "{outstanding} are outstanding:\n{}", node.process.output());
         let now = target.arrived().await.len() - WARM;
         if now > outstanding {
             (outstanding, since) = (now, Instant::now());
@@ -47,13 +47,13 @@ async fn all_wait_for_answers(target: &mut impl Target, wanted: RangeInclusive<u
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(wanted.contains(&outstanding), "{outstanding} are outstanding, {wanted:?} should be");
-    let counts = house.counts("orders").await;
+    let counts = node.counts("orders").await;
     let held = counts["in_flight"].as_u64().unwrap() + counts["scheduled"].as_u64().unwrap();
     assert_eq!(held, BACKLOG as u64, "none of them is settled: {counts}");
 
     target.proxy().heal();
-    house.drained("orders", PATIENCE).await;
-    assert_eq!(house.counts("orders").await["dead"], 0);
+    node.drained("orders", PATIENCE).await;
+    assert_eq!(node.counts("orders").await["dead"], 0);
     let arrived = all_of(target, WARM + BACKLOG).await;
     assert_eq!(arrived.len(), WARM + BACKLOG, "held answers are no reason to send anything twice");
     assert!(arrived.iter().all(|(_, attempt)| attempt == "1"));

@@ -25,7 +25,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::json;
 
 use self::reader::Reader;
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's sink.
 const LARGEST: usize = 200_000;
@@ -179,22 +179,22 @@ async fn kafka_keeps_the_contract_of_a_sink_and_a_key_keeps_its_partition() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_goes_away_costs_no_attempt_and_nothing_is_lost() {
     let mut kafka = Kafka::with("orders");
-    let house = House::new(&format!("[sinks.k]\n{}", kafka.config())).await;
+    let node = TestNode::new(&format!("[sinks.k]\n{}", kafka.config())).await;
     let retry = json!({"max_attempts": 2, "initial": "20ms"});
     let settings = json!({"shards": 4, "sink": {"name": "k"}, "retry": retry});
-    let (status, body) = house.topic("orders", settings).await;
+    let (status, body) = node.topic("orders", settings).await;
     assert_eq!(status, 201, "{body}");
-    house.enqueue("orders", ids("before", 1_000)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
+    node.enqueue("orders", ids("before", 1_000)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
     kafka.cluster.down();
-    house.enqueue("orders", ids("during", 1_000)).await;
+    node.enqueue("orders", ids("during", 1_000)).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     kafka.cluster.up();
-    house.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(house.counts("orders").await["dead"], 0);
+    node.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(node.counts("orders").await["dead"], 0);
     let received = kafka.reader.fetch();
     let again: Vec<_> = received.iter().filter(|message| message.attempt != "1").collect();
-    assert!(again.is_empty(), "{again:?}\n{}", house.node.output());
+    assert!(again.is_empty(), "{again:?}\n{}", node.process.output());
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);
-    assert!(!house.node.output().contains(CANARY));
+    assert!(!node.process.output().contains(CANARY));
 }

@@ -15,7 +15,7 @@ use duetime_testkit::servers::{NatsServer, Proxy};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's stream.
 const LARGEST: i32 = 200_000;
@@ -179,25 +179,25 @@ async fn nats_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
 async fn a_server_that_is_killed_costs_no_attempt_and_nothing_arrives_twice() {
     let mut server = server().await;
     declare(&server).await;
-    let house = House::talkative(&format!("[sinks.n]\n{}", config(&server))).await;
+    let node = TestNode::talkative(&format!("[sinks.n]\n{}", config(&server))).await;
     let sink = json!({"name": "n", "subject": "orders.{id}"});
     let retry = json!({"max_attempts": 2, "initial": "20ms"});
-    let (status, body) = house.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
+    let (status, body) = node.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
     assert_eq!(status, 201, "{body}");
-    house.enqueue("orders", ids("before", 1_000)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
+    node.enqueue("orders", ids("before", 1_000)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
     // It is killed while it acknowledges: what it stored and did not tell is sent again.
-    house.enqueue("orders", ids("amid", 1_000)).await;
+    node.enqueue("orders", ids("amid", 1_000)).await;
     server.stop_hard();
-    house.enqueue("orders", ids("during", 1_000)).await;
+    node.enqueue("orders", ids("during", 1_000)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     server.start_again().await;
-    house.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(house.counts("orders").await["dead"], 0);
+    node.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(node.counts("orders").await["dead"], 0);
     let received = fetch(&server).await;
     assert_eq!(received.len(), 3_000, "nothing lost, and Nats-Msg-Id took out what was sent twice");
     let again: Vec<_> = received.iter().filter(|message| message.attempt != "1").collect();
-    assert!(again.is_empty(), "{again:?}\n{}", house.node.output());
+    assert!(again.is_empty(), "{again:?}\n{}", node.process.output());
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 3_000);
-    assert!(!house.node.output().contains(CANARY));
+    assert!(!node.process.output().contains(CANARY));
 }

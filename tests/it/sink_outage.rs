@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::hand_over::House;
 use crate::targets::{Nats, Rabbit, Streams, Target, all_of};
+use crate::test_node::TestNode;
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
 const TIMEOUTS: u32 = 20;
@@ -25,33 +25,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A backlog in good times, and another in an outage that begins when its first messages are on their way.
 async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
-    let house = House::new(&format!("[sinks.s]\n{}{TIMES}", target.config())).await;
-    house.orders(&target.settings(), json!(VISIBILITY.as_millis() as u64)).await;
+    let node = TestNode::new(&format!("[sinks.s]\n{}{TIMES}", target.config())).await;
+    node.orders(&target.settings(), json!(VISIBILITY.as_millis() as u64)).await;
     let began = Instant::now();
-    house.backlog("before", BACKLOG, || {}).await;
-    house.drained("orders", PATIENCE).await;
+    node.backlog("before", BACKLOG, || {}).await;
+    node.drained("orders", PATIENCE).await;
     let usual = began.elapsed();
 
-    house.backlog("during", BACKLOG, || down(target)).await;
-    house.breaker(true).await;
-    let calls = house.metric("duetime_sink_call_seconds_count").await;
+    node.backlog("during", BACKLOG, || down(target)).await;
+    node.breaker(true).await;
+    let calls = node.metric("duetime_sink_call_seconds_count").await;
     tokio::time::sleep(VISIBILITY * TIMEOUTS).await;
-    assert_eq!(house.metric("duetime_breaker_open").await, 1.0);
-    let calls = house.metric("duetime_sink_call_seconds_count").await - calls;
+    assert_eq!(node.metric("duetime_breaker_open").await, 1.0);
+    let calls = node.metric("duetime_sink_call_seconds_count").await - calls;
     assert!(calls <= CALLS_MAX, "{calls} calls to a target that is away");
-    let waiting = house.counts("orders").await;
+    let waiting = node.counts("orders").await;
     assert_ne!(waiting["scheduled"], 0, "it went before all were handed over: {waiting}");
     target.proxy().heal();
-    house.breaker(false).await;
+    node.breaker(false).await;
     let began = Instant::now();
-    house.drained("orders", PATIENCE).await;
+    node.drained("orders", PATIENCE).await;
     let drained = began.elapsed();
 
     // A call that a slow machine does not answer in its short time fails, and has the one attempt there is.
-    let expired = house.metric("duetime_claims_expired_total").await;
-    duetime_testkit::in_time!(expired == 0.0, "{expired} claims expired: {}", house.node.output());
-    let dead = house.counts("orders").await["dead"].clone();
-    duetime_testkit::in_time!(dead == 0, "one attempt was enough for all but {dead}: {}", house.node.output());
+    let expired = node.metric("duetime_claims_expired_total").await;
+    duetime_testkit::in_time!(expired == 0.0, "{expired} claims expired: {}", node.process.output());
+    let dead = node.counts("orders").await["dead"].clone();
+    duetime_testkit::in_time!(dead == 0, "one attempt was enough for all but {dead}: {}", node.process.output());
     duetime_testkit::in_time!(drained < usual * 3 + STANDSTILL, "{drained:?} for {waiting}, in good times {usual:?}");
     let arrived = all_of(target, 2 * BACKLOG).await;
     assert!(arrived.iter().all(|(_, attempt)| attempt == "1"));

@@ -14,7 +14,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 const SHARDS: usize = 4;
 /// Bad messages at the head of each shard.
@@ -47,36 +47,40 @@ pub(crate) async fn bad_ones_ahead(sink: &str, settings: Value) -> Found {
 /// A topic of the sink `s` to which so many bad messages go ahead of others; a message says by the header `to` what
 /// it is.
 async fn ahead(bad: usize, sink: &str, mut settings: Value) -> Found {
-    let house = House::new(&format!("[sinks.s]\n{sink}")).await;
+    let node = TestNode::new(&format!("[sinks.s]\n{sink}")).await;
     settings["name"] = json!("s");
     let retry = json!({"max_attempts": ATTEMPTS, "initial": "200ms", "max": "1s"});
-    let (status, body) = house.topic("orders", json!({"shards": SHARDS, "sink": settings, "retry": retry})).await;
+    let (status, body) = node.topic("orders", json!({"shards": SHARDS, "sink": settings, "retry": retry})).await;
     assert_eq!(status, 201, "{body}");
     let messages = |ids: Vec<String>, to: &str| -> Vec<Value> {
         ids.into_iter().map(|id| json!({"id": id, "delay": 0, "payload": to, "headers": {"to": to}})).collect()
     };
-    house.enqueue_all("orders", messages(ids("bad", bad).collect(), "bad")).await;
+    node.enqueue_all("orders", messages(ids("bad", bad).collect(), "bad")).await;
     tokio::time::sleep(AHEAD).await;
     let end = Instant::now() + PATIENCE;
     let (mut round, mut sent) = (0, 0);
     // The others go on until the last bad one is a dead letter: alone, it could not be told from an outage.
-    while round < ROUNDS || house.counts("orders").await["dead"] != bad {
+    while round < ROUNDS || node.counts("orders").await["dead"] != bad {
         let count = if round < ROUNDS { GOOD } else { 1 };
-        house.enqueue_all("orders", messages(ids(&format!("good-{round}"), count).collect(), "good")).await;
+        node.enqueue_all("orders", messages(ids(&format!("good-{round}"), count).collect(), "good")).await;
         (round, sent) = (round + 1, sent + count);
-        let counts = house.counts("orders").await;
-        duetime_testkit::in_time!(Instant::now() < end, "not all are dead letters: {counts}\n{}", house.node.output());
+        let counts = node.counts("orders").await;
+        duetime_testkit::in_time!(
+            Instant::now() < end,
+            "not all are dead letters: {counts}\n{}",
+            node.process.output()
+        );
         tokio::time::sleep(APART).await;
     }
-    house.drained("orders", PATIENCE).await;
-    assert_eq!(house.counts("orders").await["dead"], bad, "no good one is among them");
-    let accepted = house.metric("duetime_lateness_seconds_count").await;
+    node.drained("orders", PATIENCE).await;
+    assert_eq!(node.counts("orders").await["dead"], bad, "no good one is among them");
+    let accepted = node.metric("duetime_lateness_seconds_count").await;
     assert!(accepted >= sent as f64, "{accepted} of {sent} good ones were accepted");
-    let in_time = house.bucket("duetime_lateness_seconds", LATE_MAX).await / accepted;
-    duetime_testkit::in_time!(in_time >= SHARE, "{in_time} within {LATE_MAX:?}:\n{}", house.node.output());
-    let page = house.dead("orders").await;
+    let in_time = node.bucket("duetime_lateness_seconds", LATE_MAX).await / accepted;
+    duetime_testkit::in_time!(in_time >= SHARE, "{in_time} within {LATE_MAX:?}:\n{}", node.process.output());
+    let page = node.dead("orders").await;
     assert!(page.iter().all(|dead| dead["attempts"] == ATTEMPTS), "{page:?}");
-    let failed = house.metric("duetime_sink_errors_total").await as usize;
+    let failed = node.metric("duetime_sink_errors_total").await as usize;
     println!("{in_time} of {accepted} within {LATE_MAX:?}, {failed} offers of {bad} bad ones, {round} rounds");
     Found { bad, failed }
 }

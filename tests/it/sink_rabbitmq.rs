@@ -16,7 +16,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's broker.
 /// What a broker is given at once, at most: eight batches of 128.
@@ -233,23 +233,23 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     let mut broker = broker().await;
     let (connection, admin) = channel(&broker).await;
     declare(&admin).await;
-    let house = House::talkative(&format!("[sinks.mq]\n{}", config(&broker))).await;
+    let node = TestNode::talkative(&format!("[sinks.mq]\n{}", config(&broker))).await;
     let sink = json!({"name": "mq", "exchange": "due", "routing_key": "orders.{id}"});
     let retry = json!({"max_attempts": 2, "initial": "20ms"});
-    let (status, body) = house.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
+    let (status, body) = node.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
     assert_eq!(status, 201, "{body}");
-    house.enqueue("orders", ids("before", 200)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
+    node.enqueue("orders", ids("before", 200)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
     drop((admin, connection));
     // It is killed while it confirms: what it took and did not tell is sent again.
-    house.enqueue("orders", ids("amid", 1_000)).await;
+    node.enqueue("orders", ids("amid", 1_000)).await;
     broker.stop_hard();
-    house.enqueue("orders", ids("during", 1_000)).await;
+    node.enqueue("orders", ids("during", 1_000)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(house.message("orders", "during-1").await["attempts"], 0);
+    assert_eq!(node.message("orders", "during-1").await["attempts"], 0);
     broker.start_again().await;
-    house.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(house.counts("orders").await["dead"], 0);
+    node.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(node.counts("orders").await["dead"], 0);
     let (_connection, admin) = channel(&broker).await;
     let received = fetch(&admin).await;
     assert!(received.iter().all(|message| message.attempt == "1"));
@@ -260,10 +260,10 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     // Without a binding, what is unroutable uses up its attempts and dies with its reason.
     let (queue, exchange, key) = ("all".into(), "due".into(), "orders.#".into());
     admin.queue_unbind(queue, exchange, key, FieldTable::default()).await.unwrap();
-    house.enqueue("orders", ids("lost", 3)).await;
-    house.drained("orders", Duration::from_secs(30)).await;
-    let dead = house.dead("orders").await;
+    node.enqueue("orders", ids("lost", 3)).await;
+    node.drained("orders", Duration::from_secs(30)).await;
+    let dead = node.dead("orders").await;
     assert_eq!(dead.len(), 3);
     assert!(dead[0]["death"]["reason"].as_str().unwrap().contains("no queue takes"), "{dead:?}");
-    assert!(!house.node.output().contains(CANARY));
+    assert!(!node.process.output().contains(CANARY));
 }

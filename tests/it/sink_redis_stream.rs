@@ -12,7 +12,7 @@ use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, mess
 use duetime_testkit::servers::{Proxy, RedisOptions, RedisServer};
 use serde_json::json;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 async fn server() -> RedisServer {
     let user = Some(("duetime".to_owned(), CANARY.to_owned()));
@@ -135,22 +135,22 @@ async fn redis_streams_keep_the_contract_of_a_sink_and_say_what_is_wrong() {
 #[tokio::test]
 async fn a_stream_server_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     let mut server = server().await;
-    let house = House::talkative(&format!("[sinks.r]\n{}", config(&server))).await;
+    let node = TestNode::talkative(&format!("[sinks.r]\n{}", config(&server))).await;
     let retry = json!({"max_attempts": 2, "initial": "20ms"});
     let topic = json!({"shards": 4, "sink": {"name": "r", "stream": "due:{topic}"}, "retry": retry});
-    let (status, body) = house.topic("orders", topic).await;
+    let (status, body) = node.topic("orders", topic).await;
     assert_eq!(status, 201, "{body}");
-    house.enqueue("orders", ids("before", 500)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
+    node.enqueue("orders", ids("before", 500)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
     server.stop_hard();
-    house.enqueue("orders", ids("during", 1_000)).await;
+    node.enqueue("orders", ids("during", 1_000)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(house.message("orders", "during-1").await["attempts"], 0);
+    assert_eq!(node.message("orders", "during-1").await["attempts"], 0);
     server.start_again().await;
-    house.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(house.counts("orders").await["dead"], 0);
+    node.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(node.counts("orders").await["dead"], 0);
     let received = fetch(&server, "due:orders").await;
     assert!(received.iter().all(|message| message.attempt == "1"));
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 1_500);
-    assert!(!house.node.output().contains(CANARY));
+    assert!(!node.process.output().contains(CANARY));
 }

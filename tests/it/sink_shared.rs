@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// Slow topics of a webhook: more than a quarter of the 64 requests that it takes at once.
 const SLOW_TOPICS: usize = 100;
@@ -26,19 +26,19 @@ const LATE_MAX: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Orders among other topics of their sink are on time.
-async fn on_time(house: &House) {
-    let before = house.metric("duetime_lateness_seconds_count").await;
-    let in_time = house.bucket("duetime_lateness_seconds", LATE_MAX).await;
+async fn on_time(node: &TestNode) {
+    let before = node.metric("duetime_lateness_seconds_count").await;
+    let in_time = node.bucket("duetime_lateness_seconds", LATE_MAX).await;
     for id in ids("order", ORDERS) {
-        house.enqueue("orders", [id]).await;
+        node.enqueue("orders", [id]).await;
         tokio::time::sleep(APART).await;
     }
     let end = Instant::now() + PATIENCE;
-    while house.metric("duetime_lateness_seconds_count").await < before + ORDERS as f64 {
-        duetime_testkit::in_time!(Instant::now() < end, "not all orders are handed over:\n{}", house.node.output());
+    while node.metric("duetime_lateness_seconds_count").await < before + ORDERS as f64 {
+        duetime_testkit::in_time!(Instant::now() < end, "not all orders are handed over:\n{}", node.process.output());
         tokio::time::sleep(APART).await;
     }
-    let in_time = house.bucket("duetime_lateness_seconds", LATE_MAX).await - in_time;
+    let in_time = node.bucket("duetime_lateness_seconds", LATE_MAX).await - in_time;
     duetime_testkit::in_time!(in_time >= 0.98 * ORDERS as f64, "{in_time} of {ORDERS} within {LATE_MAX:?}");
 }
 
@@ -47,16 +47,16 @@ async fn a_quick_topic_is_on_time_beside_a_hundred_slow_ones_of_its_webhook() {
     let hook = Webhook::start();
     hook.answer(|hit| Answer::status(200).after(if hit.path.ends_with("slow") { SLOW } else { Duration::ZERO }));
     let sink = format!("[sinks.s]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n", hook.url("/due"));
-    let house = House::new(&sink).await;
-    house.orders(&json!({"path": "/quick"}), json!("1m")).await;
-    house.enqueue("orders", ids("first", 10)).await;
-    house.drained("orders", PATIENCE).await;
+    let node = TestNode::new(&sink).await;
+    node.orders(&json!({"path": "/quick"}), json!("1m")).await;
+    node.enqueue("orders", ids("first", 10)).await;
+    node.drained("orders", PATIENCE).await;
     for topic in ids("slow", SLOW_TOPICS) {
-        let (status, body) = house.topic(&topic, json!({"shards": 1, "sink": {"name": "s", "path": "/slow"}})).await;
+        let (status, body) = node.topic(&topic, json!({"shards": 1, "sink": {"name": "s", "path": "/slow"}})).await;
         assert_eq!(status, 201, "{body}");
-        house.enqueue(&topic, ids("m", 20)).await;
+        node.enqueue(&topic, ids("m", 20)).await;
     }
-    on_time(&house).await;
+    on_time(&node).await;
     let slow = hook.hits().iter().filter(|hit| hit.path.ends_with("slow")).count();
     assert!(slow >= SLOW_TOPICS / 2, "{slow} requests of slow topics: they have their share too");
 }
@@ -75,19 +75,20 @@ async fn a_topic_is_on_time_beside_any_number_of_silent_ones_of_its_broker() {
     let mut listener = client.subscribe("silent.>").await.unwrap();
     client.flush().await.unwrap();
     let listening = tokio::spawn(async move { while listener.next().await.is_some() {} });
-    let house = House::new(&format!("[sinks.s]\ntype = \"nats\"\nurl = {:?}\ntimeout = \"20s\"\n", server.url())).await;
-    house.orders(&json!({"subject": "orders"}), json!("1m")).await;
-    house.enqueue("orders", ids("first", 10)).await;
-    house.drained("orders", PATIENCE).await;
+    let node =
+        TestNode::new(&format!("[sinks.s]\ntype = \"nats\"\nurl = {:?}\ntimeout = \"20s\"\n", server.url())).await;
+    node.orders(&json!({"subject": "orders"}), json!("1m")).await;
+    node.enqueue("orders", ids("first", 10)).await;
+    node.drained("orders", PATIENCE).await;
     for topic in ids("silent", SILENT_TOPICS) {
         let sink = json!({"name": "s", "subject": "silent.{topic}"});
-        let (status, body) = house.topic(&topic, json!({"shards": 1, "sink": sink})).await;
+        let (status, body) = node.topic(&topic, json!({"shards": 1, "sink": sink})).await;
         assert_eq!(status, 201, "{body}");
         let all: Vec<String> = ids("m", ON_THEIR_WAY).collect();
         for part in all.chunks(ON_THEIR_WAY / 2) {
-            house.enqueue(&topic, part.iter().cloned()).await;
+            node.enqueue(&topic, part.iter().cloned()).await;
         }
     }
-    on_time(&house).await;
+    on_time(&node).await;
     listening.abort();
 }

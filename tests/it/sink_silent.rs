@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// Longest waits of the sinks here.
 const TIMES: &str = "timeout = \"1s\"\nconnect_timeout = \"1s\"\n";
@@ -43,36 +43,36 @@ async fn a_target_that_never_says_anything_is_down_in_a_moment_and_others_are_on
     for (kind, lines) in &sinks {
         write!(config, "[sinks.{kind}]\ntype = \"{kind}\"\n{lines}{TIMES}").unwrap();
     }
-    let house = House::new(&config).await;
-    house.orders(&json!({}), json!("1m")).await;
+    let node = TestNode::new(&config).await;
+    node.orders(&json!({}), json!("1m")).await;
     for (kind, _) in &sinks {
-        let (status, body) = house.topic(kind, json!({"shards": 2, "sink": {"name": kind}})).await;
+        let (status, body) = node.topic(kind, json!({"shards": 2, "sink": {"name": kind}})).await;
         assert_eq!(status, 201, "{body}");
-        house.enqueue(kind, ids("m", 200)).await;
+        node.enqueue(kind, ids("m", 200)).await;
     }
     let began = Instant::now();
-    house.enqueue("orders", ids("order", 200)).await;
-    house.drained("orders", PATIENCE).await;
+    node.enqueue("orders", ids("order", 200)).await;
+    node.drained("orders", PATIENCE).await;
     let orders = began.elapsed();
     duetime_testkit::in_time!(orders < DOWN_WITHIN, "orders were handed over after {orders:?}");
     for (kind, _) in &sinks {
-        while house.counts(kind).await["sink_trouble"]["state"] != "down" {
+        while node.counts(kind).await["sink_trouble"]["state"] != "down" {
             let waited = began.elapsed();
-            duetime_testkit::in_time!(waited < DOWN_WITHIN + SLACK, "{kind} is not down:\n{}", house.node.output());
+            duetime_testkit::in_time!(waited < DOWN_WITHIN + SLACK, "{kind} is not down:\n{}", node.process.output());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         println!("{kind} is down after {:?}", began.elapsed());
     }
     for (kind, _) in &sinks {
         let message = loop {
-            let message = house.message(kind, "m-7").await;
+            let message = node.message(kind, "m-7").await;
             if message["state"] != "in_flight" {
                 break message;
             }
             duetime_testkit::in_time!(began.elapsed() < PATIENCE, "{kind}: {message}");
         };
         assert_eq!(message["attempts"], 0, "{kind}: {message}");
-        assert_eq!(house.counts(kind).await["dead"], 0, "{kind}");
+        assert_eq!(node.counts(kind).await["dead"], 0, "{kind}");
     }
     holding.abort();
 }

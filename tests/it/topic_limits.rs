@@ -18,7 +18,7 @@ struct Shop {
 
 impl Shop {
     fn of(node: &Node) -> Self {
-        Self { http: crate::http_api::client(), url: node.url() }
+        Self { http: crate::test_node::client(), url: node.url() }
     }
 
     async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {

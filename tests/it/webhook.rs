@@ -16,19 +16,19 @@ use serde_json::json;
 use sha2::Sha256;
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 const CANARY: &str = "canary-4b1d02";
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// A node whose topic `orders` goes to `hook`, with these further settings.
-async fn house(hook: &Webhook, sink: &str, retry: serde_json::Value) -> House {
+async fn node(hook: &Webhook, sink: &str, retry: serde_json::Value) -> TestNode {
     let config =
         format!("[sinks.shop]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n{sink}", hook.url("/due"));
-    let house = House::new(&config).await;
-    let (status, body) = house.topic("orders", json!({"shards": 2, "sink": {"name": "shop"}, "retry": retry})).await;
+    let node = TestNode::new(&config).await;
+    let (status, body) = node.topic("orders", json!({"shards": 2, "sink": {"name": "shop"}, "retry": retry})).await;
     assert_eq!(status, 201, "{body}");
-    house
+    node
 }
 
 #[tokio::test]
@@ -36,31 +36,31 @@ async fn a_webhook_that_is_down_for_long_costs_no_attempt_and_the_backlog_drains
     let mut hook = Webhook::start();
     hook.stop();
     let sink = format!("headers = {{ authorization = \"Bearer {CANARY}\" }}");
-    let house = house(&hook, &sink, json!({"max_attempts": 2, "initial": "10ms"})).await;
-    house.enqueue("orders", ids("order", 500)).await;
+    let node = node(&hook, &sink, json!({"max_attempts": 2, "initial": "10ms"})).await;
+    node.enqueue("orders", ids("order", 500)).await;
     // Many more tries than there are attempts.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    let counts = house.counts("orders").await;
+    let counts = node.counts("orders").await;
     assert_eq!((&counts["scheduled"], &counts["dead"]), (&json!(500), &json!(0)), "{counts}");
-    assert_eq!(house.message("orders", "order-7").await["attempts"], 0);
+    assert_eq!(node.message("orders", "order-7").await["attempts"], 0);
     hook.start_again();
-    house.drained("orders", Duration::from_secs(40)).await;
+    node.drained("orders", Duration::from_secs(40)).await;
     let hits = hook.hits();
     assert_eq!(hits.iter().map(|hit| hit.header("duetime-id")).collect::<BTreeSet<_>>().len(), 500);
     assert_eq!(hits.len(), 500, "nothing twice");
     assert!(hits.iter().all(|hit| hit.header("duetime-attempt") == "1"));
     assert!(hits.iter().all(|hit| hit.header("authorization").ends_with(CANARY)));
-    assert!(!house.node.output().contains(CANARY), "{}", house.node.output());
+    assert!(!node.process.output().contains(CANARY), "{}", node.process.output());
 }
 
 #[tokio::test]
 async fn a_message_that_is_gone_for_good_is_a_dead_letter_with_its_reason() {
     let hook = Webhook::start();
     hook.answer(|hit| if hit.header("duetime-id") == "order-1" { gone() } else { Answer::status(202) });
-    let house = house(&hook, "", json!({})).await;
-    house.enqueue("orders", ids("order", 3)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
-    let dead = house.dead("orders").await;
+    let node = node(&hook, "", json!({})).await;
+    node.enqueue("orders", ids("order", 3)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
+    let dead = node.dead("orders").await;
     assert_eq!(dead.len(), 1);
     assert_eq!((&dead[0]["id"], &dead[0]["attempts"]), (&json!("order-1"), &json!(1)));
     assert_eq!(dead[0]["death"]["reason"], "the target answered 410: Gone, this shop has closed");
@@ -84,13 +84,13 @@ async fn a_pause_that_the_target_asks_for_is_kept_and_costs_nothing() {
         at.lock().unwrap().get_or_insert_with(Instant::now);
         Answer::status(200)
     });
-    let house = house(&hook, "", json!({"max_attempts": 1})).await;
+    let node = node(&hook, "", json!({"max_attempts": 1})).await;
     let started = Instant::now();
-    house.enqueue("orders", ids("order", 1)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
+    node.enqueue("orders", ids("order", 1)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
     let waited = asked.lock().unwrap().expect("it was handed over") - started;
     assert!(waited >= Duration::from_millis(1_900), "{waited:?}");
-    assert_eq!(house.counts("orders").await["dead"], 0);
+    assert_eq!(node.counts("orders").await["dead"], 0);
     assert_eq!(hook.hits().iter().map(|hit| hit.header("duetime-attempt")).collect::<Vec<_>>(), ["1", "1"]);
 }
 
@@ -101,9 +101,9 @@ async fn a_target_too_slow_for_one_message_is_asked_again_and_the_others_go_on()
         let slow = hit.header("duetime-id") == "order-0" && hit.header("duetime-attempt") == "1";
         Answer::status(200).after(Duration::from_millis(if slow { 5_000 } else { 0 }))
     });
-    let house = house(&hook, "timeout = \"300ms\"", json!({"initial": "50ms"})).await;
-    house.enqueue("orders", ids("order", 20)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
+    let node = node(&hook, "timeout = \"300ms\"", json!({"initial": "50ms"})).await;
+    node.enqueue("orders", ids("order", 20)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
     let hits = hook.hits();
     let tries = hits.iter().filter(|hit| hit.header("duetime-id") == "order-0");
     let tries: Vec<_> = tries.map(|hit| (hit.header("duetime-attempt"), hit.header("webhook-id"))).collect();
@@ -116,14 +116,14 @@ async fn a_target_too_slow_for_one_message_is_asked_again_and_the_others_go_on()
 async fn a_receiver_can_verify_every_signature_by_itself() {
     let hook = Webhook::start();
     let newer = format!("whsec_{}", STANDARD.encode([7; 32]));
-    let house = house(&hook, &format!("signing_secrets = [{newer:?}, {SECRET:?}]"), json!({})).await;
-    house.enqueue_all("orders", vec![json!({"id": "bits", "payload_base64": "AP/+DQo=", "delay": 0})]).await;
-    house.enqueue("orders", ids("order", 5)).await;
-    house.drained("orders", Duration::from_secs(20)).await;
+    let node = node(&hook, &format!("signing_secrets = [{newer:?}, {SECRET:?}]"), json!({})).await;
+    node.enqueue_all("orders", vec![json!({"id": "bits", "payload_base64": "AP/+DQo=", "delay": 0})]).await;
+    node.enqueue("orders", ids("order", 5)).await;
+    node.drained("orders", Duration::from_secs(20)).await;
     let hits = hook.hits();
     assert_eq!(hits.len(), 6);
     assert!(hits.iter().any(|hit| hit.body[..] == *b"\x00\xff\xfe\r\n"));
-    let now_s = std::fs::metadata(house.node.folder().join("output")).unwrap().modified().unwrap();
+    let now_s = std::fs::metadata(node.process.folder().join("output")).unwrap().modified().unwrap();
     let now_s = now_s.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     for hit in hits {
         let timestamp = hit.header("webhook-timestamp");
@@ -144,13 +144,13 @@ async fn a_receiver_can_verify_every_signature_by_itself() {
 #[tokio::test]
 async fn a_topic_with_a_wrong_sink_or_setting_is_refused_with_the_nearest_right_one() {
     let hook = Webhook::start();
-    let house = house(&hook, "", json!({})).await;
+    let node = node(&hook, "", json!({})).await;
     for (sink, says) in [
         (json!({"name": "shpo"}), "did you mean \"shop\""),
         (json!({"name": "shop", "pth": "/x"}), "did you mean \"path\""),
         (json!({"name": "shop", "url": "http://169.254.169.254/"}), "url"),
     ] {
-        let (status, body) = house.topic("other", json!({"sink": sink})).await;
+        let (status, body) = node.topic("other", json!({"sink": sink})).await;
         assert!((400..500).contains(&status), "{body}");
         assert!(body["detail"].as_str().unwrap().contains(says), "{body}");
     }

@@ -26,7 +26,7 @@ fn files_are_short_enough_to_be_read_at_once() {
 }
 
 #[test]
-fn a_rust_file_opens_with_its_place_in_the_house() {
+fn a_rust_file_opens_with_what_it_is_for() {
     let broken = rust().into_iter().filter(|f| !f.text.starts_with("//! ")).map(|f| f.path).collect();
     none("a .rs file does not open with `//! …`: say what it is for and who is up- and downstream", broken);
 }

@@ -186,6 +186,37 @@ fn comments_and_documents_use_the_words_of_the_field() {
     none("a word that docs/GLOSSARY.md does not know", broken);
 }
 
+/// Words that no name in the code has in it either.
+const BANNED_IN_NAMES: [&str; 7] = ["house", "houses", "wish", "wishes", "wished", "lane", "lanes"];
+
+#[test]
+fn names_in_the_code_use_the_words_of_the_field_too() {
+    let mut broken = Vec::new();
+    for file in files(|path| is_text(path) && is(path, "rs")) {
+        for (number, line) in file.text.lines().enumerate() {
+            for word in words_of_names(line).filter(|word| BANNED_IN_NAMES.contains(&word.as_str())) {
+                broken.push(format!("{}:{}: {word:?}", file.path, number + 1));
+            }
+        }
+    }
+    none("a word that docs/GLOSSARY.md does not know", broken);
+}
+
+/// What the names in a line are put together from, at underscores and capitals, in small letters.
+fn words_of_names(line: &str) -> impl Iterator<Item = String> {
+    line.split(|c: char| !c.is_ascii_alphabetic()).flat_map(|name| {
+        let starts = name.char_indices().filter(|(at, c)| *at > 0 && c.is_ascii_uppercase()).map(|(at, _)| at);
+        let cuts: Vec<usize> = std::iter::once(0).chain(starts).chain([name.len()]).collect();
+        cuts.windows(2).map(|cut| name[cut[0]..cut[1]].to_lowercase()).collect::<Vec<_>>()
+    })
+}
+
+#[test]
+fn a_name_is_taken_apart_at_underscores_and_capitals() {
+    let words: Vec<String> = words_of_names("let a_house: TestHouse = 1;").filter(|word| !word.is_empty()).collect();
+    assert_eq!(words, ["let", "a", "house", "test", "house"]);
+}
+
 /// The part of a line that is for people.
 fn comment<'a>(path: &str, line: &'a str) -> &'a str {
     let mark = match path.rsplit('.').next() {

@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use duetime_benches::brokers::house::{Measured, measure};
 #[cfg(feature = "kafka")]
 use duetime_benches::brokers::kafka;
+use duetime_benches::brokers::node::{Measured, measure};
 use duetime_benches::brokers::{LATE, TOPIC, plain};
 #[cfg(feature = "kafka")]
 use duetime_testkit::servers::TansuServer;

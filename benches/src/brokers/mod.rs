@@ -3,9 +3,9 @@
 //! Upstream: `benches/src/bin/brokers.rs`. Servers are the test kit's, on free ports with empty folders.
 
 pub mod cost;
-pub mod house;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod node;
 pub mod plain;
 
 /// Messages in one call of a sink, and calls under way: the plain clients keep the same window.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{SINK, TOPIC};
 use crate::brokers::cost::{self, Process, Spent};
-use crate::brokers::house::{enqueue, now_ms};
+use crate::brokers::node::{enqueue, now_ms};
 
 /// Messages a second that are surely enqueued before the first is due.
 const ENQUEUED_PER_S: u64 = 8_000;

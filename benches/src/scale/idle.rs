@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::fleet::{Fleet, each_us};
 use crate::brokers::cost;
-use crate::brokers::house::now_ms;
+use crate::brokers::node::now_ms;
 
 /// Once everything is delivered, the node's last looks are let pass.
 const CALM: Duration = Duration::from_secs(2);

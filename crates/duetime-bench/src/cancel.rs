@@ -29,7 +29,7 @@ async fn cancel(phase: &LoadPhase<'_>, ids: &Ids, first: u64, count: u64) -> any
         first,
         count,
         move |n| ids.id(n),
-        |target, id| target.lane(id),
+        |target, id| target.group_of(id),
         |target, batch| async move {
             let outcomes = target.cancel(batch).await?;
             let odd = outcomes.iter().filter(|outcome| **outcome != CancelOutcome::Cancelled).count();

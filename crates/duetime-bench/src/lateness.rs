@@ -138,14 +138,14 @@ async fn produce(
         tick += STEP;
         sleep_until(tick).await;
         let until = count.min(own.rate * u64::try_from(began.elapsed().as_micros())? / 1_000_000);
-        let mut lanes: Vec<Vec<Item>> = vec![Vec::new(); target.lanes()];
+        let mut groups: Vec<Vec<Item>> = vec![Vec::new(); target.groups()];
         for n in sent..until {
             let due_at = begin.plus(Duration::from_millis(n * 1000 / own.rate));
             let item = ids.item(n, due_at, &payload);
-            lanes[target.lane(&item.id)].push(item);
+            groups[target.group_of(&item.id)].push(item);
         }
         sent = until.max(sent);
-        for batch in lanes.into_iter().filter(|batch| !batch.is_empty()) {
+        for batch in groups.into_iter().filter(|batch| !batch.is_empty()) {
             let permit = permits.clone().acquire_owned().await?;
             let (target, calls) = (target.clone(), calls.clone());
             sending.spawn(async move {

@@ -86,13 +86,13 @@ impl Ids {
     }
 }
 
-/// Makes `count` things from number `first` on and calls `op` with batches of them, each batch of one lane.
+/// Makes `count` things from number `first` on and calls `op` with batches of them, each batch of one group.
 pub async fn drive<T, M, L, O, F>(
     phase: &LoadPhase<'_>,
     first: u64,
     count: u64,
     make: M,
-    lane: L,
+    group: L,
     op: O,
 ) -> anyhow::Result<Took>
 where
@@ -110,17 +110,17 @@ where
         let (target, make, op, bar) = (phase.target.clone(), make.clone(), op.clone(), bar.clone());
         workers.spawn(async move {
             let mut calls = histogram();
-            let mut lanes: Vec<Vec<T>> = (0..target.lanes()).map(|_| Vec::with_capacity(batch)).collect();
+            let mut groups: Vec<Vec<T>> = (0..target.groups()).map(|_| Vec::with_capacity(batch)).collect();
             let numbers = (worker..count).step_by(usize::try_from(step).expect("a small number"));
             for n in numbers {
                 let thing = make(first + n);
-                let at = lane(&target, &thing);
-                lanes[at].push(thing);
-                if lanes[at].len() == batch {
-                    send(&target, &op, &mut lanes[at], batch, &mut calls, &bar).await?;
+                let at = group(&target, &thing);
+                groups[at].push(thing);
+                if groups[at].len() == batch {
+                    send(&target, &op, &mut groups[at], batch, &mut calls, &bar).await?;
                 }
             }
-            for rest in lanes.iter_mut().filter(|rest| !rest.is_empty()) {
+            for rest in groups.iter_mut().filter(|rest| !rest.is_empty()) {
                 send(&target, &op, rest, batch, &mut calls, &bar).await?;
             }
             anyhow::Ok(calls)
@@ -178,7 +178,7 @@ pub async fn schedule(
         first,
         count,
         move |n| ids.item(n, due_at, &payload),
-        |target, item: &Item| target.lane(&item.id),
+        |target, item: &Item| target.group_of(&item.id),
         |target, batch: Vec<Item>| async move {
             let asked = batch.len() as u64;
             let new = target.enqueue(batch).await?;

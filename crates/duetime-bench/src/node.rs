@@ -44,11 +44,11 @@ impl BenchNode {
 
 #[async_trait]
 impl LoadTarget for BenchNode {
-    fn lanes(&self) -> usize {
+    fn groups(&self) -> usize {
         1
     }
 
-    fn lane(&self, _id: &MessageId) -> usize {
+    fn group_of(&self, _id: &MessageId) -> usize {
         0
     }
 

@@ -219,11 +219,11 @@ async fn play(
         sleep_until(tick).await;
         let elapsed = began.elapsed();
         let end = at + all[at..].partition_point(|happening| happening.after <= elapsed);
-        let mut placed: Vec<Vec<u64>> = vec![Vec::new(); target.lanes()];
+        let mut placed: Vec<Vec<u64>> = vec![Vec::new(); target.groups()];
         let mut paid = placed.clone();
         for happening in &all[at..end] {
-            let lane = target.lane(&ledger.ids.id(happening.order));
-            if happening.paid { paid[lane].push(happening.order) } else { placed[lane].push(happening.order) }
+            let group = target.group_of(&ledger.ids.id(happening.order));
+            if happening.paid { paid[group].push(happening.order) } else { placed[group].push(happening.order) }
         }
         bar.inc((end - at) as u64);
         at = end;

@@ -65,17 +65,17 @@ impl Straight {
 
 #[async_trait]
 impl LoadTarget for Straight {
-    fn lanes(&self) -> usize {
+    fn groups(&self) -> usize {
         self.shards.len()
     }
 
-    fn lane(&self, id: &MessageId) -> usize {
+    fn group_of(&self, id: &MessageId) -> usize {
         self.record.routing.home(&self.record.name, id).index as usize
     }
 
     async fn enqueue(&self, batch: Vec<Item>) -> anyhow::Result<u64> {
         let Some(first) = batch.first() else { return Ok(0) };
-        let shard = &self.shards[self.lane(&first.id)];
+        let shard = &self.shards[self.group_of(&first.id)];
         let made = |item: Item| Enqueue {
             id: item.id,
             due: Due::At(item.due_at),
@@ -91,7 +91,7 @@ impl LoadTarget for Straight {
 
     async fn cancel(&self, batch: Vec<MessageId>) -> anyhow::Result<Vec<CancelOutcome>> {
         let Some(first) = batch.first() else { return Ok(Vec::new()) };
-        let shard = &self.shards[self.lane(first)];
+        let shard = &self.shards[self.group_of(first)];
         let edits: Vec<Edit> = batch.into_iter().map(Edit::Cancel).collect();
         let answers = self.store.edit(shard, self.clock.now(), &edits).await?;
         let outcome = |answer| match answer {

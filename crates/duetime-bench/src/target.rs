@@ -45,16 +45,16 @@ pub trait Consuming: Send {
 /// A topic of the bench's own: on a node, or straight in a store.
 #[async_trait]
 pub trait LoadTarget: Send + Sync + 'static {
-    /// Lanes that batches are made for: the shards of a store, one for a node.
-    fn lanes(&self) -> usize;
+    /// Groups that batches are made for: the shards of a store, one for a node.
+    fn groups(&self) -> usize;
 
-    /// The lane of an id.
-    fn lane(&self, id: &MessageId) -> usize;
+    /// The group of an id.
+    fn group_of(&self, id: &MessageId) -> usize;
 
-    /// Schedules messages of one lane; how many were new.
+    /// Schedules messages of one group; how many were new.
     async fn enqueue(&self, batch: Vec<Item>) -> anyhow::Result<u64>;
 
-    /// Cancels messages of one lane.
+    /// Cancels messages of one group.
     async fn cancel(&self, batch: Vec<MessageId>) -> anyhow::Result<Vec<CancelOutcome>>;
 
     /// Begins to hand over what is due, and to settle it.

@@ -247,8 +247,8 @@ pub(crate) async fn put(
     let ask: ShardsIn = fields::read(&bytes)?;
     // First of all: is there such a topic, and does who decides answer?
     app.resizing.check(&topic).await.map_err(|error| refusal(&app, error))?;
-    let wish = serde_json::to_value(ask.shards).expect("a number or a word");
-    let change = TopicChange::new(Map::from_iter([("shards".to_owned(), wish)]));
+    let count = serde_json::to_value(ask.shards).expect("a number or a word");
+    let change = TopicChange::new(Map::from_iter([("shards".to_owned(), count)]));
     // A topic that is deleted meanwhile is not made again.
     if app.catalog.change(&topic, &change).await?.is_none() {
         return Err(ResizeError::UnknownTopic(topic).into());

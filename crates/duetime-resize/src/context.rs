@@ -48,7 +48,7 @@ impl Context {
     }
 
     /// Requests `shards`: begins, or keeps the request.
-    pub(crate) async fn wish(&self, topic: &TopicName, shards: u32) -> Result<RoutingRecord, ResizeError> {
+    pub(crate) async fn request(&self, topic: &TopicName, shards: u32) -> Result<RoutingRecord, ResizeError> {
         for _ in 0..CONFLICTS_MAX {
             let seen = self.present(topic).await?;
             let desired = (seen.routing.shards != shards).then_some(shards);

@@ -170,7 +170,7 @@ impl Resizing for Resizer {
             ShardCount::Fixed(shards) => shards,
             ShardCount::Auto => self.0.config.auto(*self.0.nodes.borrow()),
         };
-        let record = self.0.wish(topic, shards).await?;
+        let record = self.0.request(topic, shards).await?;
         self.0.requested.notify_one();
         Ok(record)
     }

@@ -110,7 +110,7 @@ impl World {
     }
 
     /// As the HTTP API does it: the setting, then the request.
-    async fn wish(&self, resizer: &Resizer, shards: u32) -> Result<RoutingRecord, ResizeError> {
+    async fn request(&self, resizer: &Resizer, shards: u32) -> Result<RoutingRecord, ResizeError> {
         self.set(shards).await;
         resizer.ask(&self.topic, ShardCount::Fixed(shards)).await
     }
@@ -183,7 +183,7 @@ async fn shards_grow_and_shrink_and_every_message_comes_home() {
     let world = World::with(8, 1_500).await;
     let resizer = world.resizer(ResizeConfig::default());
     for (n, shards) in [32, 8, 31, 1, 16].into_iter().enumerate() {
-        world.wish(&resizer, shards).await.unwrap();
+        world.request(&resizer, shards).await.unwrap();
         let routing = world.settle(&resizer).await;
         assert_eq!((routing.shards, routing.change()), (shards, n as u64 + 2));
         world.check(1_500).await;
@@ -203,13 +203,13 @@ async fn a_mover_that_dies_at_any_step_is_replaced_by_another() {
             let first = world.resizer_with(ResizeConfig::default(), tools);
             let shutdown = CancellationToken::new();
             let run = tokio::spawn(first.clone().run(shutdown.clone()));
-            let ask = world.wish(&first, 9);
+            let ask = world.request(&first, 9);
             let _ = tokio::time::timeout(Duration::from_secs(1), ask).await;
             world.look().await;
             tokio::time::sleep(Duration::from_secs(60)).await;
             run.abort();
             let second = world.resizer(ResizeConfig::default());
-            world.wish(&second, 9).await.unwrap();
+            world.request(&second, 9).await.unwrap();
             assert_eq!(world.settle(&second).await.shards, 9, "{step:?}");
             world.check(600).await;
         }
@@ -220,7 +220,7 @@ async fn a_mover_that_dies_at_any_step_is_replaced_by_another() {
 async fn several_movers_at_once_do_no_harm() {
     let world = World::with(8, 1_000).await;
     let movers: Vec<Resizer> = (0..4).map(|_| world.resizer(ResizeConfig::default())).collect();
-    world.wish(&movers[0], 3).await.unwrap();
+    world.request(&movers[0], 3).await.unwrap();
     world.look().await;
     let settle = movers.iter().map(|mover| world.settle(mover));
     for routing in futures::future::join_all(settle).await {
@@ -230,10 +230,10 @@ async fn several_movers_at_once_do_no_harm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_wish_wins_and_one_change_runs_at_a_time() {
+async fn the_last_request_wins_and_one_change_runs_at_a_time() {
     let world = World::with(2, 100).await;
     let resizer = world.resizer(ResizeConfig::default());
-    let asks = (1..=10).map(|n| world.wish(&resizer, n * 3));
+    let asks = (1..=10).map(|n| world.request(&resizer, n * 3));
     for asked in futures::future::join_all(asks).await {
         asked.unwrap();
     }
@@ -257,7 +257,7 @@ async fn the_new_epoch_is_above_every_epoch_that_a_shard_has_heard_of() {
     let lost = Routing { epoch: present.epoch + 8, rid: "lost".to_owned(), ..present };
     world.store.fence(&world.topic, 1, &lost, &Floor::default()).await.unwrap();
     let resizer = world.resizer(ResizeConfig::default());
-    world.wish(&resizer, 4).await.unwrap();
+    world.request(&resizer, 4).await.unwrap();
     assert_eq!(world.settle(&resizer).await.change(), 10);
     world.check(10).await;
 }
@@ -270,7 +270,7 @@ async fn messages_about_to_fall_due_are_left_where_they_are_but_not_for_ever() {
         world.enqueue(&format!("late-{n}"), Duration::from_secs(60)).await;
     }
     let resizer = world.resizer(ResizeConfig::default());
-    world.wish(&resizer, 2).await.unwrap();
+    world.request(&resizer, 2).await.unwrap();
     let begun = tokio::time::Instant::now();
     let shutdown = CancellationToken::new();
     world.look().await;
@@ -286,7 +286,7 @@ async fn messages_about_to_fall_due_are_left_where_they_are_but_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_setting_whose_wish_was_lost_is_carried_out_all_the_same() {
+async fn a_setting_whose_request_was_lost_is_carried_out_all_the_same() {
     let world = World::with(2, 30).await;
     world.set(5).await;
     let resizer = world.resizer(ResizeConfig::default());
@@ -342,7 +342,7 @@ impl RoutingAuthority for Behind {
 #[tokio::test(start_paused = true)]
 async fn no_shard_is_told_of_a_change_that_a_failover_of_the_authority_may_undo() {
     let world = World::with(2, 30).await;
-    world.wish(&world.resizer(ResizeConfig::default()), 4).await.unwrap();
+    world.request(&world.resizer(ResizeConfig::default()), 4).await.unwrap();
     let mut parts = world.parts(ResizeConfig::default(), Tools::new(world.store.clone()));
     parts.authority = Arc::new(Behind(world.store.clone()));
     let resizer = Resizer::new(parts);
@@ -415,7 +415,7 @@ async fn a_request_is_superseded_while_its_node_stands_still(world: World, nth: 
     authority.is_still.subscribe().wait_for(|is_still| *is_still).await.unwrap();
     let other = world.resizer(ResizeConfig::default());
     world.settle(&other).await;
-    world.wish(&other, 7).await.unwrap();
+    world.request(&other, 7).await.unwrap();
     let routing = world.settle(&other).await;
     assert_eq!((routing.shards, routing.change()), (7, carried_out));
     authority.is_still.send_replace(false);

@@ -1,4 +1,4 @@
-//! Lanes, routing and the catalog against the reference store.
+//! Batch queues, routing and the catalog against the reference store.
 
 mod limits;
 
@@ -110,7 +110,7 @@ impl Around for Watched {
     }
 }
 
-struct House {
+struct Fixture {
     mem: Arc<MemStore>,
     watched: Arc<Watched>,
     store: Arc<Surrounded<Arc<Watched>>>,
@@ -121,7 +121,7 @@ struct House {
     topic: TopicName,
 }
 
-impl House {
+impl Fixture {
     async fn with_shards(shards: u32) -> Self {
         let mem = MemStore::new();
         let watched = Arc::new(Watched {
@@ -182,22 +182,22 @@ fn message(name: &str) -> Enqueue {
 
 #[tokio::test]
 async fn many_messages_go_to_their_homes_in_bounded_batches_and_answer_in_order() {
-    let house = House::with_shards(8).await;
+    let fixture = Fixture::with_shards(8).await;
     let items: Vec<Enqueue> = (0..5000).map(|n| message(&n.to_string())).collect();
-    let record = house.catalog.get(&house.topic).unwrap();
-    let homes: Vec<u32> = items.iter().map(|item| record.routing.home(&house.topic, &item.id).index).collect();
-    let answers = house.enqueue(items).await;
+    let record = fixture.catalog.get(&fixture.topic).unwrap();
+    let homes: Vec<u32> = items.iter().map(|item| record.routing.home(&fixture.topic, &item.id).index).collect();
+    let answers = fixture.enqueue(items).await;
     let placed: Vec<u32> = answers.into_iter().map(|answer| answer.unwrap().shard).collect();
     assert_eq!(placed, homes);
-    assert_eq!(house.watched.batches.lock().iter().map(|(_, n)| n).sum::<usize>(), 5000);
-    assert!(house.watched.batches.lock().len() <= 8 * 5000_usize.div_ceil(BATCH_ITEMS_MAX).div_ceil(4));
-    assert_eq!(house.counted(Event::Scheduled), 5000);
-    assert_eq!(house.router.survey(&house.topic).await.unwrap().total.scheduled, 5000);
+    assert_eq!(fixture.watched.batches.lock().iter().map(|(_, n)| n).sum::<usize>(), 5000);
+    assert!(fixture.watched.batches.lock().len() <= 8 * 5000_usize.div_ceil(BATCH_ITEMS_MAX).div_ceil(4));
+    assert_eq!(fixture.counted(Event::Scheduled), 5000);
+    assert_eq!(fixture.router.survey(&fixture.topic).await.unwrap().total.scheduled, 5000);
 }
 
 #[tokio::test]
 async fn batches_are_cut_by_bytes_and_a_large_message_goes_alone() {
-    let house = House::with_shards(1).await;
+    let fixture = Fixture::with_shards(1).await;
     let large = |name: &str, bytes: usize| Enqueue { payload: vec![0; bytes].into(), ..message(name) };
     let items = vec![
         large("a", ENQUEUE_BYTES_MAX / 2),
@@ -205,38 +205,38 @@ async fn batches_are_cut_by_bytes_and_a_large_message_goes_alone() {
         large("c", ENQUEUE_BYTES_MAX * 4),
         large("d", 1),
     ];
-    assert!(house.enqueue(items).await.iter().all(Result::is_ok));
-    assert_eq!(house.watched.batches.lock().iter().map(|(_, n)| *n).collect::<Vec<_>>(), [2, 1, 1]);
+    assert!(fixture.enqueue(items).await.iter().all(Result::is_ok));
+    assert_eq!(fixture.watched.batches.lock().iter().map(|(_, n)| *n).collect::<Vec<_>>(), [2, 1, 1]);
 }
 
 #[tokio::test]
 async fn the_same_id_twice_in_one_request_acts_as_if_one_after_the_other() {
-    let house = House::with_shards(4).await;
+    let fixture = Fixture::with_shards(4).await;
     let over = Enqueue { on_conflict: OnConflict::Replace, ..message("a") };
-    let answers = house.enqueue(vec![message("a"), message("a"), over, message("a")]).await;
+    let answers = fixture.enqueue(vec![message("a"), message("a"), over, message("a")]).await;
     let outcomes: Vec<EnqueueOutcome> = answers.into_iter().map(|answer| answer.unwrap().outcome).collect();
     use EnqueueOutcome::{Duplicate, Replaced, Scheduled};
     assert_eq!(outcomes, [Scheduled, Duplicate, Replaced, Duplicate]);
-    assert_eq!((house.counted(Event::Duplicate), house.counted(Event::Replaced)), (2, 1));
+    assert_eq!((fixture.counted(Event::Duplicate), fixture.counted(Event::Replaced)), (2, 1));
     let cancel = || Edit::Cancel(id("a"));
-    let edits = house.router.edit(&house.topic, vec![cancel(), cancel()]).await;
+    let edits = fixture.router.edit(&fixture.topic, vec![cancel(), cancel()]).await;
     assert_eq!(
         edits.into_iter().map(|edit| edit.unwrap().edited).collect::<Vec<_>>(),
         [Edited::Cancelled, Edited::Unknown]
     );
-    assert_eq!(house.counted(Event::Cancelled), 1);
+    assert_eq!(fixture.counted(Event::Cancelled), 1);
 }
 
 #[tokio::test]
 async fn a_cancel_keeps_its_answer_when_a_reschedule_of_the_same_batch_is_refused() {
-    let house = House::with_shards(1).await;
+    let fixture = Fixture::with_shards(1).await;
     // The second batch is the reschedule.
     for (round, refused) in [2..3, 2..u64::MAX].into_iter().enumerate() {
-        house.enqueue(vec![message("a"), message("b"), message("c")]).await;
-        let later = Due::At(house.clock.now().plus(Duration::from_secs(60)));
-        *house.watched.edits.lock() = (0, refused);
+        fixture.enqueue(vec![message("a"), message("b"), message("c")]).await;
+        let later = Due::At(fixture.clock.now().plus(Duration::from_secs(60)));
+        *fixture.watched.edits.lock() = (0, refused);
         let batch = vec![Edit::Cancel(id("a")), Edit::Reschedule(id("b"), later), Edit::Cancel(id("c"))];
-        let answers = house.router.edit(&house.topic, batch).await;
+        let answers = fixture.router.edit(&fixture.topic, batch).await;
         assert_eq!(answers[0].as_ref().unwrap().edited, Edited::Cancelled, "it was done before the refusal");
         if round == 0 {
             assert!(matches!(answers[1].as_ref().unwrap().edited, Edited::Rescheduled(_)));
@@ -244,144 +244,148 @@ async fn a_cancel_keeps_its_answer_when_a_reschedule_of_the_same_batch_is_refuse
         } else {
             assert!(answers[1].is_err(), "{:?}", answers[1]);
         }
-        *house.watched.edits.lock() = (0, 0..0);
-        house.router.edit(&house.topic, vec![Edit::Cancel(id("b")), Edit::Cancel(id("c"))]).await;
+        *fixture.watched.edits.lock() = (0, 0..0);
+        fixture.router.edit(&fixture.topic, vec![Edit::Cancel(id("b")), Edit::Cancel(id("c"))]).await;
     }
 }
 
 #[tokio::test]
 async fn single_requests_that_come_while_a_call_is_under_way_share_the_next_one() {
-    let house = Arc::new(House::with_shards(1).await);
-    house.watched.gated.store(true, Ordering::SeqCst);
+    let fixture = Arc::new(Fixture::with_shards(1).await);
+    fixture.watched.gated.store(true, Ordering::SeqCst);
     let spawn = |n: u32| {
-        let house = house.clone();
-        tokio::spawn(async move { house.enqueue(vec![message(&n.to_string())]).await })
+        let fixture = fixture.clone();
+        tokio::spawn(async move { fixture.enqueue(vec![message(&n.to_string())]).await })
     };
     let mut tasks = vec![spawn(0)];
-    while house.watched.batches.lock().is_empty() {
+    while fixture.watched.batches.lock().is_empty() {
         tokio::task::yield_now().await;
     }
     tasks.extend((1..101).map(spawn));
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    house.watched.gated.store(false, Ordering::SeqCst);
-    house.watched.gate.add_permits(1);
+    fixture.watched.gated.store(false, Ordering::SeqCst);
+    fixture.watched.gate.add_permits(1);
     for task in tasks {
         assert!(task.await.unwrap()[0].is_ok());
     }
-    assert_eq!(*house.watched.batches.lock(), [(0, 1), (0, 100)]);
+    assert_eq!(*fixture.watched.batches.lock(), [(0, 1), (0, 100)]);
 }
 
 #[tokio::test]
 async fn a_caller_that_goes_away_takes_nobodys_messages_along() {
-    let house = Arc::new(House::with_shards(1).await);
-    house.watched.gated.store(true, Ordering::SeqCst);
+    let fixture = Arc::new(Fixture::with_shards(1).await);
+    fixture.watched.gated.store(true, Ordering::SeqCst);
     let spawn = |name: &'static str| {
-        let house = house.clone();
-        tokio::spawn(async move { house.enqueue(vec![message(name)]).await })
+        let fixture = fixture.clone();
+        tokio::spawn(async move { fixture.enqueue(vec![message(name)]).await })
     };
     let first = spawn("gone");
-    while house.watched.batches.lock().is_empty() {
+    while fixture.watched.batches.lock().is_empty() {
         tokio::task::yield_now().await;
     }
     let second = spawn("stays");
     tokio::task::yield_now().await;
     first.abort();
-    house.watched.gate.add_permits(2);
+    fixture.watched.gate.add_permits(2);
     assert!(second.await.unwrap()[0].is_ok());
-    let found = house.router.get(&house.topic, vec![id("gone"), id("stays")]).await;
+    let found = fixture.router.get(&fixture.topic, vec![id("gone"), id("stays")]).await;
     assert!(found.into_iter().all(|answer| answer.unwrap().1.is_some()));
 }
 
 #[tokio::test]
 async fn a_shard_that_fails_fails_for_its_own_items_only() {
-    let house = House::with_shards(4).await;
-    *house.watched.bad_shard.lock() = Some(1);
+    let fixture = Fixture::with_shards(4).await;
+    *fixture.watched.bad_shard.lock() = Some(1);
     let items: Vec<Enqueue> = (0..2000).map(|n| message(&n.to_string())).collect();
-    let record = house.catalog.get(&house.topic).unwrap();
-    let homes: Vec<u32> = items.iter().map(|item| record.routing.home(&house.topic, &item.id).index).collect();
-    for (answer, home) in house.enqueue(items).await.into_iter().zip(homes) {
+    let record = fixture.catalog.get(&fixture.topic).unwrap();
+    let homes: Vec<u32> = items.iter().map(|item| record.routing.home(&fixture.topic, &item.id).index).collect();
+    for (answer, home) in fixture.enqueue(items).await.into_iter().zip(homes) {
         assert_eq!(answer.is_ok(), home != 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_is_not_ready_is_asked_again_and_nothing_is_answered_twice() {
-    let house = House::with_shards(4).await;
-    house.watched.not_ready.store(5, Ordering::SeqCst);
-    let answers = house.enqueue((0..1000).map(|n| message(&n.to_string())).collect()).await;
+    let fixture = Fixture::with_shards(4).await;
+    fixture.watched.not_ready.store(5, Ordering::SeqCst);
+    let answers = fixture.enqueue((0..1000).map(|n| message(&n.to_string())).collect()).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(placed) if placed.outcome == EnqueueOutcome::Scheduled)));
-    house.watched.not_ready.store(1000, Ordering::SeqCst);
-    let answers = house.enqueue(vec![message("x")]).await;
+    fixture.watched.not_ready.store(1000, Ordering::SeqCst);
+    let answers = fixture.enqueue(vec![message("x")]).await;
     assert!(matches!(&answers[0], Err(RouteError::Store(error)) if matches!(**error, StoreError::NotReady(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
-    let house = House::with_shards(2).await;
-    let other = Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.unwrap();
+    let fixture = Fixture::with_shards(2).await;
+    let other = Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.unwrap();
     let bills = TopicName::new("bills").unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(matches!(house.router.enqueue(&bills, vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
+    assert!(matches!(fixture.router.enqueue(&bills, vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
     other.put(&bills, &TopicChange::default()).await.unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(house.router.enqueue(&bills, vec![message("a")]).await[0].is_ok());
-    assert!(other.delete(&house.topic).await.unwrap());
-    assert!(matches!(house.enqueue(vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
-    assert!(matches!(house.router.survey(&house.topic).await, Err(RouteError::UnknownTopic(_))));
-    assert_eq!(house.router.survey_all().await.unwrap().len(), 1);
+    assert!(fixture.router.enqueue(&bills, vec![message("a")]).await[0].is_ok());
+    assert!(other.delete(&fixture.topic).await.unwrap());
+    assert!(matches!(fixture.enqueue(vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
+    assert!(matches!(fixture.router.survey(&fixture.topic).await, Err(RouteError::UnknownTopic(_))));
+    assert_eq!(fixture.router.survey_all().await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn names_nobody_knows_cost_few_looks_at_the_store() {
-    let house = House::with_shards(1).await;
+    let fixture = Fixture::with_shards(1).await;
     tokio::time::advance(Duration::from_secs(1)).await;
-    let before = house.watched.looks.load(Ordering::SeqCst);
-    let nobody = async |n: u32| house.router.topic(&TopicName::new(&format!("nope-{n}")).unwrap()).await.is_err();
+    let before = fixture.watched.looks.load(Ordering::SeqCst);
+    let nobody = async |n: u32| fixture.router.topic(&TopicName::new(&format!("nope-{n}")).unwrap()).await.is_err();
     assert!(futures::future::join_all((0..1000).map(nobody)).await.into_iter().all(|unknown| unknown));
     // The first one looks at once, all others share the next look.
-    assert_eq!(house.watched.looks.load(Ordering::SeqCst) - before, 2);
+    assert_eq!(fixture.watched.looks.load(Ordering::SeqCst) - before, 2);
 }
 
 #[tokio::test]
 async fn changes_by_two_nodes_at_once_are_both_kept() {
-    let house = House::with_shards(2).await;
-    let other = Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.unwrap();
+    let fixture = Fixture::with_shards(2).await;
+    let other = Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.unwrap();
     let (a, b) = (change(r#"{"visibility_timeout":"5s"}"#), change(r#"{"max_payload":7}"#));
-    let (first, second) = tokio::join!(house.catalog.put(&house.topic, &a), other.put(&house.topic, &b));
+    let (first, second) = tokio::join!(fixture.catalog.put(&fixture.topic, &a), other.put(&fixture.topic, &b));
     assert!(first.is_ok() && second.is_ok());
-    house.catalog.refresh().await.unwrap();
-    let config = &house.catalog.get(&house.topic).unwrap().config;
+    fixture.catalog.refresh().await.unwrap();
+    let config = &fixture.catalog.get(&fixture.topic).unwrap().config;
     assert_eq!((config.visibility_timeout, config.max_payload), (Duration::from_secs(5), 7));
 }
 
 #[tokio::test]
 async fn a_topic_in_the_configuration_is_created_once_and_its_shards_stay() {
-    let house = House::with_shards(2).await;
+    let fixture = Fixture::with_shards(2).await;
     let bills = TopicName::new("bills").unwrap();
-    let mut watch = house.catalog.watch();
+    let mut watch = fixture.catalog.watch();
     watch.mark_unchanged();
-    assert!(house.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
+    assert!(fixture.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
     assert!(watch.has_changed().unwrap());
-    assert!(!house.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
+    assert!(!fixture.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
     watch.mark_unchanged();
-    house.catalog.refresh().await.unwrap();
+    fixture.catalog.refresh().await.unwrap();
     assert!(!watch.has_changed().unwrap(), "who watches hears of changes only");
-    let wish = house.catalog.put(&house.topic, &change(r#"{"shards":3}"#)).await.unwrap().record;
-    assert_eq!((wish.config.shards, wish.routing.shards), (ShardCount::Fixed(3), 2), "a setting is only a wish");
-    house.catalog.set_nodes(5);
-    let auto = house.catalog.put(&TopicName::new("auto").unwrap(), &TopicChange::default()).await.unwrap();
+    let requested = fixture.catalog.put(&fixture.topic, &change(r#"{"shards":3}"#)).await.unwrap().record;
+    assert_eq!(
+        (requested.config.shards, requested.routing.shards),
+        (ShardCount::Fixed(3), 2),
+        "a setting is only a request"
+    );
+    fixture.catalog.set_nodes(5);
+    let auto = fixture.catalog.put(&TopicName::new("auto").unwrap(), &TopicChange::default()).await.unwrap();
     assert_eq!(auto.record.routing.shards, 32);
 }
 
 #[tokio::test]
 async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
-    let house = House::with_shards(4).await;
-    house.enqueue((0..40).map(|n| message(&n.to_string())).collect()).await;
-    let record = house.catalog.get(&house.topic).unwrap();
+    let fixture = Fixture::with_shards(4).await;
+    fixture.enqueue((0..40).map(|n| message(&n.to_string())).collect()).await;
+    let record = fixture.catalog.get(&fixture.topic).unwrap();
     let mut asks = Vec::new();
-    for shard in record.routing.all(&house.topic) {
+    for shard in record.routing.all(&fixture.topic) {
         let request = ClaimRequest {
             request: rand::random(),
             limit: 256,
@@ -390,10 +394,10 @@ async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
             retry: record.config.retry,
             delivery: record.config.delivery,
         };
-        let claim = house.store.claim(&shard, house.clock.now(), &request).await.unwrap();
+        let claim = fixture.store.claim(&shard, fixture.clock.now(), &request).await.unwrap();
         for message in claim.messages {
             asks.push((
-                Receipt::new(&house.topic, shard.index, shard.epoch, message.id, message.score),
+                Receipt::new(&fixture.topic, shard.index, shard.epoch, message.id, message.score),
                 SettleAsk::Ack,
             ));
         }
@@ -402,21 +406,26 @@ async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
     asks[7].1 = SettleAsk::Nack(None, None);
     asks[8].1 = SettleAsk::Extend(None);
     asks.push((asks[0].0.clone(), SettleAsk::Ack));
-    let settled = Receipt::new(&house.topic, 0, 1, id("gone"), Receipt::SETTLED);
+    let settled = Receipt::new(&fixture.topic, 0, 1, id("gone"), Receipt::SETTLED);
     asks.push((settled.clone(), SettleAsk::Ack));
     asks.push((settled, SettleAsk::Nack(None, None)));
-    let answers: Vec<SettleAnswer> =
-        house.router.settle(&house.topic, asks.clone()).await.into_iter().map(|settled| settled.unwrap().0).collect();
+    let answers: Vec<SettleAnswer> = fixture
+        .router
+        .settle(&fixture.topic, asks.clone())
+        .await
+        .into_iter()
+        .map(|settled| settled.unwrap().0)
+        .collect();
     assert!(answers[..40].iter().enumerate().all(|(at, answer)| at == 8 || *answer == SettleAnswer::Ok));
     assert!(matches!(&answers[8], SettleAnswer::Extended(receipt) if receipt.id == asks[8].0.id));
     assert_eq!(answers[40..], [SettleAnswer::Gone, SettleAnswer::Ok, SettleAnswer::Expired]);
-    assert_eq!((house.counted(Event::Delivered), house.counted(Event::Retried)), (38, 1));
+    assert_eq!((fixture.counted(Event::Delivered), fixture.counted(Event::Retried)), (38, 1));
 }
 
 #[tokio::test]
 async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
-    let house = House::with_shards(2).await;
-    let seen = house.catalog.get(&house.topic).unwrap().routing_record();
+    let fixture = Fixture::with_shards(2).await;
+    let seen = fixture.catalog.get(&fixture.topic).unwrap().routing_record();
     let mut new = seen.clone();
     new.routing = Routing {
         epoch: seen.routing.epoch + 1,
@@ -426,15 +435,15 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
         state: duetime_core::RoutingState::Moving,
         seed: None,
     };
-    house.mem.swap_routing(&house.topic, &seen, &new).await.unwrap();
-    house.watched.behind.store(true, Ordering::SeqCst);
-    house.catalog.refresh().await.unwrap();
-    assert_eq!(house.catalog.get(&house.topic).unwrap().routing, seen.routing);
+    fixture.mem.swap_routing(&fixture.topic, &seen, &new).await.unwrap();
+    fixture.watched.behind.store(true, Ordering::SeqCst);
+    fixture.catalog.refresh().await.unwrap();
+    assert_eq!(fixture.catalog.get(&fixture.topic).unwrap().routing, seen.routing);
     assert!(
-        Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.is_err(),
+        Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.is_err(),
         "nothing older is known there"
     );
-    house.watched.behind.store(false, Ordering::SeqCst);
-    house.catalog.refresh().await.unwrap();
-    assert_eq!(house.catalog.get(&house.topic).unwrap().routing, new.routing);
+    fixture.watched.behind.store(false, Ordering::SeqCst);
+    fixture.catalog.refresh().await.unwrap();
+    assert_eq!(fixture.catalog.get(&fixture.topic).unwrap().routing, new.routing);
 }

@@ -6,7 +6,7 @@ use duetime_testkit::servers::Node;
 use serde_json::{Value, json};
 
 use super::{command, done, ran, root, stripped};
-use crate::http_api::client;
+use crate::test_node::client;
 
 /// Longest wait for a message that is due.
 const DELIVERED_WITHIN: &str = "20s";

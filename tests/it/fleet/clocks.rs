@@ -15,7 +15,7 @@ use duetime_testkit::WallClock;
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use tokio::time::Instant;
 
-use super::house::{House, Servers, Sharing, Spot, now_ms};
+use super::cluster::{Servers, Sharing, Spot, TestCluster, now_ms};
 use super::secs;
 
 pub const HOUR_S: i64 = 3_600;
@@ -24,34 +24,34 @@ const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
     let clock = SkewedClock::new();
-    let mut house = House::new(sharing, 2).await;
-    house.join(clock.env()).await;
-    house.produce();
+    let mut cluster = TestCluster::new(sharing, 2).await;
+    cluster.join(clock.env()).await;
+    cluster.produce();
     secs(2).await;
     clock.set(offset_s);
     // A producer's absolute times do not care, but relative ones would be by this node's word.
     let end = Instant::now() + SEEN_WITHIN;
     loop {
-        let nodes = house.client(0).nodes().await.unwrap();
+        let nodes = cluster.client(0).nodes().await.unwrap();
         let skewed = nodes.iter().find(|node| node.id == "n2");
         if skewed.is_some_and(|node| node.state == "unhealthy" && node.shards_owned == 0) {
             break;
         }
-        duetime_testkit::in_time!(Instant::now() < end, "{nodes:?}\n{}", house.nodes[2].output());
+        duetime_testkit::in_time!(Instant::now() < end, "{nodes:?}\n{}", cluster.nodes[2].output());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(house.nodes[2].output().contains("clock and the store's are apart"), "{}", house.nodes[2].output());
+    assert!(cluster.nodes[2].output().contains("clock and the store's are apart"), "{}", cluster.nodes[2].output());
     if sharing == Sharing::Etcd {
-        house.shared_by(0, &[0, 1], SEEN_WITHIN).await;
+        cluster.shared_by(0, &[0, 1], SEEN_WITHIN).await;
     }
     secs(2).await;
     clock.set(0);
     let end = Instant::now() + SEEN_WITHIN;
-    while house.shares(0).await.get("n2").is_none_or(|share| *share == 0) {
-        duetime_testkit::in_time!(Instant::now() < end, "it takes its share again\n{}", house.nodes[2].output());
+    while cluster.shares(0).await.get("n2").is_none_or(|share| *share == 0) {
+        duetime_testkit::in_time!(Instant::now() < end, "it takes its share again\n{}", cluster.nodes[2].output());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    house.finish_without_a_duplicate(0).await;
+    cluster.finish_without_a_duplicate(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,11 +69,11 @@ async fn skewed_redis(clock: &SkewedClock) -> RedisServer {
 }
 
 /// Waits until every node says of itself that it is in this state.
-async fn all_are(house: &House, state: &str) {
+async fn all_are(cluster: &TestCluster, state: &str) {
     let end = Instant::now() + SEEN_WITHIN;
-    for (n, node) in house.nodes.iter().enumerate() {
+    for (n, node) in cluster.nodes.iter().enumerate() {
         loop {
-            let told = house.client(n).nodes().await.unwrap();
+            let told = cluster.client(n).nodes().await.unwrap();
             if told.iter().any(|node| node.id == format!("n{n}") && node.state == state) {
                 break;
             }
@@ -85,26 +85,26 @@ async fn all_are(house: &House, state: &str) {
 
 async fn rediss_clock_jumps_by(offsets_s: &[i64], sharing: Sharing) {
     let clock = SkewedClock::new();
-    let mut house = House::empty(Servers::One(Box::new(skewed_redis(&clock).await)), sharing).await;
+    let mut cluster = TestCluster::empty(Servers::One(Box::new(skewed_redis(&clock).await)), sharing).await;
     for _ in 0..2 {
-        house.join_at(Spot::default()).await;
+        cluster.join_at(Spot::default()).await;
     }
-    house.all_share().await;
-    house.produce();
+    cluster.all_share().await;
+    cluster.produce();
     secs(1).await;
     for offset in offsets_s {
         clock.set(*offset);
-        all_are(&house, "unhealthy").await;
+        all_are(&cluster, "unhealthy").await;
         // What is due meanwhile waits: nobody takes it by the wrong clock, nor before its time.
         secs(2).await;
         clock.set(0);
-        all_are(&house, "serving").await;
-        house.arrived(now_ms(), SEEN_WITHIN).await;
+        all_are(&cluster, "serving").await;
+        cluster.arrived(now_ms(), SEEN_WITHIN).await;
     }
-    for node in &house.nodes {
+    for node in &cluster.nodes {
         assert!(node.output().contains("clock and the store's are apart"), "{}", node.output());
     }
-    house.finish_without_a_duplicate(0).await;
+    cluster.finish_without_a_duplicate(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use duetime_testkit::history::{Change, Recorder, What, digest};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::house::{Arrivals, SHARDS, TOPIC};
+use super::cluster::{Arrivals, SHARDS, TOPIC};
 
 /// Items of one request.
 const BATCH: usize = 8;
@@ -59,10 +59,10 @@ impl Load {
         arrivals: Arc<Mutex<Arrivals>>,
         replicas: u32,
     ) {
-        let lanes: Vec<Option<u32>> = if self.by_shard { (0..SHARDS).map(Some).collect() } else { vec![None] };
-        for lane in lanes {
+        let parts: Vec<Option<u32>> = if self.by_shard { (0..SHARDS).map(Some).collect() } else { vec![None] };
+        for part in parts {
             let producer = Producer {
-                lane,
+                part,
                 clients: clients.to_vec(),
                 up: up.clone(),
                 ended: self.ended.clone(),
@@ -87,7 +87,7 @@ impl Load {
 
 struct Producer {
     /// The only shard it sends to.
-    lane: Option<u32>,
+    part: Option<u32>,
     clients: Vec<Client>,
     up: Arc<Mutex<Vec<bool>>>,
     ended: Arc<AtomicBool>,
@@ -99,10 +99,10 @@ struct Producer {
 
 impl Producer {
     async fn run(self) -> usize {
-        let name = self.lane.map_or("all".to_owned(), |shard| shard.to_string());
-        let wanted = |id: &String| self.lane.is_none_or(|shard| shard_of(id) == shard);
+        let name = self.part.map_or("all".to_owned(), |shard| shard.to_string());
+        let wanted = |id: &String| self.part.is_none_or(|shard| shard_of(id) == shard);
         let mut names = (0..).map(|n| format!("o-{name}-{n}")).filter(wanted);
-        let every = if self.lane.is_some() { EVERY_SHARD } else { EVERY };
+        let every = if self.part.is_some() { EVERY_SHARD } else { EVERY };
         let mut sent = 0;
         for turn in 0_usize.. {
             if self.ended.load(Ordering::Relaxed) {

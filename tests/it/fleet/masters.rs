@@ -7,79 +7,79 @@ use duetime_redis::slots;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::RedisCluster;
 
-use super::house::{House, LEASE, SHARDS, Servers, Sharing, Spot, TOPIC, VISIBILITY, now_ms};
+use super::cluster::{LEASE, SHARDS, Servers, Sharing, Spot, TOPIC, TestCluster, VISIBILITY, now_ms};
 use super::leases::LATE_MAX_MS;
 use super::{TAKEOVER, secs};
 
 /// A master is dead for so long before its replica may take over.
 const DEAD: Duration = Duration::from_secs(7);
-/// Longer than that: before it is over, the cluster does not know of the death.
+/// Longer than that: before it is over, the redis does not know of the death.
 const NODE_TIMEOUT_MS: u32 = 60_000;
 /// With this it soon does.
 const NOTICED_MS: u32 = 2_000;
 
 /// A master counts as dead after this silence.
 fn dead_after(cluster: &RedisCluster, silence_ms: u32) {
-    for node in cluster.nodes.iter().filter(|node| node.runs()) {
+    for node in redis.nodes.iter().filter(|node| node.runs()) {
         node.cli(&["CONFIG", "SET", "cluster-node-timeout", &silence_ms.to_string()]);
     }
 }
 
-async fn house() -> House {
-    let cluster = RedisCluster::start(3, 1).await;
-    dead_after(&cluster, NODE_TIMEOUT_MS);
-    let mut house = House::empty(Servers::Cluster(cluster), Sharing::Etcd).await;
+async fn cluster() -> TestCluster {
+    let redis = RedisCluster::start(3, 1).await;
+    dead_after(&redis, NODE_TIMEOUT_MS);
+    let mut cluster = TestCluster::empty(Servers::Cluster(redis), Sharing::Etcd).await;
     for _ in 0..3 {
-        house.join_at(Spot::default()).await;
+        cluster.join_at(Spot::default()).await;
     }
-    house.all_share().await;
-    house.produce_by_shard();
+    cluster.all_share().await;
+    cluster.produce_by_shard();
     secs(2).await;
-    house
+    cluster
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_dies_too() {
-    let mut house = house().await;
+    let mut cluster = cluster().await;
     let topic = TopicName::new(TOPIC).unwrap();
-    let cluster = house.cluster();
-    let master_of = |cluster: &RedisCluster, shard| cluster.owner(slots::slot_of(&topic, shard));
-    let dead = master_of(cluster, 0);
-    let spared: Vec<u32> = (0..SHARDS).filter(|shard| master_of(cluster, *shard) != dead).collect();
+    let redis = cluster.redis_cluster();
+    let master_of = |cluster: &RedisCluster, shard| redis.owner(slots::slot_of(&topic, shard));
+    let dead = master_of(redis, 0);
+    let spared: Vec<u32> = (0..SHARDS).filter(|shard| master_of(redis, *shard) != dead).collect();
     assert!(!spared.is_empty() && spared.len() < SHARDS as usize, "{spared:?}");
-    let replica = cluster.replica_of(dead);
+    let replica = redis.replica_of(dead);
     let killed_at = now_ms();
-    house.recorder.fault_begins(FaultKind::StoreStopped);
-    house.cluster().nodes[dead].stop_hard();
+    cluster.recorder.fault_begins(FaultKind::StoreStopped);
+    cluster.redis_cluster().nodes[dead].stop_hard();
     tokio::time::sleep(DEAD).await;
     // Nobody has taken over yet, and still what is due elsewhere comes, and no later than else.
-    assert!(!house.cluster().is_master(replica), "the master is not missed yet");
+    assert!(!cluster.redis_cluster().is_master(replica), "the master is not missed yet");
     let until = killed_at + i64::try_from(DEAD.as_millis()).unwrap() - LATE_MAX_MS;
-    house.arrived_of(until, Duration::from_secs(30), |shard| spared.contains(&shard)).await;
-    let late = house.latest_of(killed_at, until, |shard| spared.contains(&shard));
+    cluster.arrived_of(until, Duration::from_secs(30), |shard| spared.contains(&shard)).await;
+    let late = cluster.latest_of(killed_at, until, |shard| spared.contains(&shard));
     duetime_testkit::in_time!(late < LATE_MAX_MS, "shards of other masters were {late} ms late");
     // What is asked about all shards is answered for those, and says which are missing.
     let silent = SHARDS as usize - spared.len();
-    let told = house.client(1).topic(TOPIC).await.unwrap();
-    let shards = house.client(1).shards(TOPIC).await.unwrap().shards;
-    let forecast = house.client(1).forecast(TOPIC, Duration::from_secs(1), 5).await.unwrap();
-    let listed = house.client(1).topics().await.unwrap();
-    let is_dead = !house.cluster().is_master(replica);
+    let told = cluster.client(1).topic(TOPIC).await.unwrap();
+    let shards = cluster.client(1).shards(TOPIC).await.unwrap().shards;
+    let forecast = cluster.client(1).forecast(TOPIC, Duration::from_secs(1), 5).await.unwrap();
+    let listed = cluster.client(1).topics().await.unwrap();
+    let is_dead = !cluster.redis_cluster().is_master(replica);
     assert_eq!(
         (told.unreachable_shards, forecast.unreachable_shards, listed[0].unreachable_shards),
         (silent, silent, silent)
     );
     assert!(is_dead && shards.iter().all(|shard| shard.unreachable != spared.contains(&shard.index)), "{shards:?}");
-    dead_after(house.cluster(), NOTICED_MS);
-    house.cluster().promoted(replica).await;
-    house.recorder.fault_ends(FaultKind::StoreStopped);
-    house.arrived_of(now_ms(), Duration::from_secs(60), |shard| spared.contains(&shard)).await;
+    dead_after(cluster.redis_cluster(), NOTICED_MS);
+    cluster.redis_cluster().promoted(replica).await;
+    cluster.recorder.fault_ends(FaultKind::StoreStopped);
+    cluster.arrived_of(now_ms(), Duration::from_secs(60), |shard| spared.contains(&shard)).await;
     // And a node, while its shards are on three masters.
-    house.recorder.fault_begins(FaultKind::NodeKilled);
-    house.is_up(0, false);
-    house.nodes[0].kill();
-    house.shared_by(1, &[1, 2], LEASE + TAKEOVER + Duration::from_secs(20)).await;
+    cluster.recorder.fault_begins(FaultKind::NodeKilled);
+    cluster.is_up(0, false);
+    cluster.nodes[0].kill();
+    cluster.shared_by(1, &[1, 2], LEASE + TAKEOVER + Duration::from_secs(20)).await;
     tokio::time::sleep(VISIBILITY).await;
-    house.recorder.fault_ends(FaultKind::NodeKilled);
-    house.finish(1).await.0.assert_good();
+    cluster.recorder.fault_ends(FaultKind::NodeKilled);
+    cluster.finish(1).await.0.assert_good();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisServer, Way};
 
-use super::house::{House, LEASE, Servers, Sharing, Spot, VISIBILITY, now_ms};
+use super::cluster::{LEASE, Servers, Sharing, Spot, TestCluster, VISIBILITY, now_ms};
 use super::leases::LATE_MAX_MS;
 use super::secs;
 
@@ -37,58 +37,58 @@ impl Place {
 }
 
 /// Three nodes; the network of the first can be cut.
-async fn house() -> (House, Place) {
-    let mut house = House::empty(Servers::One(Box::new(RedisServer::start().await)), Sharing::Etcd).await;
+async fn cluster() -> (TestCluster, Place) {
+    let mut cluster = TestCluster::empty(Servers::One(Box::new(RedisServer::start().await)), Sharing::Etcd).await;
     let space = Arc::new(NetworkSpace::new());
     let host = space.outside();
-    let etcd = house.etcd.as_ref().unwrap();
+    let etcd = cluster.etcd.as_ref().unwrap();
     let mut members = Vec::new();
     for n in 0..etcd.urls().len() {
         members.push(Proxy::on(host, etcd.port(n)).await);
     }
-    let Servers::One(redis) = &house.servers else { unreachable!("made above") };
+    let Servers::One(redis) = &cluster.servers else { unreachable!("made above") };
     let redis = Proxy::on(host, redis.port()).await;
-    let hook = Proxy::on(host, house.hook.port()).await;
+    let hook = Proxy::on(host, cluster.hook.port()).await;
     let spot = Spot {
         store: Some(format!("redis://{host}:{}", redis.port())),
         etcd: Some(members.iter().map(|member| format!("http://{host}:{}", member.port())).collect()),
         hook: Some(format!("http://{host}:{}/in", hook.port())),
         options: NodeOptions { env: Vec::new(), space: Some(space.clone()) },
     };
-    house.join_at(spot).await;
-    house.join_at(Spot::default()).await;
-    house.join_at(Spot::default()).await;
-    house.all_share().await;
-    house.produce();
+    cluster.join_at(spot).await;
+    cluster.join_at(Spot::default()).await;
+    cluster.join_at(Spot::default()).await;
+    cluster.all_share().await;
+    cluster.produce();
     secs(1).await;
-    (house, Place { space, redis, etcd: members, _hook: hook })
+    (cluster, Place { space, redis, etcd: members, _hook: hook })
 }
 
-async fn heals(house: &mut House, place: &Place) {
+async fn heals(cluster: &mut TestCluster, place: &Place) {
     place.space.heal();
-    house.shared_by(1, &[0, 1, 2], SETTLED_WITHIN).await;
-    house.shared_by(0, &[0, 1, 2], SETTLED_WITHIN).await;
-    house.is_up(0, true);
+    cluster.shared_by(1, &[0, 1, 2], SETTLED_WITHIN).await;
+    cluster.shared_by(0, &[0, 1, 2], SETTLED_WITHIN).await;
+    cluster.is_up(0, true);
 }
 
 /// Without Redis the node can do nothing. What it holds is due again when its visibility timeout is over.
 async fn a_node_is_cut_off_from(ports: impl Fn(&Place) -> Vec<u16>, way: Way) {
-    let (mut house, place) = house().await;
-    house.recorder.fault_begins(FaultKind::NetworkFailed);
-    house.is_up(0, false);
+    let (mut cluster, place) = cluster().await;
+    cluster.recorder.fault_begins(FaultKind::NetworkFailed);
+    cluster.is_up(0, false);
     place.space.cut(&ports(&place), way);
     let cut_at = now_ms();
-    house.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
+    cluster.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
     tokio::time::sleep(VISIBILITY).await;
     // All comes by the others, though the node is still cut off.
-    house.arrived(now_ms(), SETTLED_WITHIN).await;
-    heals(&mut house, &place).await;
-    house.recorder.fault_ends(FaultKind::NetworkFailed);
+    cluster.arrived(now_ms(), SETTLED_WITHIN).await;
+    heals(&mut cluster, &place).await;
+    cluster.recorder.fault_ends(FaultKind::NetworkFailed);
     let healed_at = now_ms();
     secs(1).await;
-    let (verdict, house) = house.finish(0).await;
+    let (verdict, cluster) = cluster.finish(0).await;
     verdict.assert_good();
-    duetime_testkit::in_time!(healed_at > cut_at && house.latest_ms(healed_at, i64::MAX) < LATE_MAX_MS);
+    duetime_testkit::in_time!(healed_at > cut_at && cluster.latest_ms(healed_at, i64::MAX) < LATE_MAX_MS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,15 +108,15 @@ async fn a_node_that_hears_nothing_from_redis_and_etcd_is_replaced_and_comes_bac
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_packets_to_etcd_are_dropped_goes_on_and_delivers_nothing_twice() {
-    let (mut house, place) = house().await;
+    let (mut cluster, place) = cluster().await;
     let began = now_ms();
     for way in [Way::Both, Way::In] {
         place.space.cut(&place.etcd_ports(), way);
-        house.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
+        cluster.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
         tokio::time::sleep(LEASE).await;
-        heals(&mut house, &place).await;
+        heals(&mut cluster, &place).await;
     }
-    let house = house.finish_without_a_duplicate(0).await;
-    let late = house.latest_ms(began, i64::MAX);
+    let cluster = cluster.finish_without_a_duplicate(0).await;
+    let late = cluster.latest_ms(began, i64::MAX);
     duetime_testkit::in_time!(late < LATE_MAX_MS, "{late} ms late");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duetime_testkit::servers::{Proxy, RedisServer};
 
-use super::house::{House, LEASE, Servers, Sharing, Spot, now_ms};
+use super::cluster::{LEASE, Servers, Sharing, Spot, TestCluster, now_ms};
 use super::leases::LATE_MAX_MS;
 use super::secs;
 
@@ -15,8 +15,8 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 const SLOW: Duration = Duration::from_millis(400);
 
 /// A proxy before each member of etcd, and their addresses.
-async fn proxies(house: &House) -> (Vec<Proxy>, Vec<String>) {
-    let etcd = house.etcd.as_ref().unwrap();
+async fn proxies(cluster: &TestCluster) -> (Vec<Proxy>, Vec<String>) {
+    let etcd = cluster.etcd.as_ref().unwrap();
     let mut all = Vec::new();
     for n in 0..etcd.urls().len() {
         all.push(Proxy::before(etcd.port(n)).await);
@@ -26,30 +26,30 @@ async fn proxies(house: &House) -> (Vec<Proxy>, Vec<String>) {
 }
 
 /// Three nodes, of which the first so many reach etcd through the proxies.
-async fn house(behind: usize) -> (House, Vec<Proxy>) {
-    let mut house = House::empty(Servers::One(Box::new(RedisServer::start().await)), Sharing::Etcd).await;
-    let (proxies, urls) = proxies(&house).await;
+async fn cluster(behind: usize) -> (TestCluster, Vec<Proxy>) {
+    let mut cluster = TestCluster::empty(Servers::One(Box::new(RedisServer::start().await)), Sharing::Etcd).await;
+    let (proxies, urls) = proxies(&cluster).await;
     for n in 0..3 {
-        house.join_at(Spot { etcd: (n < behind).then(|| urls.clone()), ..Spot::default() }).await;
+        cluster.join_at(Spot { etcd: (n < behind).then(|| urls.clone()), ..Spot::default() }).await;
     }
-    house.all_share().await;
-    house.produce();
+    cluster.all_share().await;
+    cluster.produce();
     secs(1).await;
-    (house, proxies)
+    (cluster, proxies)
 }
 
 /// One node does not hear of etcd: the others share its shards, it goes on with them, and it is back in the end.
 async fn one_node_does_not_hear_of_etcd(how: impl Fn(&Proxy)) {
-    let (house, proxies) = house(1).await;
+    let (cluster, proxies) = cluster(1).await;
     let began = now_ms();
     proxies.iter().for_each(how);
-    house.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
+    cluster.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
     tokio::time::sleep(LEASE).await;
     proxies.iter().for_each(Proxy::heal);
-    house.shared_by(1, &[0, 1, 2], SETTLED_WITHIN).await;
-    house.shared_by(0, &[0, 1, 2], SETTLED_WITHIN).await;
-    let house = house.finish_without_a_duplicate(0).await;
-    let late = house.latest_ms(began, i64::MAX);
+    cluster.shared_by(1, &[0, 1, 2], SETTLED_WITHIN).await;
+    cluster.shared_by(0, &[0, 1, 2], SETTLED_WITHIN).await;
+    let cluster = cluster.finish_without_a_duplicate(0).await;
+    let late = cluster.latest_ms(began, i64::MAX);
     duetime_testkit::in_time!(late < LATE_MAX_MS, "{late} ms late");
 }
 
@@ -65,17 +65,17 @@ async fn a_node_whose_answers_from_etcd_are_lost_disturbs_nobody_and_comes_back_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_etcd_is_slow_for_all_scanning_goes_on_and_then_the_leases_are_shared_again() {
-    let (mut house, proxies) = house(3).await;
+    let (mut cluster, proxies) = cluster(3).await;
     let began = now_ms();
     proxies.iter().for_each(|proxy| proxy.delay(SLOW));
     tokio::time::sleep(LEASE * 2).await;
     // Shards change hands while it is slow: a node stops in good order.
-    house.is_up(2, false);
-    assert!(house.nodes[2].sigterm(super::GRACE).await.success());
+    cluster.is_up(2, false);
+    assert!(cluster.nodes[2].sigterm(super::GRACE).await.success());
     tokio::time::sleep(LEASE * 2).await;
     proxies.iter().for_each(Proxy::heal);
-    house.shared_by(0, &[0, 1], SETTLED_WITHIN).await;
-    let house = house.finish_without_a_duplicate(0).await;
-    let late = house.latest_ms(began, i64::MAX);
+    cluster.shared_by(0, &[0, 1], SETTLED_WITHIN).await;
+    let cluster = cluster.finish_without_a_duplicate(0).await;
+    let late = cluster.latest_ms(began, i64::MAX);
     duetime_testkit::in_time!(late < LATE_MAX_MS * 2, "{late} ms late");
 }

@@ -13,10 +13,10 @@ use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisCluster};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::house::{House, SHARDS, Servers, Sharing, Spot, TOPIC, now_ms};
+use super::cluster::{SHARDS, Servers, Sharing, Spot, TOPIC, TestCluster, now_ms};
 use super::secs;
 
-/// Longer than any of these tests: the cluster does not miss the master.
+/// Longer than any of these tests: the redis does not miss the master.
 const NODE_TIMEOUT_MS: &str = "120000";
 /// Before the fault and after it messages are enqueued that fall due so much later.
 const AHEAD_MS: [i64; 3] = [1_500, 4_000, 20_000];
@@ -35,7 +35,7 @@ enum Fault {
     Dropped,
 }
 
-/// A node that reaches every master of a cluster by a wire whose packets can be dropped.
+/// A node that reaches every master of a redis by a wire whose packets can be dropped.
 struct Place {
     space: Arc<NetworkSpace>,
     hook: Proxy,
@@ -43,18 +43,18 @@ struct Place {
 }
 
 impl Place {
-    async fn new(house: &House, space: Arc<NetworkSpace>) -> Self {
-        let hook = Proxy::on(space.outside(), house.hook.port()).await;
+    async fn new(cluster: &TestCluster, space: Arc<NetworkSpace>) -> Self {
+        let hook = Proxy::on(space.outside(), cluster.hook.port()).await;
         let mut etcd = Vec::new();
-        for n in 0..house.etcd.as_ref().map_or(0, |etcd| etcd.urls().len()) {
-            etcd.push(Proxy::on(space.outside(), house.etcd.as_ref().unwrap().port(n)).await);
+        for n in 0..cluster.etcd.as_ref().map_or(0, |etcd| etcd.urls().len()) {
+            etcd.push(Proxy::on(space.outside(), cluster.etcd.as_ref().unwrap().port(n)).await);
         }
         Self { space, hook, etcd }
     }
 
     fn spot(&self, cluster: &RedisCluster) -> Spot {
         let host = self.space.outside();
-        let nodes: Vec<String> = cluster.nodes.iter().map(|node| format!("{host}:{}", node.port())).collect();
+        let nodes: Vec<String> = redis.nodes.iter().map(|node| format!("{host}:{}", node.port())).collect();
         Spot {
             store: Some(format!("redis-cluster://{}", nodes.join(","))),
             hook: Some(format!("http://{host}:{}/in", self.hook.port())),
@@ -65,26 +65,25 @@ impl Place {
 }
 
 /// Three masters without replicas that never miss each other, and a node with its wire for each spot.
-async fn house(sharing: Sharing) -> (House, Place) {
+async fn cluster(sharing: Sharing) -> (TestCluster, Place) {
     let space = Arc::new(NetworkSpace::new());
-    let cluster = RedisCluster::start_at(space.outside(), 3, 0).await;
-    for node in &cluster.nodes {
+    let redis = RedisCluster::start_at(space.outside(), 3, 0).await;
+    for node in &redis.nodes {
         node.cli(&["CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS]);
     }
-    let mut house = House::empty(Servers::Unsafe(cluster), sharing).await;
-    let place = Place::new(&house, space).await;
-    let spot = place.spot(house.cluster());
-    house.join_at(spot).await;
-    (house, place)
+    let mut cluster = TestCluster::empty(Servers::Unsafe(redis), sharing).await;
+    let place = Place::new(&cluster, space).await;
+    let spot = place.spot(cluster.redis_cluster());
+    cluster.join_at(spot).await;
+    (cluster, place)
 }
 
 /// The master that is to fall silent, and the shards of the others.
-fn split(house: &mut House) -> (usize, Vec<u32>) {
+fn split(cluster: &mut TestCluster) -> (usize, Vec<u32>) {
     let topic = TopicName::new(TOPIC).unwrap();
-    let cluster = house.cluster();
-    let silent = cluster.owner(slots::slot_of(&topic, 0));
-    let spared: Vec<u32> =
-        (0..SHARDS).filter(|shard| cluster.owner(slots::slot_of(&topic, *shard)) != silent).collect();
+    let redis = cluster.redis_cluster();
+    let silent = redis.owner(slots::slot_of(&topic, 0));
+    let spared: Vec<u32> = (0..SHARDS).filter(|shard| redis.owner(slots::slot_of(&topic, *shard)) != silent).collect();
     assert!(!spared.is_empty() && spared.len() < SHARDS as usize, "{spared:?}");
     (silent, spared)
 }
@@ -117,21 +116,21 @@ async fn put(client: &Client, topic: &str, id: &str, ahead_ms: i64) -> i64 {
 }
 
 async fn the_others_are_on_time(fault: Fault) {
-    let (mut house, place) = house(Sharing::RoundRobin).await;
+    let (mut cluster, place) = cluster(Sharing::RoundRobin).await;
     let tasks = serde_json::json!({ "shards": SHARDS });
-    house.client(0).put_topic(TASKS, tasks.as_object().unwrap()).await.unwrap();
+    cluster.client(0).put_topic(TASKS, tasks.as_object().unwrap()).await.unwrap();
     secs(2).await;
-    let (silent, spared) = split(&mut house);
+    let (silent, spared) = split(&mut cluster);
     let spared_of = |topic: &str| -> Vec<u32> {
-        let cluster = match &house.servers {
-            Servers::Cluster(cluster) | Servers::Unsafe(cluster) => cluster,
+        let redis = match &cluster.servers {
+            Servers::Cluster(redis) | Servers::Unsafe(redis) => redis,
             Servers::One(_) => unreachable!("made above"),
         };
         let topic = TopicName::new(topic).unwrap();
-        (0..SHARDS).filter(|shard| cluster.owner(slots::slot_of(&topic, *shard)) != silent).collect()
+        (0..SHARDS).filter(|shard| redis.owner(slots::slot_of(&topic, *shard)) != silent).collect()
     };
     let spared_tasks = spared_of(TASKS);
-    let seed = async |topic: &str| house.client(0).shards(topic).await.unwrap().seed.expect("an admin sees it");
+    let seed = async |topic: &str| cluster.client(0).shards(topic).await.unwrap().seed.expect("an admin sees it");
     let (hook_seed, tasks_seed) = (seed(TOPIC).await, seed(TASKS).await);
     let homes = |seed: u32, shards: &[u32], id: &String| shards.contains(&super::load::shard_in(seed, id));
     let mut of_hook = (0..).map(|n| format!("h-{n}")).filter(|id| homes(hook_seed, &spared, id));
@@ -140,16 +139,16 @@ async fn the_others_are_on_time(fault: Fault) {
     // Everybody's, also the silent master's, due when it falls silent and soon after.
     for n in 0..60 {
         for topic in [TOPIC, TASKS] {
-            put(house.client(0), topic, &format!("any-{n}"), 500 + n * 100).await;
+            put(cluster.client(0), topic, &format!("any-{n}"), 500 + n * 100).await;
         }
     }
     let claimed = Claimed::default();
-    let consumer = tokio::spawn(consume(house.client(0).clone(), claimed.clone()));
-    house.recorder.fault_begins(FaultKind::StoreStopped);
-    let port = house.cluster().nodes[silent].port();
+    let consumer = tokio::spawn(consume(cluster.client(0).clone(), claimed.clone()));
+    cluster.recorder.fault_begins(FaultKind::StoreStopped);
+    let port = cluster.redis_cluster().nodes[silent].port();
     match fault {
-        Fault::Paused => house.cluster().nodes[silent].pause(),
-        Fault::Killed => house.cluster().nodes[silent].stop_hard(),
+        Fault::Paused => cluster.redis_cluster().nodes[silent].pause(),
+        Fault::Killed => cluster.redis_cluster().nodes[silent].stop_hard(),
         Fault::Dropped => place.space.cut(&[port], duetime_testkit::servers::Way::Both),
     }
     let began = Instant::now();
@@ -157,14 +156,14 @@ async fn the_others_are_on_time(fault: Fault) {
         for ahead_ms in AHEAD_MS {
             for (topic, ids) in [(TOPIC, &mut of_hook as &mut dyn Iterator<Item = String>), (TASKS, &mut of_tasks)] {
                 let id = ids.next().expect("there are always more");
-                let due_at = put(house.client(0), topic, &id, ahead_ms).await;
+                let due_at = put(cluster.client(0), topic, &id, ahead_ms).await;
                 due.insert(id, due_at);
             }
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let came = |id: &String| {
-        let handed = house.arrivals.lock().handed.get(id).map(|handed| handed[0].0);
+        let handed = cluster.arrivals.lock().handed.get(id).map(|handed| handed[0].0);
         handed.or_else(|| claimed.lock().get(id).copied())
     };
     let end = due.values().max().unwrap() + LATE_MAX_MS;
@@ -179,12 +178,12 @@ async fn the_others_are_on_time(fault: Fault) {
     duetime_testkit::in_time!(
         lateness.iter().all(|late| *late <= LATE_MAX_MS),
         "{lateness:?}\n{}",
-        house.nodes[0].output()
+        cluster.nodes[0].output()
     );
     assert!(!consumer.is_finished(), "a consumer was refused although two masters answer");
     consumer.abort();
     if fault == Fault::Paused {
-        house.cluster().nodes[silent].resume();
+        cluster.redis_cluster().nodes[silent].resume();
     }
 }
 
@@ -209,28 +208,32 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// Three nodes of which the first is cut off from one master. Answers how late that master's messages are
 /// once the others have taken over.
 async fn one_node_is_cut_off_from_one_master(sharing: Sharing) {
-    let (mut house, place) = house(sharing).await;
-    house.join_at(Spot::default()).await;
-    house.join_at(Spot::default()).await;
-    house.all_share().await;
-    house.is_up(0, false);
-    house.produce();
-    let (cut_off, spared) = split(&mut house);
+    let (mut cluster, place) = cluster(sharing).await;
+    cluster.join_at(Spot::default()).await;
+    cluster.join_at(Spot::default()).await;
+    cluster.all_share().await;
+    cluster.is_up(0, false);
+    cluster.produce();
+    let (cut_off, spared) = split(&mut cluster);
     let is_cut_off = |shard: u32| !spared.contains(&shard);
     secs(2).await;
-    house.recorder.fault_begins(FaultKind::NetworkFailed);
-    let port = house.cluster().nodes[cut_off].port();
+    cluster.recorder.fault_begins(FaultKind::NetworkFailed);
+    let port = cluster.redis_cluster().nodes[cut_off].port();
     place.space.cut(&[port], duetime_testkit::servers::Way::Both);
     let began = Instant::now();
     if sharing == Sharing::Etcd {
         loop {
-            let shards = house.client(1).shards(TOPIC).await.unwrap().shards;
+            let shards = cluster.client(1).shards(TOPIC).await.unwrap().shards;
             let theirs = shards.iter().filter(|shard| is_cut_off(shard.index));
             if theirs.clone().all(|shard| shard.owner.as_deref().is_some_and(|owner| owner != "n0")) {
                 assert!(shards.iter().any(|shard| shard.owner.as_deref() == Some("n0")), "it keeps the others");
                 break;
             }
-            duetime_testkit::in_time!(began.elapsed() < HANDED_OVER_WITHIN, "{shards:?}\n{}", house.nodes[0].output());
+            duetime_testkit::in_time!(
+                began.elapsed() < HANDED_OVER_WITHIN,
+                "{shards:?}\n{}",
+                cluster.nodes[0].output()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     } else {
@@ -240,16 +243,16 @@ async fn one_node_is_cut_off_from_one_master(sharing: Sharing) {
     let from = now_ms();
     secs(8).await;
     let until = now_ms();
-    house.arrived(until, Duration::from_secs(10)).await;
-    let late = house.latest_ms(from, until);
+    cluster.arrived(until, Duration::from_secs(10)).await;
+    let late = cluster.latest_ms(from, until);
     duetime_testkit::in_time!(late < super::leases::LATE_MAX_MS, "{late} ms late");
     place.space.heal();
     if sharing == Sharing::Etcd {
-        house.shared_by(1, &[0, 1, 2], Duration::from_secs(30)).await;
+        cluster.shared_by(1, &[0, 1, 2], Duration::from_secs(30)).await;
     }
-    house.recorder.fault_ends(FaultKind::NetworkFailed);
+    cluster.recorder.fault_ends(FaultKind::NetworkFailed);
     secs(1).await;
-    house.finish(1).await.0.assert_good();
+    cluster.finish(1).await.0.assert_good();
 }
 
 #[tokio::test(flavor = "multi_thread")]

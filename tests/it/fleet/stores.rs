@@ -11,7 +11,7 @@ use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::{in_time, violation};
 
 use super::clocks::HOUR_S;
-use super::house::{House, Servers, Sharing, Spot, TOPIC, VISIBILITY, now_ms};
+use super::cluster::{Servers, Sharing, Spot, TOPIC, TestCluster, VISIBILITY, now_ms};
 use super::leases::LATE_MAX_MS;
 use super::secs;
 
@@ -29,16 +29,16 @@ fn asleep() -> Duration {
     Duration::from_secs(if violation::is_long() { 30 } else { 8 })
 }
 
-async fn house(options: RedisOptions) -> House {
+async fn cluster(options: RedisOptions) -> TestCluster {
     let redis = RedisServer::start_with(options).await;
-    let mut house = House::empty(Servers::One(Box::new(redis)), Sharing::RoundRobin).await;
+    let mut cluster = TestCluster::empty(Servers::One(Box::new(redis)), Sharing::RoundRobin).await;
     for _ in 0..2 {
-        house.join_at(Spot::default()).await;
+        cluster.join_at(Spot::default()).await;
     }
-    house.all_share().await;
-    house.produce();
+    cluster.all_share().await;
+    cluster.produce();
     secs(2).await;
-    house
+    cluster
 }
 
 /// `redis-cli` with a command that takes long.
@@ -49,96 +49,96 @@ fn begin(redis: &RedisServer, args: &[&str]) -> Child {
 }
 
 /// Nothing is lost, and what is enqueued afterwards is in time again.
-async fn well_again(house: House) {
+async fn well_again(cluster: TestCluster) {
     let well_at = now_ms();
     // What was held may be claimed again when its visibility timeout is over.
     tokio::time::sleep(VISIBILITY).await;
     secs(2).await;
-    let (verdict, house) = house.finish(0).await;
+    let (verdict, cluster) = cluster.finish(0).await;
     verdict.assert_good();
-    let late = house.latest_ms(well_at + i64::try_from(VISIBILITY.as_millis()).unwrap(), i64::MAX);
+    let late = cluster.latest_ms(well_at + i64::try_from(VISIBILITY.as_millis()).unwrap(), i64::MAX);
     in_time!(late < LATE_MAX_MS, "{late} ms late");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_syncs_every_second_loses_at_most_the_last_two_seconds_before_it_is_killed() {
     let lines = vec!["appendonly yes".to_owned(), "appendfsync everysec".to_owned()];
-    let mut house = house(RedisOptions { lines, ..RedisOptions::default() }).await;
+    let mut cluster = cluster(RedisOptions { lines, ..RedisOptions::default() }).await;
     // A killed process leaves to the kernel what it wrote; a power cut does not: what came since is cut off.
-    let file = house.redis().folder().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let file = cluster.redis().folder().join("appendonlydir/appendonly.aof.1.incr.aof");
     let saved = loop {
         // While it waits for the disk it writes later than it answers.
         let is_syncing = |redis: &RedisServer| !redis.cli(&["INFO", "persistence"]).contains("aof_pending_bio_fsync:0");
-        let before = is_syncing(house.redis());
+        let before = is_syncing(cluster.redis());
         let saved = std::fs::metadata(&file).unwrap().len();
-        if !before && !is_syncing(house.redis()) {
+        if !before && !is_syncing(cluster.redis()) {
             break saved;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     tokio::time::sleep(UNSAVED).await;
-    house.recorder.fault_begins(FaultKind::StoreKilledUnsaved);
-    house.redis().stop_hard();
+    cluster.recorder.fault_begins(FaultKind::StoreKilledUnsaved);
+    cluster.redis().stop_hard();
     let written = std::fs::metadata(&file).unwrap().len();
     duetime_testkit::in_time!(written > saved, "there was a load: {written} bytes");
     std::fs::File::options().write(true).open(&file).unwrap().set_len(saved).unwrap();
-    house.redis().start_again().await;
-    house.recorder.fault_ends(FaultKind::StoreKilledUnsaved);
+    cluster.redis().start_again().await;
+    cluster.recorder.fault_ends(FaultKind::StoreKilledUnsaved);
     tokio::time::sleep(VISIBILITY * 2).await;
-    house.finish_with(0, 6).await.0.assert_good();
+    cluster.finish_with(0, 6).await.0.assert_good();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_somebody_elses_script_keeps_redis_busy_nothing_is_lost() {
-    let mut house = house(RedisOptions::default()).await;
-    house.redis().cli(&["CONFIG", "SET", "lua-time-limit", BUSY_AFTER_MS]);
-    house.recorder.fault_begins(FaultKind::StoreStalled);
-    let mut script = begin(house.redis(), &["EVAL", "while true do end", "0"]);
+    let mut cluster = cluster(RedisOptions::default()).await;
+    cluster.redis().cli(&["CONFIG", "SET", "lua-time-limit", BUSY_AFTER_MS]);
+    cluster.recorder.fault_begins(FaultKind::StoreStalled);
+    let mut script = begin(cluster.redis(), &["EVAL", "while true do end", "0"]);
     tokio::time::sleep(BUSY).await;
-    assert!(house.redis().cli(&["PING"]).starts_with("BUSY"), "the script runs");
-    house.redis().cli(&["SCRIPT", "KILL"]);
+    assert!(cluster.redis().cli(&["PING"]).starts_with("BUSY"), "the script runs");
+    cluster.redis().cli(&["SCRIPT", "KILL"]);
     script.wait().unwrap();
-    house.recorder.fault_ends(FaultKind::StoreStalled);
-    let metrics = house.client(0).metrics().await.unwrap();
+    cluster.recorder.fault_ends(FaultKind::StoreStalled);
+    let metrics = cluster.client(0).metrics().await.unwrap();
     assert!(metrics.contains("duetime_store_errors_total{kind="), "{metrics}");
-    well_again(house).await;
+    well_again(cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_writes_are_paused_nothing_is_lost() {
-    let mut house = house(RedisOptions::default()).await;
-    house.recorder.fault_begins(FaultKind::StoreStalled);
-    house.redis().cli(&["CLIENT", "PAUSE", &WRITES_PAUSED.as_millis().to_string(), "WRITE"]);
+    let mut cluster = cluster(RedisOptions::default()).await;
+    cluster.recorder.fault_begins(FaultKind::StoreStalled);
+    cluster.redis().cli(&["CLIENT", "PAUSE", &WRITES_PAUSED.as_millis().to_string(), "WRITE"]);
     tokio::time::sleep(WRITES_PAUSED).await;
-    house.recorder.fault_ends(FaultKind::StoreStalled);
-    well_again(house).await;
+    cluster.recorder.fault_ends(FaultKind::StoreStalled);
+    well_again(cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_redis_sleeps_nothing_is_lost() {
     let lines = vec!["enable-debug-command yes".to_owned()];
-    let mut house = house(RedisOptions { lines, ..RedisOptions::default() }).await;
-    house.recorder.fault_begins(FaultKind::StoreStalled);
-    let mut sleep = begin(house.redis(), &["DEBUG", "SLEEP", &asleep().as_secs().to_string()]);
+    let mut cluster = cluster(RedisOptions { lines, ..RedisOptions::default() }).await;
+    cluster.recorder.fault_begins(FaultKind::StoreStalled);
+    let mut sleep = begin(cluster.redis(), &["DEBUG", "SLEEP", &asleep().as_secs().to_string()]);
     tokio::time::sleep(asleep()).await;
     sleep.wait().unwrap();
-    house.recorder.fault_ends(FaultKind::StoreStalled);
-    well_again(house).await;
+    cluster.recorder.fault_ends(FaultKind::StoreStalled);
+    well_again(cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_that_comes_back_empty_is_filled_again_and_nothing_comes_twice() {
-    let mut house = House::new(Sharing::Etcd, 3).await;
-    house.produce();
+    let mut cluster = TestCluster::new(Sharing::Etcd, 3).await;
+    cluster.produce();
     secs(1).await;
     let began = now_ms();
-    let etcd = house.etcd.as_mut().unwrap();
+    let etcd = cluster.etcd.as_mut().unwrap();
     etcd.stop_hard();
     etcd.wipe();
     etcd.start_again().await;
-    house.shared_by(0, &[0, 1, 2], Duration::from_secs(20)).await;
-    let house = house.finish_without_a_duplicate(0).await;
-    let late = house.latest_ms(began, i64::MAX);
+    cluster.shared_by(0, &[0, 1, 2], Duration::from_secs(20)).await;
+    let cluster = cluster.finish_without_a_duplicate(0).await;
+    let late = cluster.latest_ms(began, i64::MAX);
     in_time!(late < LATE_MAX_MS, "{late} ms late");
 }
 
@@ -146,11 +146,11 @@ async fn an_etcd_that_comes_back_empty_is_filled_again_and_nothing_comes_twice()
 async fn both_clocks_jump_by(offset_s: i64) {
     let clock = SkewedClock::new();
     let redis = RedisServer::start_with(RedisOptions { env: clock.env(), ..RedisOptions::default() }).await;
-    let mut house = House::empty(Servers::One(Box::new(redis)), Sharing::RoundRobin).await;
+    let mut cluster = TestCluster::empty(Servers::One(Box::new(redis)), Sharing::RoundRobin).await;
     for _ in 0..2 {
-        house.join(clock.env()).await;
+        cluster.join(clock.env()).await;
     }
-    house.all_share().await;
+    cluster.all_share().await;
     clock.set(offset_s);
     secs(2).await;
     // By that clock they are due at once, and the shards have seen its time.
@@ -159,26 +159,26 @@ async fn both_clocks_jump_by(offset_s: i64) {
     for id in &ids {
         let due_at_ms = now_ms();
         let change = Change::Enqueue { due_at_ms, payload: digest(id.as_bytes()) };
-        house.recorder.note(TOPIC, id, What::Invoked(change));
+        cluster.recorder.note(TOPIC, id, What::Invoked(change));
         let due = Due::At(Timestamp::from_millis(due_at_ms + offset_s * 1_000));
         messages.push(NewMessage::new(id.clone()).id(id.as_str()).due(due));
     }
-    let answers = house.client(0).enqueue_many(TOPIC, &messages).await.unwrap();
+    let answers = cluster.client(0).enqueue_many(TOPIC, &messages).await.unwrap();
     for (id, answer) in ids.iter().zip(answers) {
         let outcome = answer.done().expect("it is taken").outcome.clone();
-        house.recorder.note(TOPIC, id, What::Answered { outcome });
+        cluster.recorder.note(TOPIC, id, What::Answered { outcome });
     }
-    house.by_hand = CLAIMED;
+    cluster.by_hand = CLAIMED;
     secs(3).await;
-    let arrived = house.arrivals.lock().handed.len();
+    let arrived = cluster.arrivals.lock().handed.len();
     in_time!(arrived == CLAIMED, "{arrived} of {CLAIMED} are delivered by the wrong clock");
     clock.set(0);
     secs(2).await;
     let began = now_ms();
-    house.produce();
+    cluster.produce();
     secs(4).await;
-    let house = house.finish_without_a_duplicate(0).await;
-    let late = house.latest_ms(began, i64::MAX);
+    let cluster = cluster.finish_without_a_duplicate(0).await;
+    let late = cluster.latest_ms(began, i64::MAX);
     in_time!(late < LATE_MAX_MS, "{late} ms late");
 }
 

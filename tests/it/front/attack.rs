@@ -7,7 +7,7 @@ use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 use super::PROGRAM;
-use crate::http_api::client;
+use crate::test_node::client;
 
 /// More than a node lets one address, or all, have open.
 const SILENT: usize = 20_000;

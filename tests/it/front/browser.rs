@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::PROGRAM;
-use crate::http_api::client;
+use crate::test_node::client;
 
 /// What a browser may need to start and to show a page, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -8,7 +8,7 @@ use duetime_testkit::servers::{Node, free_port};
 use tokio::time::Instant;
 
 use super::PROGRAM;
-use crate::http_api::client;
+use crate::test_node::client;
 
 /// How long a node may take to notice.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use duetime_tests::crash::Draw;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use super::house::House;
+use super::nodes::TestCluster;
 use super::troubles::until_blocked;
 use super::{SETTINGS, SHARED};
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SEEDS: &str = "DUETIME_RESIZE_SEEDS";
 const SEED: u64 = 1;
 
-/// What befalls the cluster in the middle of a change.
+/// What befalls the redis in the middle of a change.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     /// A replica takes over in good order.
@@ -34,7 +34,7 @@ enum Trouble {
 
 /// The slot of the routing records.
 fn authority(cluster: &RedisCluster) -> u16 {
-    cluster.nodes[0].cli(&["CLUSTER", "KEYSLOT", "duetime:topics"]).parse().unwrap()
+    redis.nodes[0].cli(&["CLUSTER", "KEYSLOT", "duetime:topics"]).parse().unwrap()
 }
 
 fn slot(index: u32) -> u16 {
@@ -42,23 +42,23 @@ fn slot(index: u32) -> u16 {
 }
 
 async fn befalls(cluster: &mut RedisCluster, slot: u16, trouble: Trouble) {
-    let master = cluster.owner(slot);
+    let master = redis.owner(slot);
     match trouble {
-        Trouble::FailOver => cluster.fail_over(master).await,
+        Trouble::FailOver => redis.fail_over(master).await,
         Trouble::Kill => {
-            let replica = cluster.replica_of(master);
-            cluster.nodes[master].stop_hard();
-            cluster.promoted(replica).await;
-            cluster.nodes[master].start_again().await;
-            cluster.settled().await;
+            let replica = redis.replica_of(master);
+            redis.nodes[master].stop_hard();
+            redis.promoted(replica).await;
+            redis.nodes[master].start_again().await;
+            redis.settled().await;
         }
         Trouble::Move => {
-            let to = cluster.masters().into_iter().find(|other| *other != master).expect("three masters");
-            cluster.begin_move(slot, master, to);
-            cluster.move_keys(slot, master, to, 3);
+            let to = redis.masters().into_iter().find(|other| *other != master).expect("three masters");
+            redis.begin_move(slot, master, to);
+            redis.move_keys(slot, master, to, 3);
             tokio::time::sleep(Duration::from_millis(500)).await;
-            cluster.move_keys(slot, master, to, 1_000);
-            cluster.end_move(slot, to);
+            redis.move_keys(slot, master, to, 1_000);
+            redis.end_move(slot, to);
         }
     }
 }
@@ -66,9 +66,9 @@ async fn befalls(cluster: &mut RedisCluster, slot: u16, trouble: Trouble) {
 /// Source, destination and authority are failed over, killed and moved, each in the middle of some change.
 async fn troubled(seed: u64) {
     let mut draw = Draw::new(seed, 0);
-    let mut cluster = RedisCluster::start(3, 1).await;
+    let mut redis = RedisCluster::start(3, 1).await;
     let settings = format!("[store]\ndurability = \"replicas:1\"\n{SETTINGS}messages_per_second = 150\n");
-    let house = House::start(&cluster.url(), SHARED, 2, "8", &settings, KEPT, 0).await;
+    let cluster = TestCluster::start(&redis.url(), SHARED, 2, "8", &settings, KEPT, 0).await;
     let mut troubles = [Trouble::FailOver, Trouble::Kill, Trouble::Move];
     let (mut from, mut counts) = (8, vec![16, 6, 9]);
     for (n, which) in ["source", "destination", "authority"].into_iter().enumerate() {
@@ -78,19 +78,19 @@ async fn troubled(seed: u64) {
         let slot = match which {
             "source" => slot(u32::try_from(draw.next() % u64::from(from)).unwrap()),
             "destination" => slot(u32::try_from(draw.next() % u64::from(shards)).unwrap()),
-            _ => authority(&cluster),
+            _ => authority(&redis),
         };
         let after = Duration::from_millis(draw.next() % 400);
         println!("seed {seed}: {from} to {shards}, {which}: {:?} after {after:?}", troubles[n]);
-        house.load.insist(shards).await;
+        cluster.load.insist(shards).await;
         tokio::time::sleep(after).await;
-        house.load.history.fault_begins(StoreStopped);
-        befalls(&mut cluster, slot, troubles[n]).await;
-        house.load.history.fault_ends(StoreStopped);
-        house.load.until_resized(shards, PATIENCE).await;
+        cluster.load.history.fault_begins(StoreStopped);
+        befalls(&mut redis, slot, troubles[n]).await;
+        cluster.load.history.fault_ends(StoreStopped);
+        cluster.load.until_resized(shards, PATIENCE).await;
         from = shards;
     }
-    house.finish().await;
+    cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,29 +107,29 @@ async fn masters_fail_over_die_and_hand_slots_over_in_the_middle_of_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_replicas_a_change_waits_for_a_master_that_is_away_and_says_so() {
-    let mut cluster = RedisCluster::start(3, 0).await;
+    let mut redis = RedisCluster::start(3, 0).await;
     let settings = format!("[store]\nretry_for = \"2s\"\n{SETTINGS}messages_per_second = 100\n");
-    let house = House::start(&cluster.url(), SHARED, 2, "6", &settings, 60, 0).await;
+    let cluster = TestCluster::start(&redis.url(), SHARED, 2, "6", &settings, 60, 0).await;
     // The destination of all that moves, in the time for which moved batches are kept at their source.
-    house.load.insist(7).await;
-    house.load.history.fault_begins(StoreStopped);
-    let away = cluster.owner(slot(6));
-    cluster.nodes[away].stop_hard();
-    until_blocked(&house.load, "the resize from 6 to 7 waits for it and goes on by itself").await;
-    cluster.nodes[away].start_again().await;
-    cluster.settled().await;
-    house.load.until_resized(7, PATIENCE).await;
+    cluster.load.insist(7).await;
+    cluster.load.history.fault_begins(StoreStopped);
+    let away = redis.owner(slot(6));
+    redis.nodes[away].stop_hard();
+    until_blocked(&cluster.load, "the resize from 6 to 7 waits for it and goes on by itself").await;
+    redis.nodes[away].start_again().await;
+    redis.settled().await;
+    cluster.load.until_resized(7, PATIENCE).await;
     // Who decides.
-    let away = cluster.owner(authority(&cluster));
-    cluster.nodes[away].stop_hard();
-    let refused = house.load.api.told(Method::PUT, "/shards", json!({ "shards": 9 })).await;
+    let away = redis.owner(authority(&redis));
+    redis.nodes[away].stop_hard();
+    let refused = cluster.load.api.told(Method::PUT, "/shards", json!({ "shards": 9 })).await;
     let (status, told) = refused.expect("answered");
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{told}");
     assert!(told.to_string().contains("repeat the request when it is back"), "{told}");
-    cluster.nodes[away].start_again().await;
-    cluster.settled().await;
-    house.load.history.fault_ends(StoreStopped);
-    house.load.insist(8).await;
-    house.load.until_resized(8, PATIENCE).await;
-    house.finish().await;
+    redis.nodes[away].start_again().await;
+    redis.settled().await;
+    cluster.load.history.fault_ends(StoreStopped);
+    cluster.load.insist(8).await;
+    cluster.load.until_resized(8, PATIENCE).await;
+    cluster.finish().await;
 }

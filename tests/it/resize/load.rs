@@ -265,7 +265,7 @@ impl Load {
         let places = urls.into_iter().map(|url| Place { url, is_up: true });
         let (nodes, seen) = watch::channel(places.collect());
         let api =
-            Api { at: 0, nodes: seen, client: crate::http_api::client(), history: history.clone(), is_patient: false };
+            Api { at: 0, nodes: seen, client: crate::test_node::client(), history: history.clone(), is_patient: false };
         for n in 0..kept {
             let id = format!("kept-{n}");
             let first = api.at(n).enqueue(&id, FAR_MS, &id, "reject").await;
@@ -302,12 +302,12 @@ impl Load {
 
     /// The same, again until it is answered; by a node that dies of it, or whose store is away, it is not.
     pub async fn insist(&self, shards: u32) {
-        let wished = async {
+        let requested = async {
             while self.api.call(Method::PUT, "/shards", json!({ "shards": shards })).await.is_none() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(ANSWER_MAX, wished).await.expect("answered");
+        tokio::time::timeout(ANSWER_MAX, requested).await.expect("answered");
     }
 
     /// Waits until nothing moves and nothing else is requested, as every node sees it; answers the count.

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wish_that_cannot_be_written_down_is_refused_and_later_taken() {
+async fn a_request_that_cannot_be_written_down_is_refused_and_later_taken() {
     let kept = RedisOptions { append_only: true, ..RedisOptions::default() };
     let mut redis = RedisServer::start_with(kept).await;
     let node = Node::start(PROGRAM, &redis.url(), "[topics.orders]\nshards = 8\n").await;

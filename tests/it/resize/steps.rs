@@ -6,7 +6,7 @@ use duetime_resize::Step;
 use duetime_testkit::history::FaultKind::{NodeKilled, NodeStalled};
 use duetime_testkit::servers::RedisServer;
 
-use super::house::House;
+use super::nodes::TestCluster;
 use super::{PATIENCE, SETTINGS, SHARED};
 
 const KEPT: usize = 200;
@@ -17,28 +17,28 @@ const AFTERWARDS: Duration = Duration::from_secs(2);
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_whose_mover_is_killed_after_any_step_goes_on() {
     let redis = RedisServer::start().await;
-    let mut house = House::start(&redis.url(), "solo", 1, "8", SETTINGS, KEPT, 0).await;
+    let mut cluster = TestCluster::start(&redis.url(), "solo", 1, "8", SETTINGS, KEPT, 0).await;
     for ((step, name), shards) in Step::ALL.into_iter().zip([12, 8, 31, 1, 16, 5, 9, 3, 8]) {
         if step == Step::Renumbered {
-            rename_batches(&redis, &house, shards).await;
+            rename_batches(&redis, &cluster, shards).await;
         } else {
-            house.arm(0, step, "SIGKILL");
-            house.resize_until_struck(0, shards).await;
+            cluster.arm(0, step, "SIGKILL");
+            cluster.resize_until_struck(0, shards).await;
         }
-        house.goes(0, NodeKilled);
-        house.comes(0, NodeKilled).await;
-        house.load.until_resized(shards, PATIENCE).await;
+        cluster.goes(0, NodeKilled);
+        cluster.comes(0, NodeKilled).await;
+        cluster.load.until_resized(shards, PATIENCE).await;
         println!("killed after {name}, and there are {shards} shards");
     }
-    house.finish().await;
+    cluster.finish().await;
 }
 
 /// Has the mover give frozen batches other names, and kills it then. As after a failover of the source, their
 /// destinations remember others of that number.
-async fn rename_batches(redis: &RedisServer, house: &House, shards: u32) {
-    house.arm(0, Step::Taken, "SIGSTOP");
-    house.resize_until_struck(0, shards).await;
-    house.nodes[0].still().await;
+async fn rename_batches(redis: &RedisServer, cluster: &TestCluster, shards: u32) {
+    cluster.arm(0, Step::Taken, "SIGSTOP");
+    cluster.resize_until_struck(0, shards).await;
+    cluster.nodes[0].still().await;
     let mut renamed = 0;
     let outboxes = redis.cli(&["KEYS", "duetime:*:orders:*:outbox"]);
     let index = |key: &str| key.rsplit(':').nth(1).unwrap().to_owned();
@@ -52,27 +52,27 @@ async fn rename_batches(redis: &RedisServer, house: &House, shards: u32) {
         }
     }
     assert!(renamed > 0, "a batch is frozen");
-    house.arm(0, Step::Renumbered, "SIGKILL");
-    house.nodes[0].resume();
-    house.until_struck(0).await;
+    cluster.arm(0, Step::Renumbered, "SIGKILL");
+    cluster.nodes[0].resume();
+    cluster.until_struck(0).await;
 }
 
 async fn a_mover_sleeps_after(step: Step) {
     let redis = RedisServer::start().await;
-    let mut house = House::start(&redis.url(), SHARED, 1, "8", SETTINGS, KEPT, 0).await;
-    house.arm(0, step, "SIGSTOP");
-    house.resize_until_struck(0, 12).await;
-    house.load.history.fault_begins(NodeStalled);
-    house.nodes[0].still().await;
-    house.join().await;
-    house.load.is_up(0, false);
-    house.load.until_resized(12, PATIENCE).await;
+    let mut cluster = TestCluster::start(&redis.url(), SHARED, 1, "8", SETTINGS, KEPT, 0).await;
+    cluster.arm(0, step, "SIGSTOP");
+    cluster.resize_until_struck(0, 12).await;
+    cluster.load.history.fault_begins(NodeStalled);
+    cluster.nodes[0].still().await;
+    cluster.join().await;
+    cluster.load.is_up(0, false);
+    cluster.load.until_resized(12, PATIENCE).await;
     // Its batch was on its way to a shard that is retired when it wakes.
-    house.load.insist(5).await;
-    house.load.until_resized(5, PATIENCE).await;
-    house.comes(0, NodeStalled).await;
+    cluster.load.insist(5).await;
+    cluster.load.until_resized(5, PATIENCE).await;
+    cluster.comes(0, NodeStalled).await;
     tokio::time::sleep(AFTERWARDS).await;
-    house.finish().await;
+    cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,8 +7,8 @@ use duetime_testkit::servers::RedisServer;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::house::House;
 use super::load::Load;
+use super::nodes::TestCluster;
 use super::{SETTINGS, SHARED};
 
 /// Longest wait for a thing that takes a moment.
@@ -43,30 +43,30 @@ pub async fn until_blocked(load: &Load, why: &str) {
 async fn a_change_whose_destination_is_full_says_so_and_goes_on_when_there_is_room() {
     let redis = RedisServer::start().await;
     let settings = format!("{SETTINGS}messages_per_second = 300\n");
-    let house = House::start(&redis.url(), SHARED, 2, "8", &settings, 600, 0).await;
-    house.load.insist(12).await;
-    house.load.history.fault_begins(StoreStalled);
+    let cluster = TestCluster::start(&redis.url(), SHARED, 2, "8", &settings, 600, 0).await;
+    cluster.load.insist(12).await;
+    cluster.load.history.fault_begins(StoreStalled);
     redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    until_blocked(&house.load, "full").await;
+    until_blocked(&cluster.load, "full").await;
     redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    house.load.history.fault_ends(StoreStalled);
-    house.load.until_resized(12, MOMENTS).await;
-    house.finish().await;
+    cluster.load.history.fault_ends(StoreStalled);
+    cluster.load.until_resized(12, MOMENTS).await;
+    cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_deleted_in_the_middle_of_a_change_is_gone_with_every_shard() {
     let redis = RedisServer::start().await;
     let settings = format!("{SETTINGS}messages_per_second = 100\n");
-    let house = House::start(&redis.url(), SHARED, 2, "8", &settings, 300, 0).await;
-    house.load.insist(31).await;
-    let deleting = house.load.api.told(Method::DELETE, "?force=true", json!({}));
-    let wishing = refused(&house.load, json!(5));
-    let (deleted, (status, told)) = tokio::join!(deleting, wishing);
+    let cluster = TestCluster::start(&redis.url(), SHARED, 2, "8", &settings, 300, 0).await;
+    cluster.load.insist(31).await;
+    let deleting = cluster.load.api.told(Method::DELETE, "?force=true", json!({}));
+    let asking = refused(&cluster.load, json!(5));
+    let (deleted, (status, told)) = tokio::join!(deleting, asking);
     let (gone, text) = deleted.unwrap_or((StatusCode::NO_CONTENT, Value::Null));
     assert!(gone.is_success(), "{text}");
     assert!(matches!(status.as_u16(), 202 | 404), "{status} {told}");
-    let (status, told) = refused(&house.load, json!(12)).await;
+    let (status, told) = refused(&cluster.load, json!(12)).await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{told}");
     let empty = async {
         // For a day each place remembers which life was deleted there.

@@ -19,13 +19,13 @@ const CHECK_MAX: Duration = Duration::from_secs(30);
 const LOGIN: Login = Login { user: "duetime", password: CANARY };
 
 /// A broker, its gates, and a folder with certificates.
-struct House {
+struct GuardedBroker {
     broker: TansuServer,
     _gate: Gate,
     certificates: TempDir,
 }
 
-impl House {
+impl GuardedBroker {
     /// The broker gives the gate's address as its own, so clients cannot get round it.
     async fn with(tls: bool, login: Option<Login>) -> Self {
         let certificates = tempfile::tempdir().unwrap();
@@ -63,35 +63,35 @@ async fn hands_over(config: &str) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_is_taken_with_plain_and_scram_and_a_wrong_one_is_refused_by_name() {
-    let house = House::with(false, Some(LOGIN)).await;
+    let broker = GuardedBroker::with(false, Some(LOGIN)).await;
     for mechanism in ["PLAIN", "SCRAM-SHA-256"] {
-        assert_eq!(hands_over(&house.config(&sasl(mechanism, CANARY))).await, Ok(()), "{mechanism}");
+        assert_eq!(hands_over(&broker.config(&sasl(mechanism, CANARY))).await, Ok(()), "{mechanism}");
         let wrong = format!("{CANARY}-wrong");
-        let said = hands_over(&house.config(&sasl(mechanism, &wrong))).await.unwrap_err();
+        let said = hands_over(&broker.config(&sasl(mechanism, &wrong))).await.unwrap_err();
         assert!(said.contains("Go away") && said.contains("check `sasl`") && !said.contains(CANARY), "{said}");
     }
-    let said = hands_over(&house.config(&sasl("SCRAM-SHA-512", CANARY))).await.unwrap_err();
+    let said = hands_over(&broker.config(&sasl("SCRAM-SHA-512", CANARY))).await.unwrap_err();
     assert!(said.contains("SCRAM-SHA-512") && said.contains("SCRAM-SHA-256") && !said.contains(CANARY), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_known_authority_is_trusted_and_a_login_goes_over_tls_too() {
-    let house = House::with(true, Some(LOGIN)).await;
+    let broker = GuardedBroker::with(true, Some(LOGIN)).await;
     let login = format!("tls = true\n{}", sasl("SCRAM-SHA-256", CANARY));
-    let said = hands_over(&house.config(&login)).await.unwrap_err();
+    let said = hands_over(&broker.config(&login)).await.unwrap_err();
     assert!(said.contains("certificate verify failed") && said.contains("`ca_file`"), "{said}");
-    assert_eq!(hands_over(&house.config(&format!("{login}{}", house.ca_file()))).await, Ok(()));
-    let said = hands_over(&house.config(&sasl("PLAIN", CANARY))).await.unwrap_err();
+    assert_eq!(hands_over(&broker.config(&format!("{login}{}", broker.ca_file()))).await, Ok(()));
+    let said = hands_over(&broker.config(&sasl("PLAIN", CANARY))).await.unwrap_err();
     assert!(!said.contains(CANARY) && said.contains("does not answer as a Kafka cluster"), "{said}");
 
-    let house = House::with(true, None).await;
-    let mine = format!("tls = true\n{}", house.ca_file());
-    assert_eq!(hands_over(&house.config(&mine)).await, Ok(()));
+    let broker = GuardedBroker::with(true, None).await;
+    let mine = format!("tls = true\n{}", broker.ca_file());
+    assert_eq!(hands_over(&broker.config(&mine)).await, Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_kafka_is_said_with_its_remedy_before_a_node_starts() {
-    let (open, secure) = (House::with(false, Some(LOGIN)).await, House::with(true, None).await);
+    let (open, secure) = (GuardedBroker::with(false, Some(LOGIN)).await, GuardedBroker::with(true, None).await);
     // Takes connections and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = listener.local_addr().unwrap().to_string();

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Kafka;
 use super::tansu::Broker;
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
 const TIMEOUTS: u32 = 20;
@@ -25,7 +25,7 @@ const DRAINED_MAX: Duration = Duration::from_secs(120);
 /// Answers what arrived after an outage that begins in the middle of the work.
 async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
     let broker = Broker::with("orders").await;
-    let house = House::new(&format!(
+    let node = TestNode::new(&format!(
         "[sinks.k]\ntype = \"kafka\"\nbrokers = {:?}\ntimeout = \"400ms\"\nconnect_timeout = \"1s\"\n",
         broker.address()
     ))
@@ -34,26 +34,26 @@ async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
         "shards": 4, "sink": {"name": "k"}, "visibility_timeout": VISIBILITY.as_millis() as u64,
         "retry": {"max_attempts": 1},
     });
-    let (status, body) = house.topic("orders", topic).await;
+    let (status, body) = node.topic("orders", topic).await;
     assert_eq!(status, 201, "{body}");
     let began = Instant::now();
-    house.backlog("before", BACKLOG, || {}).await;
-    house.drained("orders", DRAINED_MAX).await;
+    node.backlog("before", BACKLOG, || {}).await;
+    node.drained("orders", DRAINED_MAX).await;
     let usual = began.elapsed();
 
-    house.backlog("during", BACKLOG, || fail(broker.proxy())).await;
+    node.backlog("during", BACKLOG, || fail(broker.proxy())).await;
     tokio::time::sleep(VISIBILITY * TIMEOUTS).await;
-    assert_eq!(house.metric("duetime_breaker_open").await, 1.0);
-    let waiting = house.counts("orders").await;
+    assert_eq!(node.metric("duetime_breaker_open").await, 1.0);
+    let waiting = node.counts("orders").await;
     broker.proxy().heal();
     let began = Instant::now();
-    house.drained("orders", DRAINED_MAX).await;
+    node.drained("orders", DRAINED_MAX).await;
     let drained = began.elapsed();
 
-    let expired = house.metric("duetime_claims_expired_total").await;
+    let expired = node.metric("duetime_claims_expired_total").await;
     // A call that a slow machine does not answer in its short time fails, and has the one attempt there is.
-    duetime_testkit::in_time!(expired == 0.0, "{expired} claims expired: {}", house.node.output());
-    let dead = house.dead("orders").await;
+    duetime_testkit::in_time!(expired == 0.0, "{expired} claims expired: {}", node.process.output());
+    let dead = node.dead("orders").await;
     duetime_testkit::in_time!(dead.is_empty(), "one attempt was enough for all: {dead:?}");
     // The wait of the breaker may have grown to this before the last probe.
     let noticed = VISIBILITY * TIMEOUTS;
@@ -69,11 +69,11 @@ async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
 async fn a_cluster_that_is_away_loses_no_message_that_is_delivered_at_most_once() {
     for warm in [0, 100] {
         let mut kafka = Kafka::with("orders");
-        let house = House::new(&format!("[sinks.k]\n{}", kafka.config())).await;
+        let node = TestNode::new(&format!("[sinks.k]\n{}", kafka.config())).await;
         let topic = json!({"shards": 4, "sink": {"name": "k"}, "delivery": "at-most-once"});
-        let (status, body) = house.topic("orders", topic).await;
+        let (status, body) = node.topic("orders", topic).await;
         assert_eq!(status, 201, "{body}");
-        house.enqueue("orders", ids("before", warm)).await;
+        node.enqueue("orders", ids("before", warm)).await;
         // They leave the store as they are claimed, so that only the cluster can tell when they have arrived.
         let mut received = Vec::new();
         let end = Instant::now() + DRAINED_MAX;
@@ -84,17 +84,17 @@ async fn a_cluster_that_is_away_loses_no_message_that_is_delivered_at_most_once(
         kafka.cluster.down();
         // Long enough for the library to see it.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        house.enqueue("orders", ids("during", 500)).await;
-        house.breaker(true).await;
+        node.enqueue("orders", ids("during", 500)).await;
+        node.breaker(true).await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         kafka.cluster.up();
-        house.breaker(false).await;
+        node.breaker(false).await;
         while received.len() < warm + 500 {
-            duetime_testkit::in_time!(Instant::now() < end, "{} arrived: {}", received.len(), house.node.output());
+            duetime_testkit::in_time!(Instant::now() < end, "{} arrived: {}", received.len(), node.process.output());
             received.extend(kafka.reader.fetch());
         }
         let arrived = received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len();
-        assert_eq!((arrived, received.len()), (warm + 500, warm + 500), "{}", house.node.output());
+        assert_eq!((arrived, received.len()), (warm + 500, warm + 500), "{}", node.process.output());
     }
 }
 

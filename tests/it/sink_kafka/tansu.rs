@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::reader::Reader;
 use super::{LARGEST, PARTITIONS, bind, config};
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// Longest wait until a broker is used again.
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
@@ -142,25 +142,25 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_broker_that_is_killed_costs_no_attempt_and_nothing_is_lost() {
     let mut broker = Broker::with("orders").await;
-    let house = House::new(&format!("[sinks.k]\n{}", config(&broker.address()))).await;
+    let node = TestNode::new(&format!("[sinks.k]\n{}", config(&broker.address()))).await;
     let retry = json!({"max_attempts": 2, "initial": "20ms"});
-    let (status, body) = house.topic("orders", json!({"shards": 4, "sink": {"name": "k"}, "retry": retry})).await;
+    let (status, body) = node.topic("orders", json!({"shards": 4, "sink": {"name": "k"}, "retry": retry})).await;
     assert_eq!(status, 201, "{body}");
-    house.enqueue("orders", ids("before", 1_000)).await;
-    house.drained("orders", Duration::from_secs(60)).await;
+    node.enqueue("orders", ids("before", 1_000)).await;
+    node.drained("orders", Duration::from_secs(60)).await;
     let mut received = broker.reader().fetch();
 
     broker.kill();
-    house.enqueue("orders", ids("during", 1_000)).await;
+    node.enqueue("orders", ids("during", 1_000)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     broker.start_again().await;
-    house.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(house.counts("orders").await["dead"], 0);
+    node.drained("orders", Duration::from_secs(60)).await;
+    assert_eq!(node.counts("orders").await["dead"], 0);
     received.extend(broker.reader().fetch());
     assert_eq!(received.len(), 2_000, "nothing twice");
-    assert!(received.iter().all(|message| message.attempt == "1"), "{}", house.node.output());
+    assert!(received.iter().all(|message| message.attempt == "1"), "{}", node.process.output());
     assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);
-    assert!(!house.node.output().contains(CANARY));
+    assert!(!node.process.output().contains(CANARY));
 }
 
 #[tokio::test(flavor = "multi_thread")]

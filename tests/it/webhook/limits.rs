@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::hand_over::{House, ids};
+use crate::test_node::{TestNode, ids};
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,18 +21,18 @@ const ENDLESS: usize = 256 << 20;
 const BUFFERS_MAX: usize = 32 << 20;
 
 /// A node with these sinks, each a webhook at `hook` by the name of this machine, and a topic for each.
-async fn house(hook: &Webhook, sinks: &[(&str, &str)]) -> House {
+async fn node(hook: &Webhook, sinks: &[(&str, &str)]) -> TestNode {
     let mut config = String::new();
     let port = hook.address().port();
     for (name, lines) in sinks {
         writeln!(config, "[sinks.{name}]\ntype = \"http\"\nurl = \"http://localhost:{port}/{name}\"\n{lines}").unwrap();
     }
-    let house = House::new(&config).await;
+    let node = TestNode::new(&config).await;
     for (name, _) in sinks {
-        let (status, body) = house.topic(name, json!({"shards": 2, "sink": {"name": name}})).await;
+        let (status, body) = node.topic(name, json!({"shards": 2, "sink": {"name": name}})).await;
         assert_eq!(status, 201, "{body}");
     }
-    house
+    node
 }
 
 fn paths(hook: &Webhook) -> Vec<String> {
@@ -40,10 +40,10 @@ fn paths(hook: &Webhook) -> Vec<String> {
 }
 
 /// Waits until the log says it.
-async fn said(house: &House, what: &str) {
+async fn said(node: &TestNode, what: &str) {
     let end = Instant::now() + PATIENCE;
-    while !house.node.output().contains(what) {
-        duetime_testkit::in_time!(Instant::now() < end, "{what:?} is not said:\n{}", house.node.output());
+    while !node.process.output().contains(what) {
+        duetime_testkit::in_time!(Instant::now() < end, "{what:?} is not said:\n{}", node.process.output());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -61,15 +61,15 @@ async fn a_name_that_leads_inside_is_refused_unless_it_is_allowed_and_on_the_lis
         ("listed", "allow = [\"127.0.0.0/8\"]\nonly = [\"localhost\"]"),
         ("listed-by-range", "allow = [\"localhost\"]\nonly = [\"127.0.0.0/8\"]"),
     ];
-    let house = house(&hook, &sinks).await;
+    let node = node(&hook, &sinks).await;
     for (name, _) in sinks {
-        house.enqueue(name, ids("order", 3)).await;
+        node.enqueue(name, ids("order", 3)).await;
     }
     for (name, _) in &sinks[4..] {
-        house.drained(name, PATIENCE).await;
+        node.drained(name, PATIENCE).await;
     }
-    said(&house, "127.0.0.1, a loopback address, which a webhook may not reach").await;
-    said(&house, "127.0.0.1, not on its list").await;
+    said(&node, "127.0.0.1, a loopback address, which a webhook may not reach").await;
+    said(&node, "127.0.0.1, not on its list").await;
     let reached = paths(&hook);
     for (n, (name, _)) in sinks.iter().enumerate() {
         let hits = reached.iter().filter(|path| **path == format!("/{name}")).count();
@@ -79,14 +79,14 @@ async fn a_name_that_leads_inside_is_refused_unless_it_is_allowed_and_on_the_lis
         // Now and then some are on their way: the target is tried again every few seconds.
         let began = tokio::time::Instant::now();
         let message = loop {
-            let message = house.message(name, "order-1").await;
+            let message = node.message(name, "order-1").await;
             if message["state"] != "in_flight" {
                 break message;
             }
             duetime_testkit::in_time!(began.elapsed() < PATIENCE, "{name} waits: {message}");
         };
         assert_eq!(message["attempts"], 0, "{name} waits: {message}");
-        assert_eq!(house.counts(name).await["dead"], 0, "{name}");
+        assert_eq!(node.counts(name).await["dead"], 0, "{name}");
     }
 }
 
@@ -99,21 +99,21 @@ async fn a_redirect_leads_nowhere_and_no_more_of_an_answer_is_read_than_allowed(
         _ => Answer::status(200).body(vec![b'x'; 8 << 20]),
     });
     let allow = "allow = [\"localhost\"]\nresponse_max = \"1KiB\"";
-    let house = house(&hook, &[("moved", allow), ("talks", allow), ("thanks", allow)]).await;
+    let node = node(&hook, &[("moved", allow), ("talks", allow), ("thanks", allow)]).await;
     for name in ["moved", "talks", "thanks"] {
-        house.enqueue(name, ids("order", 2)).await;
+        node.enqueue(name, ids("order", 2)).await;
     }
     for name in ["talks", "thanks"] {
-        house.drained(name, PATIENCE).await;
+        node.drained(name, PATIENCE).await;
     }
     assert!(!paths(&hook).contains(&"/inside".to_owned()), "{:?}", paths(&hook));
-    let dead = house.dead("talks").await;
+    let dead = node.dead("talks").await;
     assert_eq!(dead.len(), 2);
     let reason = dead[0]["death"]["reason"].as_str().unwrap();
     assert!(reason.contains("410") && reason.len() <= 1_200, "{reason}");
     // A page of maintenance redirects all: messages wait for its end.
-    assert_eq!(house.counts("moved").await["dead"], 0);
-    assert_eq!(house.counts("thanks").await["dead"], 0);
+    assert_eq!(node.counts("moved").await["dead"], 0);
+    assert_eq!(node.counts("thanks").await["dead"], 0);
     let others = paths(&hook).iter().filter(|path| *path != "/moved").count();
     assert_eq!(others, 4, "each was asked once");
 }
@@ -147,15 +147,15 @@ async fn endless() -> (u16, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn an_answer_without_end_is_read_no_further_than_allowed() {
     let (port, taken) = endless().await;
-    let house = House::new(&format!(
+    let node = TestNode::new(&format!(
         "[sinks.talks]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/\"\nallow = [\"127.0.0.1\"]\nresponse_max = \"1KiB\"\n"
     ))
     .await;
-    let (status, body) = house.topic("talks", json!({"shards": 1, "sink": {"name": "talks"}})).await;
+    let (status, body) = node.topic("talks", json!({"shards": 1, "sink": {"name": "talks"}})).await;
     assert_eq!(status, 201, "{body}");
-    house.enqueue("talks", ids("order", 1)).await;
-    house.drained("talks", PATIENCE).await;
-    let dead = house.dead("talks").await;
+    node.enqueue("talks", ids("order", 1)).await;
+    node.drained("talks", PATIENCE).await;
+    let dead = node.dead("talks").await;
     assert!(dead[0]["death"]["reason"].as_str().unwrap().contains("410"), "{dead:?}");
     // What the buffers of the connection hold was written, and not read.
     let taken = taken.load(Ordering::Relaxed);
@@ -169,16 +169,16 @@ async fn concurrency_and_rate_hold_over_all_topics_of_a_target() {
     hook.answer(|hit| Answer::status(200).after(if hit.path == "/narrow" { SLOW } else { Duration::ZERO }));
     let narrow = "allow = [\"localhost\"]\nconcurrency = 3";
     let paced = "allow = [\"localhost\"]\nper_second = 20";
-    let house = house(&hook, &[("narrow", narrow), ("paced", paced)]).await;
+    let node = node(&hook, &[("narrow", narrow), ("paced", paced)]).await;
     for name in ["narrow", "paced"] {
         let second = format!("{name}-too");
-        let (status, body) = house.topic(&second, json!({"shards": 2, "sink": {"name": name}})).await;
+        let (status, body) = node.topic(&second, json!({"shards": 2, "sink": {"name": name}})).await;
         assert_eq!(status, 201, "{body}");
         let began = Instant::now();
-        house.enqueue(name, ids("order", 18)).await;
-        house.enqueue(&second, ids("order", 18)).await;
-        house.drained(name, PATIENCE).await;
-        house.drained(&second, PATIENCE).await;
+        node.enqueue(name, ids("order", 18)).await;
+        node.enqueue(&second, ids("order", 18)).await;
+        node.drained(name, PATIENCE).await;
+        node.drained(&second, PATIENCE).await;
         // 36 answers of 100 ms, three at a time; 36 requests at 20 a second.
         let least = if name == "narrow" { SLOW * 12 } else { Duration::from_millis(50) * 35 };
         assert!(began.elapsed() >= least, "{name}: {:?}", began.elapsed());

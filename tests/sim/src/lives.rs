@@ -46,7 +46,7 @@ pub async fn live(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Client) {
         }
         if dice.permille(500) {
             let node = &nodes[usize::try_from(dice.below(nodes.len() as u64)).expect("few")];
-            world.wish_once(node, &drafts(), 1 + u32::try_from(dice.below(5)).expect("few")).await;
+            world.request_once(node, &drafts(), 1 + u32::try_from(dice.below(5)).expect("few")).await;
         }
         while let Some(ended) = producers.join_next().await {
             ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
@@ -58,7 +58,7 @@ pub async fn live(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Client) {
         if life + 1 < LIVES {
             if world.trouble.stops && nodes.len() > 1 && dice.permille(300) {
                 // A node stops while it tells the shards of a change, and their topic is deleted meanwhile.
-                world.wish_once(&nodes[0], &drafts(), 6 + u32::try_from(dice.below(3)).expect("few")).await;
+                world.request_once(&nodes[0], &drafts(), 6 + u32::try_from(dice.below(3)).expect("few")).await;
                 dice.pause(60).await;
                 let (stops, nodes) = (world.clone(), nodes.clone());
                 late.spawn(async move { stop(&stops, &nodes[0]).await });

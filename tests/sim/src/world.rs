@@ -167,7 +167,7 @@ impl World {
         Arc::new(OwnedShards(each.filter(|_| all || self.dice.permille(400)).collect()))
     }
 
-    async fn wish(&self, node: &Node, topic: &TopicName, shards: u32) {
+    async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
         while node.door.catalog.put(topic, &wanted(shards)).await.is_err()
             || node.resizer.ask(topic, ShardCount::Fixed(shards)).await.is_err()
         {
@@ -176,7 +176,7 @@ impl World {
     }
 
     /// A change of the number of shards that somebody asks for once.
-    pub async fn wish_once(&self, node: &Node, topic: &TopicName, shards: u32) {
+    pub async fn request_once(&self, node: &Node, topic: &TopicName, shards: u32) {
         if node.door.catalog.change(topic, &wanted(shards)).await.is_ok() {
             let _ = node.resizer.ask(topic, ShardCount::Fixed(shards)).await;
         }
@@ -273,7 +273,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         match dice.below(8) {
             0 | 1 => {
                 last = 1 + u32::try_from(dice.below(8)).expect("few");
-                world.wish(node, &orders(), last).await;
+                world.request(node, &orders(), last).await;
             }
             2 => {
                 // A node with a mover joins, and another one dies wherever it is.
@@ -296,7 +296,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         }
     }
     // What catalogues lost has to be requested again.
-    world.wish(&nodes[0], &orders(), last).await;
+    world.request(&nodes[0], &orders(), last).await;
     for round in 1.. {
         judge::comes_to_rest(&world, last).await;
         stop.store(true, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use duetime_core::{
 use duetime_metrics::Event;
 use tokio::time::Instant;
 
-use super::house::{House, ids, ms, name, secs, with_sink, without_sink};
+use super::node::{TestNode, ids, ms, name, secs, with_sink, without_sink};
 
 fn ask(max: usize, wait: Duration) -> ClaimAsk {
     ClaimAsk { max, wait, visibility: None }
@@ -21,27 +21,27 @@ fn count(handed: &[ClaimedBatch]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_waits_is_handed_a_message_the_moment_it_is_due() {
-    let house = House::new(without_sink()).await;
-    house.put("o-1", ms(7_500)).await;
-    house.pass(secs(1)).await;
-    house.store.take_calls();
+    let node = TestNode::new(without_sink()).await;
+    node.put("o-1", ms(7_500)).await;
+    node.pass(secs(1)).await;
+    node.store.take_calls();
     let asked = Instant::now();
-    let handed = house.engine.consumers().claim(&name(), ask(10, secs(20))).await.unwrap();
+    let handed = node.engine.consumers().claim(&name(), ask(10, secs(20))).await.unwrap();
     assert_eq!((count(&handed), handed[0].messages[0].id.as_str()), (1, "o-1"));
     let waited = asked.elapsed();
     assert!((ms(6_499)..ms(6_505)).contains(&waited), "{waited:?}");
-    let calls = house.store.take_calls();
+    let calls = node.store.take_calls();
     assert_eq!(calls["claim"], 1);
     assert!(calls.values().sum::<usize>() <= 10, "waiting does not poll: {calls:?}");
-    assert_eq!(house.counts().counted(Event::Claimed), 1);
-    assert_eq!(house.counts().lateness.get_sample_count(), 1);
+    assert_eq!(node.counts().counted(Event::Claimed), 1);
+    assert_eq!(node.counts().lateness.get_sample_count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_a_wait_takes_what_is_due_from_all_shards_and_no_more_than_asked() {
-    let house = House::new(without_sink()).await;
-    house.put_all(&ids("o", 100), ms(0)).await;
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(without_sink()).await;
+    node.put_all(&ids("o", 100), ms(0)).await;
+    let consumers = node.engine.consumers();
     assert_eq!(count(&consumers.claim(&name(), ask(90, ms(0))).await.unwrap()), 90);
     assert_eq!(count(&consumers.claim(&name(), ask(90, ms(0))).await.unwrap()), 10);
     assert_eq!(count(&consumers.claim(&name(), ask(90, ms(0))).await.unwrap()), 0);
@@ -49,29 +49,29 @@ async fn a_claim_without_a_wait_takes_what_is_due_from_all_shards_and_no_more_th
 
 #[tokio::test(start_paused = true)]
 async fn waiters_are_served_in_the_order_they_came() {
-    let house = House::new(without_sink()).await;
+    let node = TestNode::new(without_sink()).await;
     let served = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
     for waiter in 0..6 {
-        let (consumers, served) = (house.engine.consumers(), served.clone());
+        let (consumers, served) = (node.engine.consumers(), served.clone());
         tokio::spawn(async move {
             let handed = consumers.claim(&name(), ask(1, secs(30))).await.unwrap();
             assert_eq!(count(&handed), 1);
             served.lock().push(waiter);
         });
-        house.pass(ms(10)).await;
+        node.pass(ms(10)).await;
     }
     for n in 0..6 {
-        house.put(&format!("o-{n}"), ms(0)).await;
-        house.pass(ms(20)).await;
+        node.put(&format!("o-{n}"), ms(0)).await;
+        node.pass(ms(20)).await;
     }
     assert_eq!(*served.lock(), [0, 1, 2, 3, 4, 5]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_acked_comes_back_and_a_shorter_visibility_is_kept_apart() {
-    let house = House::new(without_sink()).await;
-    house.put("o-1", ms(0)).await;
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(without_sink()).await;
+    node.put("o-1", ms(0)).await;
+    let consumers = node.engine.consumers();
     let short = ClaimAsk { visibility: Some(secs(2)), ..ask(1, secs(1)) };
     let handed = consumers.claim(&name(), short).await.unwrap();
     let class = handed[0].messages[0].score.class();
@@ -83,15 +83,15 @@ async fn what_is_not_acked_comes_back_and_a_shorter_visibility_is_kept_apart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_goes_away_in_the_middle_of_a_claim_costs_no_attempt() {
-    let house = House::new(without_sink()).await;
-    house.put("o-1", ms(0)).await;
-    house.pass(secs(1)).await;
-    *house.store.delay.lock() = ms(100);
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(without_sink()).await;
+    node.put("o-1", ms(0)).await;
+    node.pass(secs(1)).await;
+    *node.store.delay.lock() = ms(100);
+    let consumers = node.engine.consumers();
     let gone = tokio::time::timeout(ms(50), consumers.claim(&name(), ask(1, secs(5)))).await;
     assert!(gone.is_err());
-    house.pass(ms(400)).await;
-    let message = house.get("o-1").await.unwrap();
+    node.pass(ms(400)).await;
+    let message = node.get("o-1").await.unwrap();
     assert_eq!((message.state, message.attempts), (MessageState::Scheduled, 0));
     let handed = consumers.claim(&name(), ask(1, secs(5))).await.unwrap();
     assert_eq!(handed[0].messages[0].attempt, 1);
@@ -99,10 +99,10 @@ async fn a_consumer_that_goes_away_in_the_middle_of_a_claim_costs_no_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_s_claim_whose_answer_was_lost_costs_no_attempt() {
-    let house = House::new(TopicConfig { shards: duetime_core::ShardCount::Fixed(1), ..without_sink() }).await;
-    house.put_all(&ids("o", 5), ms(0)).await;
-    house.store.lose_claim_answers.store(1, Ordering::SeqCst);
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(TopicConfig { shards: duetime_core::ShardCount::Fixed(1), ..without_sink() }).await;
+    node.put_all(&ids("o", 5), ms(0)).await;
+    node.store.lose_claim_answers.store(1, Ordering::SeqCst);
+    let consumers = node.engine.consumers();
     assert!(matches!(consumers.claim(&name(), ask(5, secs(5))).await, Err(StoreError::Unavailable { .. })));
     let handed = consumers.claim(&name(), ask(2, secs(5))).await.unwrap();
     assert_eq!((count(&handed), handed[0].messages[0].attempt), (2, 1));
@@ -113,9 +113,9 @@ async fn a_consumer_s_claim_whose_answer_was_lost_costs_no_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_rate_limit_binds_consumers_too() {
     let limit = RateLimit { per_second: 10.0, burst: 5 };
-    let house = House::new(TopicConfig { rate_limit: Some(limit), ..without_sink() }).await;
-    house.put_all(&ids("o", 100), ms(0)).await;
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(TopicConfig { rate_limit: Some(limit), ..without_sink() }).await;
+    node.put_all(&ids("o", 100), ms(0)).await;
+    let consumers = node.engine.consumers();
     let until = Instant::now() + secs(3);
     let mut taken = 0;
     while Instant::now() < until {
@@ -126,8 +126,8 @@ async fn a_rate_limit_binds_consumers_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_is_not_there_or_has_a_sink_is_refused() {
-    let house = House::new(with_sink()).await;
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(with_sink()).await;
+    let consumers = node.engine.consumers();
     assert!(matches!(consumers.claim(&name(), ask(1, ms(0))).await, Err(StoreError::Setup(_))));
     let other = duetime_core::TopicName::new("other").unwrap();
     assert!(matches!(consumers.claim(&other, ask(1, ms(0))).await, Err(StoreError::UnknownShard(_))));
@@ -135,22 +135,22 @@ async fn a_topic_that_is_not_there_or_has_a_sink_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn at_most_once_hands_a_consumer_each_message_once() {
-    let house = House::new(TopicConfig { delivery: DeliveryMode::AtMostOnce, ..without_sink() }).await;
-    house.put_all(&ids("o", 10), ms(0)).await;
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(TopicConfig { delivery: DeliveryMode::AtMostOnce, ..without_sink() }).await;
+    node.put_all(&ids("o", 10), ms(0)).await;
+    let consumers = node.engine.consumers();
     assert_eq!(count(&consumers.claim(&name(), ask(10, secs(1))).await.unwrap()), 10);
-    house.pass(secs(100)).await;
+    node.pass(secs(100)).await;
     assert_eq!(count(&consumers.claim(&name(), ask(10, ms(0))).await.unwrap()), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiters_are_answered_empty_when_the_node_stops_or_the_topic_goes() {
-    let house = House::new(without_sink()).await;
-    let consumers = house.engine.consumers();
+    let node = TestNode::new(without_sink()).await;
+    let consumers = node.engine.consumers();
     let waiter = tokio::spawn(async move { consumers.claim(&name(), ask(1, secs(60))).await });
-    house.pass(secs(1)).await;
+    node.pass(secs(1)).await;
     let asked = Instant::now();
-    house.engine.drain(secs(10)).await;
+    node.engine.drain(secs(10)).await;
     assert_eq!(count(&waiter.await.unwrap().unwrap()), 0);
     assert!(asked.elapsed() < ms(50));
 }

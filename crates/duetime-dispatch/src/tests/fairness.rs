@@ -7,7 +7,7 @@ use duetime_core::{Headers, ShardCount, SinkRef, TopicConfig, TopicName, TopicSt
 use duetime_metrics::Event;
 
 use super::doubles::{TestSink, each, silent, slow};
-use super::house::{House, ids, ms, name, secs, with_sink, without_sink};
+use super::node::{TestNode, ids, ms, name, secs, with_sink, without_sink};
 use crate::DispatchConfig;
 
 /// Longest lateness of a healthy topic beside slow ones, 99 of 100 times.
@@ -22,29 +22,29 @@ fn to_sink(sink: &str, shards: u32) -> TopicConfig {
 async fn beside_slow_topics(topics: usize, messages: usize, bytes: usize) {
     // An eighth of what a node has in messages, to be quick.
     let config = DispatchConfig { messages_max: 8_192, topic_messages_max: 1_024, ..DispatchConfig::default() };
-    let house = House::with(with_sink(), TestSink::new(4, 16), config).await;
+    let node = TestNode::with(with_sink(), TestSink::new(4, 16), config).await;
     let slow_sink = TestSink::new(1_024, 256);
     slow_sink.behave(slow(secs(8)));
-    house.binder.0.lock().insert("slow".to_owned(), slow_sink);
+    node.binder.0.lock().insert("slow".to_owned(), slow_sink);
     let payload = Bytes::from(vec![7; bytes]);
     for n in 0..topics {
         let topic = TopicName::new(&format!("slow-{n}")).unwrap();
-        let record = house.add_topic(&topic, to_sink("slow", 4)).await;
-        house.put_in(&record, &ids("m", messages), &Headers::default(), &payload).await;
+        let record = node.add_topic(&topic, to_sink("slow", 4)).await;
+        node.put_in(&record, &ids("m", messages), &Headers::default(), &payload).await;
     }
-    house.pass(secs(1)).await;
-    let (held, held_bytes) = house.held();
+    node.pass(secs(1)).await;
+    let (held, held_bytes) = node.held();
     assert!(held > 1_000 || held_bytes > 32 << 20, "the slow topics take what they can: {held}, {held_bytes} bytes");
     let mut late: Vec<Duration> = Vec::new();
     for second in 0..20 {
         let began = tokio::time::Instant::now();
-        house.put_all(&ids(&format!("q{second}"), 20), ms(0)).await;
-        while house.sink.ids().len() < (second + 1) * 20 {
-            house.pass(ms(1)).await;
+        node.put_all(&ids(&format!("q{second}"), 20), ms(0)).await;
+        while node.sink.ids().len() < (second + 1) * 20 {
+            node.pass(ms(1)).await;
             assert!(began.elapsed() < secs(5), "the healthy topic stands still");
         }
         late.extend([began.elapsed(); 20]);
-        house.pass(secs(1)).await;
+        node.pass(secs(1)).await;
     }
     late.sort();
     let p99 = late[late.len() * 99 / 100];
@@ -63,60 +63,60 @@ async fn a_healthy_topic_is_not_late_beside_slow_topics_with_large_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_topics_deleted_under_load_leave_nothing_of_the_budget_behind() {
-    let house = House::with(with_sink(), TestSink::new(4, 16), DispatchConfig::default()).await;
+    let node = TestNode::with(with_sink(), TestSink::new(4, 16), DispatchConfig::default()).await;
     let sink = TestSink::new(64, 8);
-    house.binder.0.lock().insert("other".to_owned(), sink.clone());
+    node.binder.0.lock().insert("other".to_owned(), sink.clone());
     for n in 0_u64..1_000 {
         // Some are deleted while calls are under way, some while the store settles.
         sink.behave(if n % 3 == 0 { slow(ms(20)) } else { each(|_| Verdict::Accepted) });
-        *house.store.delay.lock() = ms(n % 4);
+        *node.store.delay.lock() = ms(n % 4);
         let topic = TopicName::new(&format!("t{n}")).unwrap();
-        let record = house.add_topic(&topic, to_sink("other", 2)).await;
-        house.put_in(&record, &ids("m", 30), &Headers::default(), &Bytes::from_static(b"hello")).await;
-        house.pass(ms(n % 17)).await;
-        house.store.mem.delete_topic(&topic).await.unwrap();
-        house.tell().await;
+        let record = node.add_topic(&topic, to_sink("other", 2)).await;
+        node.put_in(&record, &ids("m", 30), &Headers::default(), &Bytes::from_static(b"hello")).await;
+        node.pass(ms(n % 17)).await;
+        node.store.mem.delete_topic(&topic).await.unwrap();
+        node.tell().await;
     }
-    house.pass(secs(100)).await;
-    assert_eq!(house.held(), (0, 0));
-    house.put_all(&ids("after", 100), ms(0)).await;
-    house.pass(ms(100)).await;
-    assert_eq!(house.sink.ids().len(), 100);
+    node.pass(secs(100)).await;
+    assert_eq!(node.held(), (0, 0));
+    node.put_all(&ids("after", 100), ms(0)).await;
+    node.pass(ms(100)).await;
+    assert_eq!(node.sink.ids().len(), 100);
 }
 
 #[tokio::test(start_paused = true)]
 async fn headers_count_as_bytes_in_flight() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(silent());
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(silent());
     let headers = Headers::new(vec![("h".to_owned(), "v".repeat(9_999))]).unwrap();
-    house.put_in(&house.record().await, &ids("m", 9), &headers, &Bytes::from_static(b"hello")).await;
-    house.pass(secs(1)).await;
-    let (messages, bytes) = house.held();
+    node.put_in(&node.record().await, &ids("m", 9), &headers, &Bytes::from_static(b"hello")).await;
+    node.pass(secs(1)).await;
+    let (messages, bytes) = node.held();
     assert_eq!(messages, 9);
     assert_eq!(bytes, 9 * (10_000 + 5 + 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_consumers_are_given_counts_until_their_answer_is_made_and_is_bounded_in_bytes() {
-    let house = House::new(without_sink()).await;
+    let node = TestNode::new(without_sink()).await;
     let payload = Bytes::from(vec![7; 3 << 20]);
-    house.put_in(&house.record().await, &ids("m", 20), &Headers::default(), &payload).await;
+    node.put_in(&node.record().await, &ids("m", 20), &Headers::default(), &payload).await;
     let ask = duetime_core::ClaimAsk { max: 256, wait: ms(0), visibility: None };
     let (mut answers, mut got) = (0, 0);
     while got < 20 {
-        let handed = house.engine.consumers().claim(&name(), ask).await.unwrap();
+        let handed = node.engine.consumers().claim(&name(), ask).await.unwrap();
         let messages: usize = handed.iter().map(|handed| handed.messages.len()).sum();
         assert!((1..=3).contains(&messages), "{messages} messages of 3 MiB in one answer");
         got += messages;
         answers += 1;
-        let (held, bytes) = house.held();
+        let (held, bytes) = node.held();
         assert!(held >= messages as i64 && bytes >= (messages as i64) * (3 << 20), "{held} messages, {bytes} bytes");
         drop(handed);
-        house.pass(ms(50)).await;
-        assert_eq!(house.held(), (0, 0));
+        node.pass(ms(50)).await;
+        assert_eq!(node.held(), (0, 0));
     }
     assert!(answers <= 14, "{answers} answers for 20 messages");
     // What did not fit went back and cost no attempt.
-    assert_eq!(house.counts().counted(Event::Dead), 0);
-    assert_eq!(house.survey().await.in_flight, 20);
+    assert_eq!(node.counts().counted(Event::Dead), 0);
+    assert_eq!(node.survey().await.in_flight, 20);
 }

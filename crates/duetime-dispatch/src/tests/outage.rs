@@ -4,78 +4,74 @@ use duetime_core::{DeliveryMode, RetryPolicy, ShardCount, TopicConfig, Verdict};
 use duetime_metrics::Event;
 
 use super::doubles::{TestSink, each, retry, silent, slow, unavailable};
-use super::house::{House, ids, ms, secs, with_sink};
+use super::node::{TestNode, ids, ms, secs, with_sink};
 use crate::DispatchConfig;
 
 #[tokio::test(start_paused = true)]
 async fn an_hour_s_outage_burns_no_attempt_and_everything_comes_after_it() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(each(|_| unavailable()));
-    house.put_all(&ids("o", 200), ms(0)).await;
-    house.pass(secs(3_600)).await;
-    assert_eq!(house.counts().breaker_open.get(), 1);
-    let calls = house.sink.calls.lock().len();
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|_| unavailable()));
+    node.put_all(&ids("o", 200), ms(0)).await;
+    node.pass(secs(3_600)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    let calls = node.sink.calls.lock().len();
     assert!(calls < 800, "{calls} calls in an hour to a sink that is down");
-    assert_eq!(house.survey().await.in_flight, 0, "what was held is given back");
+    assert_eq!(node.survey().await.in_flight, 0, "what was held is given back");
     for id in ids("o", 200) {
-        assert_eq!(house.get(&id).await.unwrap().attempts, 0);
+        assert_eq!(node.get(&id).await.unwrap().attempts, 0);
     }
-    house.sink.calls.lock().clear();
-    house.sink.behave(each(|_| Verdict::Accepted));
-    house.pass(secs(35)).await;
-    assert_eq!(house.counts().breaker_open.get(), 0);
-    assert_eq!(house.sink.times().len(), 200);
-    assert!(house.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
-    assert_eq!(house.survey().await, Default::default());
+    node.sink.calls.lock().clear();
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(35)).await;
+    assert_eq!(node.counts().breaker_open.get(), 0);
+    assert_eq!(node.sink.times().len(), 200);
+    assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_hour_without_an_answer_costs_no_more_than_the_calls_that_open_the_breaker() {
     let policy = RetryPolicy { max_attempts: 4, ..RetryPolicy::default() };
     let config = TopicConfig { retry: policy, visibility_timeout: secs(10), ..with_sink() };
-    let house = House::new(config).await;
-    house.sink.behave(silent());
-    house.put_all(&ids("o", 8), ms(0)).await;
-    house.pass(secs(3_600)).await;
-    assert_eq!(house.counts().breaker_open.get(), 1);
-    assert_eq!(house.dead().await, []);
-    house.sink.behave(each(|_| Verdict::Accepted));
-    house.pass(secs(60)).await;
-    assert_eq!(house.survey().await, Default::default());
+    let node = TestNode::new(config).await;
+    node.sink.behave(silent());
+    node.put_all(&ids("o", 8), ms(0)).await;
+    node.pass(secs(3_600)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    assert_eq!(node.dead().await, []);
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(60)).await;
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_poison_message_cannot_keep_the_breaker_open() {
     let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
     let sink = TestSink::new(4, 1);
-    let house = House::with(TopicConfig { retry: policy, ..with_sink() }, sink, DispatchConfig::default()).await;
-    house.sink.behave(each(
-        |delivery| {
-            if delivery.id.as_str() == "poison" { unavailable() } else { Verdict::Accepted }
-        },
-    ));
-    house.put("poison", ms(0)).await;
+    let node = TestNode::with(TopicConfig { retry: policy, ..with_sink() }, sink, DispatchConfig::default()).await;
+    node.sink.behave(each(|delivery| if delivery.id.as_str() == "poison" { unavailable() } else { Verdict::Accepted }));
+    node.put("poison", ms(0)).await;
     for round in 0..60 {
-        house.put_all(&ids(&format!("good-{round}"), 10), ms(0)).await;
-        house.pass(secs(1)).await;
+        node.put_all(&ids(&format!("good-{round}"), 10), ms(0)).await;
+        node.pass(secs(1)).await;
     }
-    house.pass(secs(30)).await;
-    let good = house.sink.times().keys().filter(|id| id.starts_with("good")).count();
+    node.pass(secs(30)).await;
+    let good = node.sink.times().keys().filter(|id| id.starts_with("good")).count();
     assert_eq!(good, 600);
-    let dead = house.dead().await;
+    let dead = node.dead().await;
     assert_eq!(dead.len(), 1, "the poison message used up its attempts");
     assert_eq!(dead[0].0, "poison");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_target_that_goes_away_in_the_middle_of_a_call_costs_nobody_an_attempt() {
-    let house = House::new(with_sink()).await;
+    let node = TestNode::new(with_sink()).await;
     let away = std::sync::atomic::AtomicBool::new(true);
-    house.sink.behave(each(move |delivery| {
+    node.sink.behave(each(move |delivery| {
         let refused = delivery.id.as_str() == "o-3" && away.swap(false, std::sync::atomic::Ordering::SeqCst);
         if refused { unavailable() } else { Verdict::Accepted }
     }));
-    let record = house.record().await;
+    let record = node.record().await;
     let same_shard: Vec<String> = ids("o", 200)
         .into_iter()
         .filter(|id| {
@@ -86,142 +82,142 @@ async fn a_target_that_goes_away_in_the_middle_of_a_call_costs_nobody_an_attempt
         .take(10)
         .collect();
     assert!(same_shard.contains(&"o-3".to_owned()));
-    house.put_all(&same_shard, secs(1)).await;
-    house.pass(ms(1_050)).await;
-    assert_eq!(house.get("o-3").await.unwrap().attempts, 0, "it cost no attempt");
-    house.pass(secs(2)).await;
-    assert_eq!(house.counts().breaker_open.get(), 0, "a probe has found the target up");
-    assert_eq!(house.survey().await, Default::default());
+    node.put_all(&same_shard, secs(1)).await;
+    node.pass(ms(1_050)).await;
+    assert_eq!(node.get("o-3").await.unwrap().attempts, 0, "it cost no attempt");
+    node.pass(secs(2)).await;
+    assert_eq!(node.counts().breaker_open.get(), 0, "a probe has found the target up");
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_target_that_asks_for_a_pause_is_left_alone_that_long() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(each(|_| Verdict::Unavailable { reason: "503".to_owned(), after: Some(secs(120)), sent: true }));
-    house.put_all(&ids("o", 10), ms(0)).await;
-    house.pass(secs(1)).await;
-    let calls = house.sink.calls.lock().len();
-    house.sink.behave(each(|_| Verdict::Accepted));
-    house.pass(secs(117)).await;
-    assert_eq!(house.sink.calls.lock().len(), calls);
-    house.pass(secs(4)).await;
-    assert_eq!(house.survey().await, Default::default());
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|_| Verdict::Unavailable { reason: "503".to_owned(), after: Some(secs(120)), sent: true }));
+    node.put_all(&ids("o", 10), ms(0)).await;
+    node.pass(secs(1)).await;
+    let calls = node.sink.calls.lock().len();
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(117)).await;
+    assert_eq!(node.sink.calls.lock().len(), calls);
+    node.pass(secs(4)).await;
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn messages_that_fail_by_themselves_do_not_open_the_breaker() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(each(|_| retry()));
-    house.put_all(&ids("o", 100), ms(0)).await;
-    house.pass(secs(10)).await;
-    assert_eq!(house.counts().breaker_open.get(), 0);
-    assert!(house.sink.ids().len() > 300);
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|_| retry()));
+    node.put_all(&ids("o", 100), ms(0)).await;
+    node.pass(secs(10)).await;
+    assert_eq!(node.counts().breaker_open.get(), 0);
+    assert!(node.sink.ids().len() > 300);
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_the_breaker_is_open_the_store_is_left_alone() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(each(|_| unavailable()));
-    house.put_all(&ids("o", 50), ms(0)).await;
-    house.pass(secs(120)).await;
-    house.store.take_calls();
-    house.pass(secs(60)).await;
-    let calls = house.store.take_calls();
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|_| unavailable()));
+    node.put_all(&ids("o", 50), ms(0)).await;
+    node.pass(secs(120)).await;
+    node.store.take_calls();
+    node.pass(secs(60)).await;
+    let calls = node.store.take_calls();
     assert!(calls["claim"] <= 13 && calls["settle"] <= 13, "{calls:?}");
     // A slow recovery is a recovery.
-    house.sink.behave(slow(secs(2)));
-    house.pass(secs(60)).await;
-    assert_eq!(house.survey().await, Default::default());
+    node.sink.behave(slow(secs(2)));
+    node.pass(secs(60)).await;
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_claimed_while_the_breaker_opens_is_given_back_unsent() {
-    let house = House::new(with_sink()).await;
-    let (of_0, of_1) = (house.ids_of(0, "a", 5).await, house.ids_of(1, "b", 5).await);
-    house.pass(secs(1)).await;
-    *house.store.delay.lock() = ms(30);
-    house.sink.behave(each(|_| unavailable()));
-    house.put_all(&of_0, ms(100)).await;
-    house.put_all(&of_1, ms(110)).await;
-    house.pass(ms(200)).await;
-    assert_eq!(house.sink.calls.lock().len(), 1);
-    assert!(house.sink.ids().iter().all(|id| of_0.contains(id)));
-    assert_eq!(house.survey().await.in_flight, 0);
+    let node = TestNode::new(with_sink()).await;
+    let (of_0, of_1) = (node.ids_of(0, "a", 5).await, node.ids_of(1, "b", 5).await);
+    node.pass(secs(1)).await;
+    *node.store.delay.lock() = ms(30);
+    node.sink.behave(each(|_| unavailable()));
+    node.put_all(&of_0, ms(100)).await;
+    node.put_all(&of_1, ms(110)).await;
+    node.pass(ms(200)).await;
+    assert_eq!(node.sink.calls.lock().len(), 1);
+    assert!(node.sink.ids().iter().all(|id| of_0.contains(id)));
+    assert_eq!(node.survey().await.in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_finds_nothing_or_comes_too_late_is_followed_by_another() {
     let config = TopicConfig { visibility_timeout: ms(400), ..with_sink() };
-    let house = House::new(config).await;
-    house.sink.behave(each(|_| unavailable()));
-    house.put("gone", ms(0)).await;
-    house.pass(ms(50)).await;
-    assert_eq!(house.counts().breaker_open.get(), 1);
-    house.cancel("gone").await;
-    house.pass(secs(2)).await;
-    house.sink.behave(each(|_| Verdict::Accepted));
-    *house.store.claim_answer_delay.lock() = ms(350);
-    house.put("o-1", ms(0)).await;
-    house.pass(ms(360)).await;
-    *house.store.claim_answer_delay.lock() = ms(0);
-    assert_eq!(house.sink.ids(), ["gone"]);
-    house.pass(secs(3)).await;
-    assert_eq!(house.sink.ids(), ["gone", "o-1"]);
-    assert_eq!((house.counts().breaker_open.get(), house.survey().await.in_flight), (0, 0));
+    let node = TestNode::new(config).await;
+    node.sink.behave(each(|_| unavailable()));
+    node.put("gone", ms(0)).await;
+    node.pass(ms(50)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    node.cancel("gone").await;
+    node.pass(secs(2)).await;
+    node.sink.behave(each(|_| Verdict::Accepted));
+    *node.store.claim_answer_delay.lock() = ms(350);
+    node.put("o-1", ms(0)).await;
+    node.pass(ms(360)).await;
+    *node.store.claim_answer_delay.lock() = ms(0);
+    assert_eq!(node.sink.ids(), ["gone"]);
+    node.pass(secs(3)).await;
+    assert_eq!(node.sink.ids(), ["gone", "o-1"]);
+    assert_eq!((node.counts().breaker_open.get(), node.survey().await.in_flight), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_most_once_survives_an_outage_too() {
     let config = TopicConfig { delivery: DeliveryMode::AtMostOnce, ..with_sink() };
-    let house = House::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
-    house.sink.behave(each(|_| unavailable()));
-    house.put_all(&ids("o", 500), ms(0)).await;
-    house.pass(secs(60)).await;
-    let lost = house.sink.ids().len();
+    let node = TestNode::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
+    node.sink.behave(each(|_| unavailable()));
+    node.put_all(&ids("o", 500), ms(0)).await;
+    node.pass(secs(60)).await;
+    let lost = node.sink.ids().len();
     assert!(lost < 200, "{lost} were lost to a sink that is down");
-    house.sink.behave(each(|_| Verdict::Accepted));
-    house.pass(secs(60)).await;
-    let times = house.sink.times();
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(60)).await;
+    let times = node.sink.times();
     assert!(times.len() == 500 && times.values().all(|times| *times == 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_most_once_loses_nothing_to_a_target_that_cannot_be_connected_to() {
     let config = TopicConfig { delivery: DeliveryMode::AtMostOnce, ..with_sink() };
-    let house = House::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
-    house.sink.behave(each(|_| Verdict::Unavailable { reason: "refused".to_owned(), after: None, sent: false }));
-    house.put_all(&ids("o", 500), ms(0)).await;
-    house.pass(secs(60)).await;
-    assert_eq!(house.counts().breaker_open.get(), 1);
-    let (due, calls) = (house.survey().await.due, house.sink.calls.lock().len());
-    house.put_all(&ids("later", 500), ms(0)).await;
-    house.pass(secs(3_540)).await;
-    let calls = house.sink.calls.lock().len() - calls;
+    let node = TestNode::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
+    node.sink.behave(each(|_| Verdict::Unavailable { reason: "refused".to_owned(), after: None, sent: false }));
+    node.put_all(&ids("o", 500), ms(0)).await;
+    node.pass(secs(60)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    let (due, calls) = (node.survey().await.due, node.sink.calls.lock().len());
+    node.put_all(&ids("later", 500), ms(0)).await;
+    node.pass(secs(3_540)).await;
+    let calls = node.sink.calls.lock().len() - calls;
     assert!((600..3_000).contains(&calls), "{calls} calls in an hour to a sink that is down");
-    assert_eq!(house.survey().await.due, due + 500, "what it is probed with is what was claimed before");
-    house.sink.behave(each(|_| Verdict::Accepted));
-    house.pass(secs(60)).await;
-    let counts = house.counts();
+    assert_eq!(node.survey().await.due, due + 500, "what it is probed with is what was claimed before");
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(60)).await;
+    let counts = node.counts();
     assert_eq!((counts.counted(Event::Delivered), counts.counted(Event::Dead)), (1_000, 0));
-    assert_eq!((house.held(), house.survey().await), ((0, 0), Default::default()));
+    assert_eq!((node.held(), node.survey().await), ((0, 0), Default::default()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_is_answered_is_followed_by_a_larger_one_of_others() {
     let policy = RetryPolicy { initial: secs(60), ..RetryPolicy::default() };
-    let house = House::new(TopicConfig { retry: policy, shards: ShardCount::Fixed(1), ..with_sink() }).await;
-    house.sink.behave(each(|message| match message.id.as_str() {
+    let node = TestNode::new(TopicConfig { retry: policy, shards: ShardCount::Fixed(1), ..with_sink() }).await;
+    node.sink.behave(each(|message| match message.id.as_str() {
         id if id.starts_with("good") => Verdict::Accepted,
         id if id.ends_with('7') => retry(),
         id if id.ends_with('8') => Verdict::DestinationDown { reason: "silent".to_owned(), after: None, silent: true },
         _ => destination_down(),
     }));
-    house.put_all(&ids("bad", 200), ms(0)).await;
-    house.pass(secs(3)).await;
-    assert_eq!(house.counts().breaker_open.get(), 1);
-    house.put("good", ms(0)).await;
-    house.pass(secs(20)).await;
-    assert_eq!(house.sink.times().get("good"), Some(&1), "it was behind all the bad ones");
+    node.put_all(&ids("bad", 200), ms(0)).await;
+    node.pass(secs(3)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    node.put("good", ms(0)).await;
+    node.pass(secs(20)).await;
+    assert_eq!(node.sink.times().get("good"), Some(&1), "it was behind all the bad ones");
 }
 
 fn destination_down() -> Verdict {
@@ -233,93 +229,95 @@ async fn destinations_that_are_down_delay_nobody_else_and_are_asked_no_more_ofte
     let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
     let shards = ShardCount::Fixed(8);
     let sink = TestSink::new(16, 1);
-    let house =
-        House::with(TopicConfig { retry: policy, shards, ..with_sink() }, sink, DispatchConfig::default()).await;
-    house.sink.behave(each(|message| {
-        if message.id.as_str().starts_with("bad") { destination_down() } else { Verdict::Accepted }
-    }));
-    house.put_all(&ids("bad", 1_600), ms(0)).await;
-    house.put_all(&ids("good", 1_000), ms(1)).await;
-    house.pass(secs(1)).await;
-    let good = house.sink.times().keys().filter(|id| id.starts_with("good")).count();
+    let node =
+        TestNode::with(TopicConfig { retry: policy, shards, ..with_sink() }, sink, DispatchConfig::default()).await;
+    node.sink.behave(each(
+        |message| {
+            if message.id.as_str().starts_with("bad") { destination_down() } else { Verdict::Accepted }
+        },
+    ));
+    node.put_all(&ids("bad", 1_600), ms(0)).await;
+    node.put_all(&ids("good", 1_000), ms(1)).await;
+    node.pass(secs(1)).await;
+    let good = node.sink.times().keys().filter(|id| id.starts_with("good")).count();
     assert_eq!(good, 1_000);
     for round in 0..60 {
-        house.put_all(&ids(&format!("good-{round}"), 1), ms(0)).await;
-        house.pass(ms(500)).await;
+        node.put_all(&ids(&format!("good-{round}"), 1), ms(0)).await;
+        node.pass(ms(500)).await;
     }
-    assert_eq!(house.dead().await.len(), 1_600);
-    let most = house.sink.times().into_iter().filter(|(id, _)| id.starts_with("bad")).map(|(_, times)| times).max();
+    assert_eq!(node.dead().await.len(), 1_600);
+    let most = node.sink.times().into_iter().filter(|(id, _)| id.starts_with("bad")).map(|(_, times)| times).max();
     assert_eq!(most, Some(3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_target_that_answers_503_for_everything_costs_no_attempt_for_hours() {
     let policy = RetryPolicy { max_attempts: 2, ..RetryPolicy::default() };
-    let house = House::new(TopicConfig { retry: policy, ..with_sink() }).await;
-    house.sink.behave(each(|_| destination_down()));
-    house.put_all(&ids("o", 500), ms(0)).await;
-    house.pass(secs(4 * 3_600)).await;
-    assert_eq!(house.counts().breaker_open.get(), 1);
-    assert_eq!(house.dead().await, []);
-    house.sink.behave(each(|_| Verdict::Accepted));
-    house.pass(secs(15)).await;
-    assert_eq!(house.survey().await, Default::default());
+    let node = TestNode::new(TopicConfig { retry: policy, ..with_sink() }).await;
+    node.sink.behave(each(|_| destination_down()));
+    node.put_all(&ids("o", 500), ms(0)).await;
+    node.pass(secs(4 * 3_600)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    assert_eq!(node.dead().await, []);
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(15)).await;
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_target_that_never_answers_costs_no_attempt_for_hours() {
     let policy = RetryPolicy { max_attempts: 2, ..RetryPolicy::default() };
-    let house = House::new(TopicConfig { retry: policy, visibility_timeout: secs(10), ..with_sink() }).await;
-    house.sink.behave(silent());
-    house.put_all(&ids("o", 500), ms(0)).await;
-    house.pass(secs(4 * 3_600)).await;
-    assert_eq!(house.dead().await, []);
-    house.sink.behave(each(|_| Verdict::Accepted));
-    house.pass(secs(40)).await;
-    assert_eq!(house.survey().await, Default::default());
+    let node = TestNode::new(TopicConfig { retry: policy, visibility_timeout: secs(10), ..with_sink() }).await;
+    node.sink.behave(silent());
+    node.put_all(&ids("o", 500), ms(0)).await;
+    node.pass(secs(4 * 3_600)).await;
+    assert_eq!(node.dead().await, []);
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(40)).await;
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_one_message_is_answered_is_that_message_s_alone() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(each(|message| match message.id.as_str() {
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|message| match message.id.as_str() {
         "tenant" => Verdict::DestinationDown { reason: "429".to_owned(), after: Some(secs(600)), silent: false },
         _ => Verdict::Accepted,
     }));
-    house.put("tenant", ms(0)).await;
+    node.put("tenant", ms(0)).await;
     for round in 0..60 {
-        house.put_all(&ids(&format!("good-{round}"), 2), ms(0)).await;
-        house.pass(secs(1)).await;
+        node.put_all(&ids(&format!("good-{round}"), 2), ms(0)).await;
+        node.pass(secs(1)).await;
     }
-    house.pass(secs(10)).await;
-    assert_eq!(house.sink.times().len(), 121);
-    assert!(house.sink.times()["tenant"] <= 2, "{}", house.sink.times()["tenant"]);
+    node.pass(secs(10)).await;
+    assert_eq!(node.sink.times().len(), 121);
+    assert!(node.sink.times()["tenant"] <= 2, "{}", node.sink.times()["tenant"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_of_the_sink_s_own_is_no_outage_and_costs_no_attempt() {
-    let house = House::new(with_sink()).await;
+    let node = TestNode::new(with_sink()).await;
     let turns = std::sync::atomic::AtomicUsize::new(0);
-    house.sink.behave(each(move |_| {
+    node.sink.behave(each(move |_| {
         if turns.fetch_add(1, std::sync::atomic::Ordering::SeqCst).is_multiple_of(3) {
             Verdict::Accepted
         } else {
             Verdict::NotSent { reason: "per_second".to_owned(), after: ms(50) }
         }
     }));
-    house.put_all(&ids("o", 50), ms(0)).await;
+    node.put_all(&ids("o", 50), ms(0)).await;
     for _ in 0..200 {
-        house.pass(ms(50)).await;
-        assert_eq!(house.counts().breaker_open.get(), 0);
+        node.pass(ms(50)).await;
+        assert_eq!(node.counts().breaker_open.get(), 0);
     }
-    assert_eq!(house.survey().await, Default::default());
-    assert!(house.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
+    assert_eq!(node.survey().await, Default::default());
+    assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_success_of_a_call_from_before_the_outage_does_not_close_the_breaker() {
-    let house = House::with(with_sink(), TestSink::new(4, 1), DispatchConfig::default()).await;
-    house.sink.behave(Box::new(|batch| {
+    let node = TestNode::with(with_sink(), TestSink::new(4, 1), DispatchConfig::default()).await;
+    node.sink.behave(Box::new(|batch| {
         Box::pin(async move {
             if batch[0].id.as_str() != "slow" {
                 return vec![unavailable(); batch.len()];
@@ -328,14 +326,14 @@ async fn a_late_success_of_a_call_from_before_the_outage_does_not_close_the_brea
             vec![Verdict::Accepted]
         })
     }));
-    house.put("slow", ms(0)).await;
-    house.pass(ms(50)).await;
-    house.put_all(&ids("o", 20), ms(0)).await;
-    house.pass(ms(4_850)).await;
-    let calls = house.sink.calls.lock().len();
+    node.put("slow", ms(0)).await;
+    node.pass(ms(50)).await;
+    node.put_all(&ids("o", 20), ms(0)).await;
+    node.pass(ms(4_850)).await;
+    let calls = node.sink.calls.lock().len();
     assert!(calls > 4, "the breaker was probed");
     // The probe after 1.6 s failed, so that the next one comes after 3.2 s more, whatever the slow call says.
-    house.pass(ms(1_000)).await;
-    assert_eq!((house.sink.calls.lock().len(), house.counts().breaker_open.get()), (calls, 1));
-    assert!(house.get("slow").await.is_none(), "the slow one was accepted");
+    node.pass(ms(1_000)).await;
+    assert_eq!((node.sink.calls.lock().len(), node.counts().breaker_open.get()), (calls, 1));
+    assert!(node.get("slow").await.is_none(), "the slow one was accepted");
 }

@@ -7,7 +7,7 @@ use duetime_core::{
 };
 use tokio::time::Instant;
 
-use super::house::{House, ids, ms, name, secs, without_sink};
+use super::node::{TestNode, ids, ms, name, secs, without_sink};
 
 const SHARDS: u32 = 8;
 
@@ -19,62 +19,62 @@ fn count(handed: &[ClaimedBatch]) -> usize {
     handed.iter().map(|handed| handed.messages.len()).sum()
 }
 
-async fn house() -> House {
-    let house = House::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), ..without_sink() }).await;
+async fn node() -> TestNode {
+    let node = TestNode::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), ..without_sink() }).await;
     // It is known how large messages are.
-    house.put("first", ms(0)).await;
-    assert_eq!(count(&house.engine.consumers().claim(&name(), ask(1, secs(1))).await.unwrap()), 1);
-    house
+    node.put("first", ms(0)).await;
+    assert_eq!(count(&node.engine.consumers().claim(&name(), ask(1, secs(1))).await.unwrap()), 1);
+    node
 }
 
 /// One message in each shard, due at once.
-async fn one_each(house: &House) -> Vec<String> {
+async fn one_each(node: &TestNode) -> Vec<String> {
     let mut all = Vec::new();
     for index in 0..SHARDS {
-        all.extend(house.ids_of(index, "each", 1).await);
+        all.extend(node.ids_of(index, "each", 1).await);
     }
-    house.put_all(&all, ms(0)).await;
+    node.put_all(&all, ms(0)).await;
     all
 }
 
 #[tokio::test(start_paused = true)]
 async fn shards_that_are_due_are_asked_side_by_side() {
-    let house = house().await;
-    one_each(&house).await;
-    house.pass(ms(10)).await;
-    *house.store.delay.lock() = ms(10);
+    let node = node().await;
+    one_each(&node).await;
+    node.pass(ms(10)).await;
+    *node.store.delay.lock() = ms(10);
     let began = Instant::now();
-    let handed = house.engine.consumers().claim(&name(), ask(100, ms(0))).await.unwrap();
+    let handed = node.engine.consumers().claim(&name(), ask(100, ms(0))).await.unwrap();
     assert_eq!(count(&handed), SHARDS as usize);
     assert!(began.elapsed() <= ms(12), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_shards_are_asked_than_messages_are_wanted() {
-    let house = house().await;
-    one_each(&house).await;
-    house.pass(ms(10)).await;
-    house.store.take_calls();
-    let handed = house.engine.consumers().claim(&name(), ask(3, ms(0))).await.unwrap();
+    let node = node().await;
+    one_each(&node).await;
+    node.pass(ms(10)).await;
+    node.store.take_calls();
+    let handed = node.engine.consumers().claim(&name(), ask(3, ms(0))).await.unwrap();
     assert_eq!(count(&handed), 3);
-    house.pass(ms(100)).await;
-    let calls = house.store.take_calls();
+    node.pass(ms(100)).await;
+    let calls = node.store.take_calls();
     assert_eq!((calls["claim"], calls.get("settle")), (3, None), "nothing was claimed to be given back");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_in_hand_does_not_wait_for_a_shard_whose_answer_is_slow() {
-    let house = house().await;
-    let all = one_each(&house).await;
-    house.pass(ms(10)).await;
-    *house.store.delay.lock() = ms(2);
-    *house.store.slow_shard.lock() = Some((3, secs(3)));
-    let consumers = house.engine.consumers();
+    let node = node().await;
+    let all = one_each(&node).await;
+    node.pass(ms(10)).await;
+    *node.store.delay.lock() = ms(2);
+    *node.store.slow_shard.lock() = Some((3, secs(3)));
+    let consumers = node.engine.consumers();
     let began = Instant::now();
     let handed = consumers.claim(&name(), ask(100, secs(20))).await.unwrap();
     assert_eq!(count(&handed), SHARDS as usize - 1);
     assert!(began.elapsed() <= ms(10), "{:?}", began.elapsed());
-    *house.store.slow_shard.lock() = None;
+    *node.store.slow_shard.lock() = None;
     // What came too late went back at once and cost no attempt.
     let handed = consumers.claim(&name(), ask(100, secs(20))).await.unwrap();
     assert_eq!((count(&handed), handed[0].messages[0].attempt), (1, 1));
@@ -84,21 +84,21 @@ async fn what_is_in_hand_does_not_wait_for_a_shard_whose_answer_is_slow() {
 
 #[tokio::test(start_paused = true)]
 async fn all_that_was_claimed_for_a_client_that_hangs_up_goes_back_at_once() {
-    let house = house().await;
-    let all = one_each(&house).await;
-    house.pass(ms(10)).await;
-    *house.store.slow_shard.lock() = Some((3, ms(4)));
-    let consumers = house.engine.consumers();
+    let node = node().await;
+    let all = one_each(&node).await;
+    node.pass(ms(10)).await;
+    *node.store.slow_shard.lock() = Some((3, ms(4)));
+    let consumers = node.engine.consumers();
     // Seven shards have answered, the eighth has not.
     let gone = tokio::time::timeout(ms(2), consumers.claim(&name(), ask(100, secs(20)))).await;
     assert!(gone.is_err());
-    house.pass(ms(10)).await;
+    node.pass(ms(10)).await;
     for id in &all {
-        let message = house.get(id).await.unwrap();
+        let message = node.get(id).await.unwrap();
         assert_eq!((message.state, message.attempts), (MessageState::Scheduled, 0), "{id}");
     }
-    assert_eq!(house.held(), (0, 0));
-    *house.store.slow_shard.lock() = None;
+    assert_eq!(node.held(), (0, 0));
+    *node.store.slow_shard.lock() = None;
     let handed = consumers.claim(&name(), ask(100, secs(1))).await.unwrap();
     assert_eq!(count(&handed), SHARDS as usize);
     assert!(handed.iter().flat_map(|handed| &handed.messages).all(|message| message.attempt == 1));
@@ -106,18 +106,18 @@ async fn all_that_was_claimed_for_a_client_that_hangs_up_goes_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_hands_out_or_gives_back_what_is_in_hand() {
-    let house = house().await;
-    let all = one_each(&house).await;
-    house.pass(ms(10)).await;
-    *house.store.slow_shard.lock() = Some((3, ms(4)));
-    let consumers = house.engine.consumers();
+    let node = node().await;
+    let all = one_each(&node).await;
+    node.pass(ms(10)).await;
+    *node.store.slow_shard.lock() = Some((3, ms(4)));
+    let consumers = node.engine.consumers();
     let waiting = tokio::spawn(async move { consumers.claim(&name(), ask(100, secs(20))).await.unwrap() });
-    house.pass(ms(2)).await;
-    house.engine.drain(secs(5)).await;
+    node.pass(ms(2)).await;
+    node.engine.drain(secs(5)).await;
     let handed = waiting.await.unwrap();
     let in_hand: Vec<&str> = handed.iter().flat_map(|handed| &handed.messages).map(|m| m.id.as_str()).collect();
     for id in &all {
-        let state = house.get(id).await.unwrap().state;
+        let state = node.get(id).await.unwrap().state;
         let is_in_hand = in_hand.contains(&id.as_str());
         assert_eq!(state == MessageState::Scheduled, !is_in_hand, "{id} is {state:?}, in hand: {is_in_hand}");
     }
@@ -125,29 +125,29 @@ async fn a_drain_hands_out_or_gives_back_what_is_in_hand() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_on_a_topic_that_is_deleted_is_told_and_gets_the_messages_of_a_new_one() {
-    let house = house().await;
+    let node = node().await;
     let wait = || {
-        let consumers = house.engine.consumers();
+        let consumers = node.engine.consumers();
         tokio::spawn(async move { (consumers.claim(&name(), ask(1, secs(60))).await, Instant::now()) })
     };
     // Deleted: all who wait learn of it at once.
     let waiting = [wait(), wait(), wait()];
-    house.pass(secs(1)).await;
-    house.store.mem.delete_topic(&name()).await.unwrap();
+    node.pass(secs(1)).await;
+    node.store.mem.delete_topic(&name()).await.unwrap();
     let deleted = Instant::now();
-    house.tell().await;
+    node.tell().await;
     for waiting in waiting {
         let (answer, at) = waiting.await.unwrap();
         assert!(matches!(answer, Err(duetime_core::StoreError::UnknownShard(_))), "{answer:?}");
         assert!(at - deleted <= ms(5), "{:?}", at - deleted);
     }
     // Deleted and created anew between two looks at the topics.
-    house.set_topic(without_sink()).await;
+    node.set_topic(without_sink()).await;
     let waiting = wait();
-    house.pass(secs(1)).await;
-    house.store.mem.delete_topic(&name()).await.unwrap();
-    house.set_topic(without_sink()).await;
-    house.put("anew", ms(300)).await;
+    node.pass(secs(1)).await;
+    node.store.mem.delete_topic(&name()).await.unwrap();
+    node.set_topic(without_sink()).await;
+    node.put("anew", ms(300)).await;
     let due = Instant::now() + ms(300);
     let (answer, at) = waiting.await.unwrap();
     assert_eq!(answer.unwrap()[0].messages[0].id.as_str(), "anew");
@@ -156,40 +156,40 @@ async fn who_waits_on_a_topic_that_is_deleted_is_told_and_gets_the_messages_of_a
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_while_the_topic_s_settings_change_goes_on_waiting_under_the_new_ones() {
-    let house = house().await;
-    let consumers = house.engine.consumers();
+    let node = node().await;
+    let consumers = node.engine.consumers();
     let waiting = tokio::spawn(async move { consumers.claim(&name(), ask(1, secs(60))).await.unwrap() });
-    house.pass(secs(1)).await;
-    house.set_topic(TopicConfig { visibility_timeout: secs(7), ..without_sink() }).await;
-    house.put_all(&ids("o", 1), ms(100)).await;
-    house.pass(ms(150)).await;
+    node.pass(secs(1)).await;
+    node.set_topic(TopicConfig { visibility_timeout: secs(7), ..without_sink() }).await;
+    node.put_all(&ids("o", 1), ms(100)).await;
+    node.pass(ms(150)).await;
     let handed = waiting.await.unwrap();
     let visible = handed[0].messages[0].score.visible_at();
-    let left = visible.since(house.clock.now());
+    let left = visible.since(node.clock.now());
     assert!(left <= secs(7), "{left:?}");
 }
 
-async fn at_most_once() -> House {
+async fn at_most_once() -> TestNode {
     let delivery = DeliveryMode::AtMostOnce;
-    let house = House::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), delivery, ..without_sink() }).await;
-    house.put("first", ms(0)).await;
-    assert_eq!(count(&house.engine.consumers().claim(&name(), ask(1, secs(1))).await.unwrap()), 1);
-    house
+    let node = TestNode::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), delivery, ..without_sink() }).await;
+    node.put("first", ms(0)).await;
+    assert_eq!(count(&node.engine.consumers().claim(&name(), ask(1, secs(1))).await.unwrap()), 1);
+    node
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_most_once_loses_nothing_to_a_shard_whose_answer_is_slow() {
-    let house = at_most_once().await;
-    one_each(&house).await;
-    house.pass(ms(10)).await;
-    *house.store.delay.lock() = ms(2);
-    *house.store.slow_shard.lock() = Some((3, secs(3)));
-    let consumers = house.engine.consumers();
+    let node = at_most_once().await;
+    one_each(&node).await;
+    node.pass(ms(10)).await;
+    *node.store.delay.lock() = ms(2);
+    *node.store.slow_shard.lock() = Some((3, secs(3)));
+    let consumers = node.engine.consumers();
     let mut taken = 0;
     for round in 0..SHARDS * 3 {
         // Each answer of that shard comes when nobody waits for it any more; then it is well again.
         if round == SHARDS {
-            *house.store.slow_shard.lock() = None;
+            *node.store.slow_shard.lock() = None;
         }
         taken += count(&consumers.claim(&name(), ask(100, secs(2))).await.unwrap_or_default());
     }
@@ -198,16 +198,16 @@ async fn at_most_once_loses_nothing_to_a_shard_whose_answer_is_slow() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_claimed_at_most_once_for_a_client_that_hangs_up_is_scheduled_again() {
-    let house = at_most_once().await;
-    let all = one_each(&house).await;
-    house.pass(ms(10)).await;
-    *house.store.delay.lock() = ms(4);
-    let consumers = house.engine.consumers();
+    let node = at_most_once().await;
+    let all = one_each(&node).await;
+    node.pass(ms(10)).await;
+    *node.store.delay.lock() = ms(4);
+    let consumers = node.engine.consumers();
     let gone = tokio::time::timeout(ms(2), consumers.claim(&name(), ask(100, secs(20)))).await;
     assert!(gone.is_err());
-    house.pass(ms(50)).await;
+    node.pass(ms(50)).await;
     for id in &all {
-        assert_eq!(house.get(id).await.unwrap().state, MessageState::Scheduled, "{id}");
+        assert_eq!(node.get(id).await.unwrap().state, MessageState::Scheduled, "{id}");
     }
     let mut taken = Vec::new();
     while taken.len() < all.len() {
@@ -219,5 +219,5 @@ async fn what_was_claimed_at_most_once_for_a_client_that_hangs_up_is_scheduled_a
     let mut all = all;
     all.sort();
     assert_eq!(taken, all, "each once");
-    assert_eq!(house.held(), (0, 0));
+    assert_eq!(node.held(), (0, 0));
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::doubles::{TestSink, WiredStore, each};
-use super::house::{House, ms, name, secs, with_sink, without_sink};
+use super::node::{TestNode, ms, name, secs, with_sink, without_sink};
 use crate::DispatchConfig;
 
 const SHARDS: u32 = 12;
@@ -37,38 +37,38 @@ fn noted(sink: &TestSink) -> Came {
     came
 }
 
-async fn house(config: TopicConfig, deaf: bool, sink: Arc<TestSink>) -> House {
+async fn node(config: TopicConfig, deaf: bool, sink: Arc<TestSink>) -> TestNode {
     let store = WiredStore::new();
     store.servers.store(SERVERS, Ordering::SeqCst);
     store.deaf.store(deaf, Ordering::SeqCst);
-    let house = House::on(store, sink, DispatchConfig::default());
-    house.set_topic(TopicConfig { shards: ShardCount::Fixed(SHARDS), ..config }).await;
-    house.pass(secs(2)).await;
-    house
+    let node = TestNode::on(store, sink, DispatchConfig::default());
+    node.set_topic(TopicConfig { shards: ShardCount::Fixed(SHARDS), ..config }).await;
+    node.pass(secs(2)).await;
+    node
 }
 
-fn falls_silent(house: &House) {
-    house.store.silent.lock().insert(SILENT);
+fn falls_silent(node: &TestNode) {
+    node.store.silent.lock().insert(SILENT);
 }
 
 /// One message for each shard, every so often, due after each of these.
-async fn put(house: &House, tag: &str, delays: &[Duration], rounds: usize) -> Put {
+async fn put(node: &TestNode, tag: &str, delays: &[Duration], rounds: usize) -> Put {
     let mut put = Put::new();
     for round in 0..rounds {
         for delay in delays {
             for index in 0..SHARDS {
-                let id = house.ids_of(index, &format!("{tag}-{round}-{}", delay.as_millis()), 1).await.remove(0);
-                house.put(&id, *delay).await;
-                put.push((id, Instant::now() + *delay, house.store.server_of(index) == SILENT));
+                let id = node.ids_of(index, &format!("{tag}-{round}-{}", delay.as_millis()), 1).await.remove(0);
+                node.put(&id, *delay).await;
+                put.push((id, Instant::now() + *delay, node.store.server_of(index) == SILENT));
             }
         }
-        house.pass(ms(170)).await;
+        node.pass(ms(170)).await;
     }
     put
 }
 
 /// Waits until the last of these that can come has come, and tells the longest lateness.
-async fn latest(house: &House, came: &Came, put: &Put) -> Duration {
+async fn latest(node: &TestNode, came: &Came, put: &Put) -> Duration {
     let of_others: Vec<_> = put.iter().filter(|(_, _, silent)| !silent).collect();
     let end = of_others.iter().map(|(_, due, _)| *due).max().unwrap() + secs(30);
     loop {
@@ -78,37 +78,37 @@ async fn latest(house: &House, came: &Came, put: &Put) -> Duration {
             return late.into_iter().max().unwrap();
         }
         assert!(Instant::now() < end, "{} came of {}", came.len(), of_others.len());
-        house.pass(ms(100)).await;
+        node.pass(ms(100)).await;
     }
 }
 
 const DELAYS: [Duration; 3] = [Duration::from_millis(1_500), Duration::from_secs(4), Duration::from_secs(20)];
 
-async fn the_others_are_on_time(config: TopicConfig, deaf: bool, sink: Arc<TestSink>) -> House {
+async fn the_others_are_on_time(config: TopicConfig, deaf: bool, sink: Arc<TestSink>) -> TestNode {
     let came = noted(&sink);
-    let house = house(config, deaf, sink).await;
+    let node = node(config, deaf, sink).await;
     // Some of the silent server's are due when it falls silent, and some of everybody's a moment after.
-    let mut all = put(&house, "before", &[ms(400)], 1).await;
-    house.pass(ms(225)).await;
-    falls_silent(&house);
+    let mut all = put(&node, "before", &[ms(400)], 1).await;
+    node.pass(ms(225)).await;
+    falls_silent(&node);
     if deaf {
         // Until then the answers to claims tell what comes next; from then on only polls do.
-        house.pass(secs(3)).await;
+        node.pass(secs(3)).await;
     }
-    all.extend(put(&house, "after", &DELAYS, 8).await);
-    let late = latest(&house, &came, &all).await;
+    all.extend(put(&node, "after", &DELAYS, 8).await);
+    let late = latest(&node, &came, &all).await;
     assert!(late <= LATE_MAX, "{late:?} late");
-    house
+    node
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_delays_no_shard_of_the_others() {
-    let house = the_others_are_on_time(with_sink(), false, TestSink::new(4, 16)).await;
+    let node = the_others_are_on_time(with_sink(), false, TestSink::new(4, 16)).await;
     // And what waited comes as soon as it is back, without an attempt too many.
-    house.store.silent.lock().clear();
-    house.pass(secs(3)).await;
-    assert_eq!(house.survey().await, Default::default());
-    let calls = house.sink.calls.lock();
+    node.store.silent.lock().clear();
+    node.pass(secs(3)).await;
+    assert_eq!(node.survey().await, Default::default());
+    let calls = node.sink.calls.lock();
     assert!(calls.iter().flatten().all(|delivery| delivery.attempt == 1));
 }
 
@@ -127,26 +127,26 @@ async fn a_rate_limit_is_not_used_up_by_a_silent_server() {
     let limit = RateLimit { per_second: 500.0, burst: 64 };
     let sink = TestSink::new(4, 16);
     let came = noted(&sink);
-    let house = house(TopicConfig { rate_limit: Some(limit), ..with_sink() }, false, sink).await;
-    falls_silent(&house);
-    let all = put(&house, "m", &DELAYS, 4).await;
-    let late = latest(&house, &came, &all).await;
+    let node = node(TopicConfig { rate_limit: Some(limit), ..with_sink() }, false, sink).await;
+    falls_silent(&node);
+    let all = put(&node, "m", &DELAYS, 4).await;
+    let late = latest(&node, &came, &all).await;
     // Once, its claims hold tokens until they count as stalled.
     assert!(late <= secs(1) + LATE_MAX, "{late:?} late");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_gauges_of_the_others_are_taken_while_one_is_silent() {
-    let house = house(with_sink(), false, TestSink::new(4, 16)).await;
-    falls_silent(&house);
+    let node = node(with_sink(), false, TestSink::new(4, 16)).await;
+    falls_silent(&node);
     let count = SHARDS as usize;
     for index in 0..SHARDS {
-        let id = house.ids_of(index, "far", 1).await.remove(0);
-        house.put(&id, secs(3_600)).await;
+        let id = node.ids_of(index, "far", 1).await.remove(0);
+        node.put(&id, secs(3_600)).await;
     }
-    house.pass(secs(8)).await;
+    node.pass(secs(8)).await;
     let others = count - count / SERVERS;
-    assert_eq!(house.counts().scheduled.get(), i64::try_from(others).unwrap());
+    assert_eq!(node.counts().scheduled.get(), i64::try_from(others).unwrap());
 }
 
 fn ask(wait: Duration) -> ClaimAsk {
@@ -156,11 +156,11 @@ fn ask(wait: Duration) -> ClaimAsk {
 
 #[tokio::test(start_paused = true)]
 async fn consumers_get_what_is_due_on_the_others_at_its_time() {
-    let house = house(without_sink(), false, TestSink::new(1, 1)).await;
-    let mut all = put(&house, "before", &[ms(400)], 1).await;
-    house.pass(ms(225)).await;
-    falls_silent(&house);
-    let consumers = house.engine.consumers();
+    let node = node(without_sink(), false, TestSink::new(1, 1)).await;
+    let mut all = put(&node, "before", &[ms(400)], 1).await;
+    node.pass(ms(225)).await;
+    falls_silent(&node);
+    let consumers = node.engine.consumers();
     let claiming = tokio::spawn(async move {
         let mut got = HashMap::new();
         let until = Instant::now() + secs(28);
@@ -173,7 +173,7 @@ async fn consumers_get_what_is_due_on_the_others_at_its_time() {
         }
         got
     });
-    all.extend(put(&house, "after", &DELAYS, 8).await);
+    all.extend(put(&node, "after", &DELAYS, 8).await);
     let got = claiming.await.unwrap();
     let of_others = all.iter().filter(|(_, _, silent)| !silent);
     let late = of_others.map(|(id, due, _)| got[id].saturating_duration_since(*due)).max().unwrap();
@@ -183,12 +183,12 @@ async fn consumers_get_what_is_due_on_the_others_at_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_hears_of_a_silent_server_only_when_no_other_answers() {
-    let house = house(without_sink(), false, TestSink::new(1, 1)).await;
-    put(&house, "due", &[ms(0)], 1).await;
-    let consumers = house.engine.consumers();
+    let node = node(without_sink(), false, TestSink::new(1, 1)).await;
+    put(&node, "due", &[ms(0)], 1).await;
+    let consumers = node.engine.consumers();
     while !consumers.claim(&name(), ask(ms(0))).await.unwrap().is_empty() {}
-    falls_silent(&house);
-    put(&house, "again", &[ms(0)], 1).await;
+    falls_silent(&node);
+    put(&node, "again", &[ms(0)], 1).await;
     for wait in [ms(0), secs(3)] {
         let began = Instant::now();
         let handed = consumers.claim(&name(), ask(wait)).await;
@@ -196,7 +196,7 @@ async fn a_consumer_hears_of_a_silent_server_only_when_no_other_answers() {
         assert!(began.elapsed() <= wait + secs(2), "{:?}", began.elapsed());
     }
     for server in 0..SERVERS as u64 {
-        house.store.silent.lock().insert(Place(server));
+        node.store.silent.lock().insert(Place(server));
     }
     let began = Instant::now();
     let handed = consumers.claim(&name(), ask(secs(4))).await;
@@ -206,14 +206,14 @@ async fn a_consumer_hears_of_a_silent_server_only_when_no_other_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_silent_server_handed_over_too_late_is_given_back_and_costs_no_attempt() {
-    let house = house(without_sink(), false, TestSink::new(1, 1)).await;
-    falls_silent(&house);
-    let index = (0..SHARDS).find(|index| house.store.server_of(*index) == SILENT).unwrap();
-    let id = house.ids_of(index, "m", 1).await.remove(0);
-    house.put(&id, ms(0)).await;
-    let consumers = house.engine.consumers();
+    let node = node(without_sink(), false, TestSink::new(1, 1)).await;
+    falls_silent(&node);
+    let index = (0..SHARDS).find(|index| node.store.server_of(*index) == SILENT).unwrap();
+    let id = node.ids_of(index, "m", 1).await.remove(0);
+    node.put(&id, ms(0)).await;
+    let consumers = node.engine.consumers();
     assert!(consumers.claim(&name(), ask(secs(3))).await.unwrap().is_empty());
-    house.store.silent.lock().clear();
+    node.store.silent.lock().clear();
     let began = Instant::now();
     let handed = consumers.claim(&name(), ask(secs(10))).await.unwrap();
     assert_eq!(handed[0].messages[0].attempt, 1);

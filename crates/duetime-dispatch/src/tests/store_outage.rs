@@ -6,93 +6,93 @@ use duetime_core::{Clock, Verdict};
 use duetime_testkit::ManualClock;
 
 use super::doubles::{each, retry, slow};
-use super::house::{House, ids, ms, secs, with_sink};
+use super::node::{TestNode, ids, ms, secs, with_sink};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_was_lost_costs_no_attempt_and_no_time_to_speak_of() {
-    let house = House::new(with_sink()).await;
-    house.store.lose_claim_answers.store(2, Ordering::SeqCst);
-    house.put_all(&ids("o", 20), ms(10)).await;
-    house.pass(ms(500)).await;
-    let times = house.sink.times();
+    let node = TestNode::new(with_sink()).await;
+    node.store.lose_claim_answers.store(2, Ordering::SeqCst);
+    node.put_all(&ids("o", 20), ms(10)).await;
+    node.pass(ms(500)).await;
+    let times = node.sink.times();
     assert!(times.len() == 20 && times.values().all(|times| *times == 1), "{times:?}");
-    assert!(house.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
-    assert_eq!(house.survey().await, Default::default());
+    assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_outage_is_sat_out_without_spinning_and_nothing_is_lost() {
-    let house = House::new(with_sink()).await;
-    house.put_all(&ids("o", 100), secs(5)).await;
-    house.pass(secs(4)).await;
-    house.store.away.store(true, Ordering::SeqCst);
-    house.pass(secs(10)).await;
-    house.store.take_calls();
-    house.pass(secs(60)).await;
-    let all: usize = house.store.take_calls().values().sum();
+    let node = TestNode::new(with_sink()).await;
+    node.put_all(&ids("o", 100), secs(5)).await;
+    node.pass(secs(4)).await;
+    node.store.away.store(true, Ordering::SeqCst);
+    node.pass(secs(10)).await;
+    node.store.take_calls();
+    node.pass(secs(60)).await;
+    let all: usize = node.store.take_calls().values().sum();
     assert!(all <= 60 + 2 * 45, "{all} calls in a minute to a store that is away");
-    house.store.away.store(false, Ordering::SeqCst);
-    house.pass(secs(4)).await;
-    let times = house.sink.times();
+    node.store.away.store(false, Ordering::SeqCst);
+    node.pass(secs(4)).await;
+    let times = node.sink.times();
     assert!(times.len() == 100 && times.values().all(|times| *times == 1));
-    assert!(house.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
+    assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_verdict_survives_an_outage_that_is_shorter_than_the_visibility_timeout() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(slow(ms(100)));
-    house.put_all(&ids("o", 40), ms(0)).await;
-    house.pass(ms(50)).await;
-    house.store.away.store(true, Ordering::SeqCst);
-    house.pass(secs(20)).await;
-    assert_eq!(house.sink.ids().len(), 40);
-    house.store.away.store(false, Ordering::SeqCst);
-    house.pass(secs(60)).await;
-    assert_eq!(house.sink.ids().len(), 40, "nothing was delivered twice");
-    assert_eq!(house.survey().await, Default::default());
-    assert_eq!(house.counts().settlements_lost.get(), 0);
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(slow(ms(100)));
+    node.put_all(&ids("o", 40), ms(0)).await;
+    node.pass(ms(50)).await;
+    node.store.away.store(true, Ordering::SeqCst);
+    node.pass(secs(20)).await;
+    assert_eq!(node.sink.ids().len(), 40);
+    node.store.away.store(false, Ordering::SeqCst);
+    node.pass(secs(60)).await;
+    assert_eq!(node.sink.ids().len(), 40, "nothing was delivered twice");
+    assert_eq!(node.survey().await, Default::default());
+    assert_eq!(node.counts().settlements_lost.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_verdict_that_cannot_be_settled_in_time_is_dropped_counted_and_the_message_comes_again() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(slow(ms(100)));
-    house.put_all(&ids("o", 4), ms(0)).await;
-    house.pass(ms(50)).await;
-    house.store.away.store(true, Ordering::SeqCst);
-    house.pass(secs(40)).await;
-    house.store.away.store(false, Ordering::SeqCst);
-    house.pass(secs(30)).await;
-    assert_eq!(house.counts().settlements_lost.get(), 4);
-    assert!(house.sink.times().values().all(|times| *times == 2));
-    assert_eq!(house.survey().await, Default::default());
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(slow(ms(100)));
+    node.put_all(&ids("o", 4), ms(0)).await;
+    node.pass(ms(50)).await;
+    node.store.away.store(true, Ordering::SeqCst);
+    node.pass(secs(40)).await;
+    node.store.away.store(false, Ordering::SeqCst);
+    node.pass(secs(30)).await;
+    assert_eq!(node.counts().settlements_lost.get(), 4);
+    assert!(node.sink.times().values().all(|times| *times == 2));
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_settlement_whose_answer_was_lost_is_not_taken_for_a_lost_one() {
-    let house = House::new(with_sink()).await;
-    house.sink.behave(each(|delivery| if delivery.attempt == 1 { retry() } else { Verdict::Accepted }));
-    house.store.lose_settle_answers.store(2, Ordering::SeqCst);
-    house.put_all(&ids("o", 10), ms(0)).await;
-    house.pass(secs(10)).await;
-    assert!(house.sink.times().values().all(|times| *times == 2));
-    assert_eq!(house.counts().settlements_lost.get(), 0);
-    assert_eq!(house.survey().await, Default::default());
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|delivery| if delivery.attempt == 1 { retry() } else { Verdict::Accepted }));
+    node.store.lose_settle_answers.store(2, Ordering::SeqCst);
+    node.put_all(&ids("o", 10), ms(0)).await;
+    node.pass(secs(10)).await;
+    assert!(node.sink.times().values().all(|times| *times == 2));
+    assert_eq!(node.counts().settlements_lost.get(), 0);
+    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn clocks_that_are_far_apart_stop_the_claims_until_they_are_mended() {
-    let house = House::new(with_sink()).await;
-    house.store.mem.set_clock(Some(ManualClock::at(house.clock.now().plus(secs(3_600)))));
-    house.put_all(&ids("o", 10), ms(0)).await;
-    house.pass(secs(30)).await;
-    assert_eq!(house.sink.ids().len(), 0);
-    let claims = house.store.take_calls()["claim"];
+    let node = TestNode::new(with_sink()).await;
+    node.store.mem.set_clock(Some(ManualClock::at(node.clock.now().plus(secs(3_600)))));
+    node.put_all(&ids("o", 10), ms(0)).await;
+    node.pass(secs(30)).await;
+    assert_eq!(node.sink.ids().len(), 0);
+    let claims = node.store.take_calls()["claim"];
     assert!(claims <= 60, "{claims} claims in 30 s by a clock that is wrong");
-    house.store.mem.set_clock(None);
-    house.pass(secs(3)).await;
-    assert_eq!(house.sink.times().len(), 10);
+    node.store.mem.set_clock(None);
+    node.pass(secs(3)).await;
+    assert_eq!(node.sink.times().len(), 10);
 }
 
 #[derive(Debug)]
@@ -105,27 +105,27 @@ impl Clock for Behind {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_behind_is_waited_for_and_not_pestered() {
-    let house = House::new(with_sink()).await;
-    house.store.mem.set_clock(Some(std::sync::Arc::new(Behind(house.clock.clone()))));
-    house.put("first", secs(2)).await;
-    house.pass(secs(4)).await;
-    house.store.take_calls();
-    house.put("second", ms(500)).await;
-    house.pass(ms(1_290)).await;
-    assert_eq!(house.sink.ids().len(), 1, "not early by the store's clock");
-    house.pass(ms(15)).await;
-    assert_eq!(house.sink.ids().len(), 2);
-    let claims = house.store.take_calls()["claim"];
+    let node = TestNode::new(with_sink()).await;
+    node.store.mem.set_clock(Some(std::sync::Arc::new(Behind(node.clock.clone()))));
+    node.put("first", secs(2)).await;
+    node.pass(secs(4)).await;
+    node.store.take_calls();
+    node.put("second", ms(500)).await;
+    node.pass(ms(1_290)).await;
+    assert_eq!(node.sink.ids().len(), 1, "not early by the store's clock");
+    node.pass(ms(15)).await;
+    assert_eq!(node.sink.ids().len(), 2);
+    let claims = node.store.take_calls()["claim"];
     assert!(claims <= 4, "{claims} claims for one message");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_store_slows_down_and_loses_nothing() {
-    let house = House::new(with_sink()).await;
-    *house.store.delay.lock() = ms(700);
-    house.put_all(&ids("o", 300), ms(0)).await;
-    house.pass(secs(20)).await;
-    let times = house.sink.times();
+    let node = TestNode::new(with_sink()).await;
+    *node.store.delay.lock() = ms(700);
+    node.put_all(&ids("o", 300), ms(0)).await;
+    node.pass(secs(20)).await;
+    let times = node.sink.times();
     assert!(times.len() == 300 && times.values().all(|times| *times == 1));
-    assert_eq!(house.survey().await, Default::default());
+    assert_eq!(node.survey().await, Default::default());
 }

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use serde_json::{Value, json};
 
-use super::House;
+use super::TestApi;
 use crate::{Audit, AuditFile, AuditTarget, Auth, AuthConfig, HttpOptions, HttpParts};
 
 const SECRET: &str = "a-secret-of-ops-0123";
@@ -16,9 +16,9 @@ async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
     let audit = Audit::open(Some(&target)).unwrap();
     let config: AuthConfig =
         serde_json::from_value(json!({"tokens": [{"name": "ops", "secret": SECRET, "scopes": ["admin"]}]})).unwrap();
-    let house = House::with(Auth::load(&config).unwrap()).await;
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
     let options = HttpOptions { audit, ..HttpOptions::default() };
-    let house = house.again(HttpParts { options, ..house.parts.clone() });
+    let api = api.again(HttpParts { options, ..api.parts.clone() });
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(file.path()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -29,7 +29,7 @@ async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
             .uri(path)
             .header(header::CONTENT_TYPE, content_type)
             .header(header::AUTHORIZATION, format!("Bearer {SECRET}"));
-        let answer = house.send(request.body(Body::from(body.to_owned())).unwrap()).await;
+        let answer = api.send(request.body(Body::from(body.to_owned())).unwrap()).await;
         let mut line = lines().pop().unwrap();
         let line = line.as_object_mut().unwrap();
         assert!(line.remove("time").unwrap().as_str().unwrap().ends_with('Z'));
@@ -66,13 +66,13 @@ async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
 
     let before = lines().len();
     let stranger = Request::delete("/v1/topics/orders").body(Body::empty()).unwrap();
-    assert_eq!(house.send(stranger).await.status, 401);
+    assert_eq!(api.send(stranger).await.status, 401);
     let refused = lines().pop().unwrap();
     assert_eq!(
         (&refused["who"], &refused["outcome"], &refused["status"]),
         (&Value::Null, &"refused".into(), &401.into())
     );
-    house.get("/healthz").await;
+    api.get("/healthz").await;
     assert_eq!(lines().len(), before + 1, "who only looks leaves no line");
     let text = std::fs::read_to_string(file.path()).unwrap();
     assert!(!text.contains("CANARY") && !text.contains(SECRET), "{text}");
@@ -83,13 +83,13 @@ async fn a_file_that_was_moved_away_is_made_anew() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.jsonl");
     let audit = Audit::open(Some(&AuditTarget::File(AuditFile { file: path.clone() }))).unwrap();
-    let house = House::new().await;
+    let api = TestApi::new().await;
     let options = HttpOptions { audit: audit.clone(), ..HttpOptions::default() };
-    let house = house.again(HttpParts { options, ..house.parts.clone() });
-    house.put("/v1/topics/a", "{}").await;
+    let api = api.again(HttpParts { options, ..api.parts.clone() });
+    api.put("/v1/topics/a", "{}").await;
     std::fs::rename(&path, folder.path().join("audit.1")).unwrap();
     audit.reopen().unwrap();
-    house.put("/v1/topics/b", "{}").await;
+    api.put("/v1/topics/b", "{}").await;
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("\"topic\":\"b\"") && !text.contains("\"topic\":\"a\""), "{text}");
     let nowhere = AuditTarget::File(AuditFile { file: folder.path().join("no/such") });
@@ -102,19 +102,19 @@ async fn the_last_entries_are_answered_newest_first_and_traffic_does_not_push_ou
         {"name": "ops", "secret": SECRET, "scopes": ["admin"]},
         {"name": "shop", "secret": "a-secret-of-shop-0123", "scopes": ["admin"], "topics": ["shop"]}]}))
     .unwrap();
-    let house = House::with(Auth::load(&config).unwrap()).await;
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
     let ask = async |secret: &str, method: &str, path: &str, body: &str| {
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::AUTHORIZATION, format!("Bearer {secret}"));
-        house.send(request.body(Body::from(body.to_owned())).unwrap()).await
+        api.send(request.body(Body::from(body.to_owned())).unwrap()).await
     };
     ask(SECRET, "PUT", "/v1/topics/orders", "{}").await;
     ask(SECRET, "PUT", "/v1/topics/shop", "{}").await;
     for n in 0..300 {
-        house.advance("1s");
+        api.advance("1s");
         let message = format!(r#"{{"id":"m-{n}","payload":"CANARY"}}"#);
         assert_eq!(ask(SECRET, "POST", "/v1/topics/orders/messages", &message).await.status, 201);
     }

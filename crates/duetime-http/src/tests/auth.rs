@@ -4,14 +4,14 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use serde_json::{Value, json};
 
-use super::{Answer, House};
+use super::{Answer, TestApi};
 use crate::{Auth, AuthConfig};
 
 const ADMIN: &str = "admin-secret-0123";
 const PRODUCER: &str = "producer-secret-0";
 const CONSUMER: &str = "consumer-secret-0";
 
-async fn house() -> House {
+async fn api() -> TestApi {
     let config: AuthConfig = serde_json::from_str(&format!(
         r#"{{"tokens":[
             {{"name":"ops","secret":"{ADMIN}","scopes":["admin"]}},
@@ -19,28 +19,28 @@ async fn house() -> House {
             {{"name":"worker","secret":"{CONSUMER}","scopes":["consume"],"topics":["orders"]}}]}}"#
     ))
     .unwrap();
-    House::with(Auth::load(&config).unwrap()).await
+    TestApi::with(Auth::load(&config).unwrap()).await
 }
 
-async fn call(house: &House, token: &str, method: &str, path: &str, body: &str) -> Answer {
+async fn call(api: &TestApi, token: &str, method: &str, path: &str, body: &str) -> Answer {
     let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
     let request = if token.is_empty() { request } else { request.header("authorization", format!("Bearer {token}")) };
-    house.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    api.send(request.body(Body::from(body.to_owned())).unwrap()).await
 }
 
 #[tokio::test]
 async fn every_route_under_v1_asks_for_a_token() {
-    let house = house().await;
-    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
+    let api = api().await;
+    let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let mut routes = 0;
-    for (template, item) in api["paths"].as_object().unwrap() {
+    for (template, item) in document["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
             let path = template.replace("{topic}", "orders").replace("{id}", "a");
-            let bare = call(&house, "", &method.to_uppercase(), &path, "").await;
+            let bare = call(&api, "", &method.to_uppercase(), &path, "").await;
             if template.starts_with("/v1/") {
                 assert_eq!(bare.problem(), (401, "token_missing".to_owned()), "{method} {template}");
                 assert!(bare.headers[header::WWW_AUTHENTICATE].to_str().unwrap().starts_with("Bearer"));
-                let wrong = call(&house, "some-other-secret", &method.to_uppercase(), &path, "").await;
+                let wrong = call(&api, "some-other-secret", &method.to_uppercase(), &path, "").await;
                 assert_eq!(wrong.problem(), (401, "token_unknown".to_owned()));
                 routes += 1;
             } else {
@@ -53,11 +53,11 @@ async fn every_route_under_v1_asks_for_a_token() {
 
 #[tokio::test]
 async fn a_token_may_do_what_its_scopes_say_on_its_topics() {
-    let house = house().await;
+    let api = api().await;
     for topic in ["orders", "shop-1", "bills"] {
         let path = format!("/v1/topics/{topic}");
-        assert_eq!(call(&house, PRODUCER, "PUT", &path, "").await.problem(), (403, "forbidden".to_owned()));
-        assert_eq!(call(&house, ADMIN, "PUT", &path, "").await.status, 201);
+        assert_eq!(call(&api, PRODUCER, "PUT", &path, "").await.problem(), (403, "forbidden".to_owned()));
+        assert_eq!(call(&api, ADMIN, "PUT", &path, "").await.status, 201);
     }
     for (token, method, path, body, status) in [
         (PRODUCER, "POST", "/v1/topics/orders/messages", "{\"id\":\"a\"}", 201),
@@ -79,10 +79,10 @@ async fn a_token_may_do_what_its_scopes_say_on_its_topics() {
         (ADMIN, "POST", "/v1/topics/bills/messages", "{}", 201),
         (ADMIN, "DELETE", "/v1/topics/bills/dead", "{\"all\":true}", 200),
     ] {
-        let answer = call(&house, token, method, path, body).await;
+        let answer = call(&api, token, method, path, body).await;
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.text);
     }
-    let seen = call(&house, PRODUCER, "GET", "/v1/topics", "").await.json();
+    let seen = call(&api, PRODUCER, "GET", "/v1/topics", "").await.json();
     let names: Vec<_> = seen["topics"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["orders", "shop-1"]);
 }
@@ -112,16 +112,16 @@ async fn a_token_is_told_what_it_is_for_and_never_its_secret() {
             "topics":["shop-*"],"messages_per_second":50}]}"#,
     )
     .unwrap();
-    let house = House::with(Auth::load(&config).unwrap()).await;
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
     let request = Request::get("/v1/me").header(header::AUTHORIZATION, "Bearer a-secret-of-shop-0123");
-    let me = house.send(request.body(Body::empty()).unwrap()).await;
+    let me = api.send(request.body(Body::empty()).unwrap()).await;
     assert!(!me.text.contains("secret"), "{}", me.text);
     let mut me = me.json();
     assert!(me.as_object_mut().unwrap().remove("version").is_some());
     let wanted = json!({"name": "shop", "scopes": ["view", "produce"], "topics": ["shop-*"],
         "messages_per_second": 50.0, "node": "n1"});
     assert_eq!(me, wanted);
-    let open = House::new().await.get("/v1/me").await.json();
+    let open = TestApi::new().await.get("/v1/me").await.json();
     assert_eq!(open["scopes"], json!(["view", "produce", "consume", "admin"]));
     assert!(open.get("name").is_none() && open.get("topics").is_none());
 }

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use serde_json::Value;
 
-use super::House;
+use super::TestApi;
 use crate::{Auth, AuthConfig};
 
 const SCOPES: [&str; 4] = ["view", "produce", "consume", "admin"];
@@ -54,7 +54,7 @@ fn secret(scope: &str) -> String {
     format!("a-secret-of-{scope}-0123")
 }
 
-async fn house() -> House {
+async fn api() -> TestApi {
     let token = |scope: &&str| {
         format!(r#"{{"name":"{scope}","secret":"{}","scopes":["{scope}"],"topics":["own"]}}"#, secret(scope))
     };
@@ -62,28 +62,28 @@ async fn house() -> House {
     let root = format!(r#"{{"name":"root","secret":"{}","scopes":["admin"]}}"#, secret("root"));
     let config = format!(r#"{{"tokens":[{},{root}]}}"#, tokens.join(","));
     let config: AuthConfig = serde_json::from_str(&config).unwrap();
-    let house = House::with(Auth::load(&config).unwrap()).await;
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
     for topic in ["own", "other"] {
-        assert_eq!(ask(&house, "root", "PUT", &format!("/v1/topics/{topic}"), "{}").await.0, 201);
+        assert_eq!(ask(&api, "root", "PUT", &format!("/v1/topics/{topic}"), "{}").await.0, 201);
     }
-    house
+    api
 }
 
-async fn ask(house: &House, scope: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+async fn ask(api: &TestApi, scope: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::AUTHORIZATION, format!("Bearer {}", secret(scope)));
-    let answer = house.send(request.body(Body::from(body.to_owned())).unwrap()).await;
+    let answer = api.send(request.body(Body::from(body.to_owned())).unwrap()).await;
     (answer.status.as_u16(), answer.text)
 }
 
 #[tokio::test]
 async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() {
-    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
+    let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let mut seen = 0;
-    for (template, item) in api["paths"].as_object().unwrap() {
+    for (template, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let name = operation["operationId"].as_str().unwrap();
             let Some((_, wanted)) = WANTED.iter().find(|(operation, _)| *operation == name) else {
@@ -93,9 +93,9 @@ async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() 
             for scope in SCOPES {
                 for topic in ["own", "other"] {
                     // Each try meets the same state, whatever the one before did.
-                    let house = house().await;
+                    let api = api().await;
                     let path = template.replace("{topic}", topic).replace("{id}", "a");
-                    let (status, text) = ask(&house, scope, &method.to_uppercase(), &path, "{}").await;
+                    let (status, text) = ask(&api, scope, &method.to_uppercase(), &path, "{}").await;
                     let foreign = template.contains("{topic}") && topic == "other";
                     let allowed = (wanted.contains(&scope) || scope == "admin") && !foreign;
                     assert_ne!(status, 401, "{method} {template}");
@@ -109,21 +109,21 @@ async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() 
 
 #[tokio::test]
 async fn a_view_token_sees_no_payload_and_no_header() {
-    let house = house().await;
+    let api = api().await;
     let message = r#"{"id":"a","payload":"CANARY","headers":{"authorization":"CANARY"}}"#;
-    assert_eq!(ask(&house, "produce", "POST", "/v1/topics/own/messages", message).await.0, 201);
+    assert_eq!(ask(&api, "produce", "POST", "/v1/topics/own/messages", message).await.0, 201);
     for (scope, shown) in [("view", false), ("produce", true), ("admin", true)] {
-        let (status, text) = ask(&house, scope, "GET", "/v1/topics/own/messages/a", "").await;
+        let (status, text) = ask(&api, scope, "GET", "/v1/topics/own/messages/a", "").await;
         assert_eq!((status, text.contains("CANARY")), (200, shown), "{scope}: {text}");
         assert!(text.contains("\"headers\":{"), "{text}");
     }
-    assert_eq!(ask(&house, "root", "PUT", "/v1/topics/own", r#"{"retry":{"max_attempts":1}}"#).await.0, 200);
-    let (_, claimed) = ask(&house, "consume", "POST", "/v1/topics/own/claim", "{}").await;
+    assert_eq!(ask(&api, "root", "PUT", "/v1/topics/own", r#"{"retry":{"max_attempts":1}}"#).await.0, 200);
+    let (_, claimed) = ask(&api, "consume", "POST", "/v1/topics/own/claim", "{}").await;
     let claimed: Value = serde_json::from_str(&claimed).unwrap();
     let receipts = serde_json::json!({"receipts": [claimed["messages"][0]["receipt"]]}).to_string();
-    assert_eq!(ask(&house, "consume", "POST", "/v1/topics/own/nack", &receipts).await.0, 200);
+    assert_eq!(ask(&api, "consume", "POST", "/v1/topics/own/nack", &receipts).await.0, 200);
     for (scope, shown) in [("view", false), ("admin", true)] {
-        let (status, text) = ask(&house, scope, "GET", "/v1/topics/own/dead", "").await;
+        let (status, text) = ask(&api, scope, "GET", "/v1/topics/own/dead", "").await;
         assert!(text.contains("\"id\":\"a\""), "{text}");
         assert_eq!((status, text.contains("CANARY")), (200, shown), "{scope}: {text}");
     }
@@ -141,26 +141,26 @@ async fn nodes_and_metrics_show_a_token_its_own_topics_only() {
         ))
         .unwrap()
     };
-    let house = House::with(Auth::load(&config(false)).unwrap()).await;
+    let api = TestApi::with(Auth::load(&config(false)).unwrap()).await;
     for topic in ["shop-1", "orders"] {
-        ask(&house, "root", "PUT", &format!("/v1/topics/{topic}"), "{}").await;
-        ask(&house, "root", "POST", &format!("/v1/topics/{topic}/messages"), "{}").await;
+        ask(&api, "root", "PUT", &format!("/v1/topics/{topic}"), "{}").await;
+        ask(&api, "root", "POST", &format!("/v1/topics/{topic}/messages"), "{}").await;
     }
     let nodes = |text: &str| serde_json::from_str::<Value>(text).unwrap()["nodes"][0].clone();
-    let all = nodes(&ask(&house, "root", "GET", "/v1/nodes", "").await.1);
+    let all = nodes(&ask(&api, "root", "GET", "/v1/nodes", "").await.1);
     assert_eq!((&all["topics"]["orders"], &all["shards_owned"]), (&1.into(), &1.into()));
-    let own = nodes(&ask(&house, "shop", "GET", "/v1/nodes", "").await.1);
+    let own = nodes(&ask(&api, "shop", "GET", "/v1/nodes", "").await.1);
     assert_eq!((&own["topics"], &own["shards_owned"]), (&serde_json::json!({}), &0.into()));
-    let (status, shown) = ask(&house, "shop", "GET", "/metrics", "").await;
+    let (status, shown) = ask(&api, "shop", "GET", "/metrics", "").await;
     assert_eq!(status, 200);
     assert!(shown.contains("topic=\"shop-1\"") && !shown.contains("topic=\"orders\""), "{shown}");
     assert!(shown.contains("duetime_http_requests_total"), "what is of no topic stays");
-    let (_, shown) = ask(&house, "root", "GET", "/metrics", "").await;
+    let (_, shown) = ask(&api, "root", "GET", "/metrics", "").await;
     assert!(shown.contains("topic=\"shop-1\"") && shown.contains("topic=\"orders\""));
-    assert_eq!(house.get("/metrics").await.status, 200, "open unless it is set otherwise");
-    house.parts.auth.reload(&config(true)).unwrap();
-    assert_eq!(house.get("/metrics").await.problem(), (401, "token_missing".to_owned()));
-    assert_eq!(ask(&house, "shop", "GET", "/metrics", "").await.0, 200);
+    assert_eq!(api.get("/metrics").await.status, 200, "open unless it is set otherwise");
+    api.parts.auth.reload(&config(true)).unwrap();
+    assert_eq!(api.get("/metrics").await.problem(), (401, "token_missing".to_owned()));
+    assert_eq!(ask(&api, "shop", "GET", "/metrics", "").await.0, 200);
 }
 
 #[tokio::test]
@@ -175,24 +175,24 @@ async fn the_seed_of_a_topic_is_shown_to_who_may_change_it_and_names_to_who_may_
         secret("root")
     ))
     .unwrap();
-    let house = House::with(Auth::load(&config).unwrap()).await;
-    assert_eq!(ask(&house, "root", "PUT", "/v1/topics/orders", "{}").await.0, 201);
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
+    assert_eq!(ask(&api, "root", "PUT", "/v1/topics/orders", "{}").await.0, 201);
     let shards = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     for (name, sees) in [("shop", false), ("own", true), ("root", true)] {
-        let seen = shards(&ask(&house, name, "GET", "/v1/topics/orders/shards", "").await.1);
+        let seen = shards(&ask(&api, name, "GET", "/v1/topics/orders/shards", "").await.1);
         assert_eq!(seen.get("seed").is_some(), sees, "{name}: {seen}");
     }
-    let troubled = house.parts.catalog.clone();
+    let troubled = api.parts.catalog.clone();
     troubled.troubles().lose(&"secret-project".parse().unwrap(), [3].into());
     for (name, sees) in [("own", false), ("root", true)] {
-        let (status, text) = ask(&house, name, "GET", "/readyz", "").await;
+        let (status, text) = ask(&api, name, "GET", "/readyz", "").await;
         assert!(status == 200 && text.contains("degraded"), "{text}");
         assert_eq!(text.contains("secret-project"), sees, "{name}: {text}");
     }
-    assert!(!house.get("/readyz").await.text.contains("secret-project"));
-    let missing = house.get("/v1/topics").await;
+    assert!(!api.get("/readyz").await.text.contains("secret-project"));
+    let missing = api.get("/v1/topics").await;
     assert_eq!(missing.problem().0, 401);
-    let text = house.get("/metrics").await.text;
+    let text = api.get("/metrics").await.text;
     assert!(text.contains("duetime_auth_refused_total{reason=\"token_missing\"} 1"), "{text}");
 }
 
@@ -208,22 +208,22 @@ async fn a_token_has_its_requests_messages_and_topics() {
         secret("makes")
     ))
     .unwrap();
-    let house = House::with(Auth::load(&config).unwrap()).await;
-    assert_eq!(ask(&house, "asks", "PUT", "/v1/topics/orders", "{}").await.0, 201);
-    assert_eq!(ask(&house, "asks", "GET", "/v1/topics", "").await.0, 200);
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
+    assert_eq!(ask(&api, "asks", "PUT", "/v1/topics/orders", "{}").await.0, 201);
+    assert_eq!(ask(&api, "asks", "GET", "/v1/topics", "").await.0, 200);
     let request = Request::get("/v1/topics").header(header::AUTHORIZATION, format!("Bearer {}", secret("asks")));
-    let refused = house.send(request.body(Body::empty()).unwrap()).await;
+    let refused = api.send(request.body(Body::empty()).unwrap()).await;
     assert_eq!(refused.problem(), (429, "rate_limited".to_owned()));
     assert_eq!(refused.headers[header::RETRY_AFTER], "1");
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
-    assert_eq!(ask(&house, "asks", "GET", "/v1/topics", "").await.0, 200);
+    assert_eq!(ask(&api, "asks", "GET", "/v1/topics", "").await.0, 200);
 
     let many = format!("[{}]", vec!["{}"; 30].join(","));
-    assert_eq!(ask(&house, "sends", "POST", "/v1/topics/orders/messages", &many).await.0, 200);
-    assert_eq!(ask(&house, "sends", "POST", "/v1/topics/orders/messages", "{}").await.0, 429);
-    assert_eq!(ask(&house, "sends", "GET", "/v1/topics/orders/messages/x", "").await.0, 404, "messages only");
+    assert_eq!(ask(&api, "sends", "POST", "/v1/topics/orders/messages", &many).await.0, 200);
+    assert_eq!(ask(&api, "sends", "POST", "/v1/topics/orders/messages", "{}").await.0, 429);
+    assert_eq!(ask(&api, "sends", "GET", "/v1/topics/orders/messages/x", "").await.0, 404, "messages only");
     tokio::time::advance(std::time::Duration::from_millis(2200)).await;
-    assert_eq!(ask(&house, "sends", "POST", "/v1/topics/orders/messages", "{}").await.0, 201);
+    assert_eq!(ask(&api, "sends", "POST", "/v1/topics/orders/messages", "{}").await.0, 201);
 
     // A stream is not refused, it is read more slowly.
     tokio::time::advance(std::time::Duration::from_secs(5)).await;
@@ -231,17 +231,17 @@ async fn a_token_has_its_requests_messages_and_topics() {
     let request = Request::post("/v1/topics/orders/messages")
         .header(header::CONTENT_TYPE, "application/x-ndjson")
         .header(header::AUTHORIZATION, format!("Bearer {}", secret("sends")));
-    let answer = house.send(request.body(Body::from("{}\n".repeat(50))).unwrap()).await;
+    let answer = api.send(request.body(Body::from("{}\n".repeat(50))).unwrap()).await;
     assert_eq!(answer.json()["results"].as_array().unwrap().len(), 50);
     let took = began.elapsed().as_secs_f64();
     assert!((3.0..6.0).contains(&took), "{took}");
 
     for (topic, status) in [("m-1", 201), ("m-2", 201), ("m-2", 200), ("m-3", 403)] {
-        let (answered, text) = ask(&house, "makes", "PUT", &format!("/v1/topics/{topic}"), "{}").await;
+        let (answered, text) = ask(&api, "makes", "PUT", &format!("/v1/topics/{topic}"), "{}").await;
         assert_eq!(answered, status, "{topic}: {text}");
     }
-    assert_eq!(ask(&house, "makes", "DELETE", "/v1/topics/m-1", "").await.0, 200);
-    assert_eq!(ask(&house, "makes", "PUT", "/v1/topics/m-3", "{}").await.0, 201);
+    assert_eq!(ask(&api, "makes", "DELETE", "/v1/topics/m-1", "").await.0, 200);
+    assert_eq!(ask(&api, "makes", "PUT", "/v1/topics/m-3", "{}").await.0, 201);
 }
 
 #[test]

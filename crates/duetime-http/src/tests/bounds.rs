@@ -6,17 +6,17 @@ use axum::body::{Body, Bytes};
 use axum::http::{Request, header};
 use serde_json::Value;
 
-use super::{House, within};
+use super::{TestApi, within};
 use crate::at_most::ARRAY_ITEMS_MAX;
 use crate::{HttpOptions, HttpParts, RequestMemory};
 
 const MESSAGES: &str = "/v1/topics/orders/messages";
 
 /// A node with the topic `orders` whose requests share `bytes`.
-async fn house_with(bytes: u64) -> House {
-    let house = House::with_orders().await;
+async fn api_with(bytes: u64) -> TestApi {
+    let api = TestApi::with_orders().await;
     let options = HttpOptions { memory: RequestMemory::new(bytes), ..HttpOptions::default() };
-    house.again(HttpParts { options, ..house.parts.clone() })
+    api.again(HttpParts { options, ..api.parts.clone() })
 }
 
 fn array(item: &str, count: usize) -> String {
@@ -25,7 +25,7 @@ fn array(item: &str, count: usize) -> String {
 
 #[tokio::test]
 async fn arrays_have_a_bound_of_items_that_is_in_the_document() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     let over = ARRAY_ITEMS_MAX + 1;
     for (path, body) in [
         (MESSAGES, array("0", over)),
@@ -35,12 +35,12 @@ async fn arrays_have_a_bound_of_items_that_is_in_the_document() {
         ("/v1/topics/orders/extend", format!(r#"{{"receipts":{}}}"#, array("\"\"", over))),
         ("/v1/topics/orders/dead/redrive", format!(r#"{{"ids":{}}}"#, array("\"a\"", over))),
     ] {
-        let answer = house.post(path, &body).await;
+        let answer = api.post(path, &body).await;
         assert_eq!(answer.problem(), (413, "too_many_items".to_owned()), "{path}");
         assert!(answer.json()["detail"].as_str().unwrap().contains("more than 65536"), "{}", answer.text);
     }
-    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
-    let schemas = &api["components"]["schemas"];
+    let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
+    let schemas = &document["components"]["schemas"];
     for (schema, field) in
         [("Ids", "ids"), ("DeadLetters", "ids"), ("Receipts", "receipts"), ("Nack", "receipts"), ("Extend", "receipts")]
     {
@@ -48,58 +48,58 @@ async fn arrays_have_a_bound_of_items_that_is_in_the_document() {
     }
     let one_or_many = schemas["OneOrMany"].to_string();
     assert!(one_or_many.contains("\"maxItems\":65536"), "{one_or_many}");
-    let most = house.post("/v1/topics/orders/cancel", &format!(r#"{{"ids":{}}}"#, array("\"a\"", 5000))).await;
+    let most = api.post("/v1/topics/orders/cancel", &format!(r#"{{"ids":{}}}"#, array("\"a\"", 5000))).await;
     assert_eq!(most.json()["results"].as_array().unwrap().len(), 5000);
 }
 
 #[tokio::test]
 async fn what_all_requests_hold_is_bounded_and_given_back() {
-    let house = house_with(1 << 20).await;
+    let api = api_with(1 << 20).await;
     let large = format!(r#"{{"payload":"{}"}}"#, "x".repeat(200_000));
-    let total = house.parts.options.memory.left();
-    assert_eq!(house.enqueue(&large).await.status, 201);
-    assert_eq!(house.parts.options.memory.left(), total, "given back");
+    let total = api.parts.options.memory.left();
+    assert_eq!(api.enqueue(&large).await.status, 201);
+    assert_eq!(api.parts.options.memory.left(), total, "given back");
     // Somebody who sends slowly holds what came so far.
     let (to, from) = futures::channel::mpsc::unbounded::<Result<Bytes, std::io::Error>>();
     let request = Request::post(MESSAGES).header(header::CONTENT_TYPE, "application/json");
     let request = request.body(Body::from_stream(from)).unwrap();
     to.unbounded_send(Ok(Bytes::from(vec![b' '; 900_000]))).unwrap();
-    let slow = house.clone_api();
+    let slow = api.clone_api();
     let slow = tokio::spawn(async move { tower::ServiceExt::oneshot(slow, request).await.unwrap().status() });
     within(Duration::from_secs(10), async {
-        while house.parts.options.memory.left() > 200_000 {
+        while api.parts.options.memory.left() > 200_000 {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    let refused = house.enqueue(&large).await;
+    let refused = api.enqueue(&large).await;
     assert_eq!(refused.problem(), (503, "busy".to_owned()));
     assert_eq!(refused.headers[header::RETRY_AFTER], "1");
-    assert_eq!(house.enqueue("{}").await.status, 201, "small ones go on");
+    assert_eq!(api.enqueue("{}").await.status, 201, "small ones go on");
     to.unbounded_send(Ok(Bytes::from_static(b"{}"))).unwrap();
     drop(to);
     // Three copies of it would be more than there is, so its own turn comes only in part.
     assert!([201, 503].contains(&slow.await.unwrap().as_u16()));
-    assert_eq!(house.parts.options.memory.left(), total);
-    assert_eq!(house.enqueue(&large).await.status, 201);
+    assert_eq!(api.parts.options.memory.left(), total);
+    assert_eq!(api.enqueue(&large).await.status, 201);
 }
 
 #[tokio::test]
 async fn items_count_before_they_are_made() {
-    let house = house_with(1 << 20).await;
+    let api = api_with(1 << 20).await;
     // Small in bytes, large in what is made of it and answered.
-    let refused = house.post(MESSAGES, &array("0", 10_000)).await;
+    let refused = api.post(MESSAGES, &array("0", 10_000)).await;
     assert_eq!(refused.problem(), (503, "busy".to_owned()));
-    let refused = house.post("/v1/topics/orders/cancel", &format!(r#"{{"ids":{}}}"#, array("0", 10_000))).await;
+    let refused = api.post("/v1/topics/orders/cancel", &format!(r#"{{"ids":{}}}"#, array("0", 10_000))).await;
     assert_eq!(refused.problem(), (503, "busy".to_owned()));
-    assert_eq!(house.post(MESSAGES, &array("{}", 100)).await.status, 200);
+    assert_eq!(api.post(MESSAGES, &array("{}", 100)).await.status, 200);
 }
 
 #[tokio::test]
 async fn an_answer_to_an_array_has_a_bound_of_bytes() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     let name = "x".repeat(400);
-    let answer = house.post(MESSAGES, &array(&format!(r#"{{"{name}":1}}"#), 60_000)).await;
+    let answer = api.post(MESSAGES, &array(&format!(r#"{{"{name}":1}}"#), 60_000)).await;
     assert_eq!(answer.status, 200);
     assert!(answer.text.len() < 20 << 20, "{} bytes", answer.text.len());
     let results = answer.json()["results"].as_array().unwrap().clone();
@@ -111,15 +111,15 @@ async fn an_answer_to_an_array_has_a_bound_of_bytes() {
 
 #[tokio::test]
 async fn a_stream_holds_no_more_than_what_is_under_way() {
-    let house = house_with(1 << 20).await;
+    let api = api_with(1 << 20).await;
     let line = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(1000));
     let pieces = futures::stream::iter((0..5000).map(move |_| Ok::<_, std::io::Error>(Bytes::from(line.clone()))));
     let request = Request::post(MESSAGES).header(header::CONTENT_TYPE, "application/x-ndjson");
     let request = request.header(header::ACCEPT, "application/x-ndjson");
-    let total = house.parts.options.memory.left();
-    let answer = house.send(request.body(Body::from_stream(pieces)).unwrap()).await;
+    let total = api.parts.options.memory.left();
+    let answer = api.send(request.body(Body::from_stream(pieces)).unwrap()).await;
     let outcomes = answer.lines();
     let scheduled = outcomes.iter().filter(|line| line["outcome"] == "scheduled").count();
     assert!(scheduled > 0, "{:?}", outcomes.last());
-    assert_eq!(house.parts.options.memory.left(), total);
+    assert_eq!(api.parts.options.memory.left(), total);
 }

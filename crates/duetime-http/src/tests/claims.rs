@@ -4,38 +4,38 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{House, within};
+use super::{TestApi, within};
 
-async fn claim(house: &House, ask: &str) -> Vec<Value> {
-    let answer = house.post("/v1/topics/orders/claim", ask).await;
+async fn claim(api: &TestApi, ask: &str) -> Vec<Value> {
+    let answer = api.post("/v1/topics/orders/claim", ask).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()["messages"].as_array().unwrap().clone()
 }
 
-async fn settle(house: &House, how: &str, body: Value) -> Vec<Value> {
-    let answer = house.post(&format!("/v1/topics/orders/{how}"), &body.to_string()).await;
+async fn settle(api: &TestApi, how: &str, body: Value) -> Vec<Value> {
+    let answer = api.post(&format!("/v1/topics/orders/{how}"), &body.to_string()).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()["results"].as_array().unwrap().clone()
 }
 
 #[tokio::test]
 async fn a_claim_is_acked_once() {
-    let house = House::with_orders().await;
-    house.enqueue(r#"{"id":"a","delay":"1s","payload":{"n":1}}"#).await;
-    assert!(claim(&house, "").await.is_empty());
-    house.advance("1s");
-    let messages = claim(&house, r#"{"max":10}"#).await;
+    let api = TestApi::with_orders().await;
+    api.enqueue(r#"{"id":"a","delay":"1s","payload":{"n":1}}"#).await;
+    assert!(claim(&api, "").await.is_empty());
+    api.advance("1s");
+    let messages = claim(&api, r#"{"max":10}"#).await;
     let message = &messages[0];
     assert_eq!(
         (&message["id"], &message["payload"], &message["attempt"]),
         (&json!("a"), &json!("{\"n\":1}"), &json!(1))
     );
     let receipt = &message["receipt"];
-    let results = settle(&house, "ack", json!({"receipts": [receipt, receipt, "x"]})).await;
+    let results = settle(&api, "ack", json!({"receipts": [receipt, receipt, "x"]})).await;
     assert_eq!((&results[0]["outcome"], &results[0]["id"]), (&json!("ok"), &json!("a")));
     assert_eq!(results[1]["outcome"], "gone");
     assert_eq!(results[2]["error"]["code"], "invalid_receipt");
-    let text = house.get("/metrics").await.text;
+    let text = api.get("/metrics").await.text;
     assert!(text.contains("duetime_messages_total{event=\"delivered\",topic=\"orders\"} 1"));
     assert!(
         text.contains("duetime_http_requests_total{method=\"POST\",route=\"/v1/topics/{topic}/ack\",status=\"200\"} 1")
@@ -45,81 +45,81 @@ async fn a_claim_is_acked_once() {
 
 #[tokio::test]
 async fn a_nack_tries_again_and_the_last_one_buries() {
-    let house = House::new().await;
-    house.put("/v1/topics/orders", r#"{"shards":2,"retry":{"max_attempts":2,"jitter":0}}"#).await;
-    house.enqueue(r#"{"id":"a"}"#).await;
-    let receipt = claim(&house, "").await[0]["receipt"].clone();
-    assert_eq!(settle(&house, "nack", json!({"receipts": [receipt], "delay": "5s"})).await[0]["outcome"], "ok");
-    house.advance("4999ms");
-    assert!(claim(&house, "").await.is_empty());
-    house.advance("1ms");
-    let second = claim(&house, "").await;
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"shards":2,"retry":{"max_attempts":2,"jitter":0}}"#).await;
+    api.enqueue(r#"{"id":"a"}"#).await;
+    let receipt = claim(&api, "").await[0]["receipt"].clone();
+    assert_eq!(settle(&api, "nack", json!({"receipts": [receipt], "delay": "5s"})).await[0]["outcome"], "ok");
+    api.advance("4999ms");
+    assert!(claim(&api, "").await.is_empty());
+    api.advance("1ms");
+    let second = claim(&api, "").await;
     assert_eq!(second[0]["attempt"], 2);
-    assert_eq!(settle(&house, "nack", json!({"receipts": [second[0]["receipt"]]})).await[0]["outcome"], "ok");
-    let dead = house.get("/v1/topics/orders/dead").await.json();
+    assert_eq!(settle(&api, "nack", json!({"receipts": [second[0]["receipt"]]})).await[0]["outcome"], "ok");
+    let dead = api.get("/v1/topics/orders/dead").await.json();
     assert_eq!(dead["messages"][0]["id"], "a");
     assert!(dead["messages"][0]["death"]["reason"].as_str().unwrap().contains("attempt 2 of 2"), "{dead}");
-    assert_eq!(house.get("/v1/topics/orders").await.json()["dead"], 1);
-    let explained = house.get("/v1/topics/orders/messages/a/explain").await.json();
+    assert_eq!(api.get("/v1/topics/orders").await.json()["dead"], 1);
+    let explained = api.get("/v1/topics/orders/messages/a/explain").await.json();
     assert!(explained["next"].as_str().unwrap().starts_with("Dead since"), "{explained}");
-    let moved = house.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":1}"#).await;
+    let moved = api.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":1}"#).await;
     assert_eq!((moved.status.as_u16(), &moved.json()["outcome"]), (409, &json!("dead")));
 }
 
 #[tokio::test]
 async fn a_consumer_gives_up_a_message_at_once_and_says_why() {
-    let house = House::with_orders().await;
-    house.enqueue(r#"{"id":"a"}"#).await;
-    let receipt = claim(&house, "").await[0]["receipt"].clone();
+    let api = TestApi::with_orders().await;
+    api.enqueue(r#"{"id":"a"}"#).await;
+    let receipt = claim(&api, "").await[0]["receipt"].clone();
     let both = json!({"receipts": [receipt], "dead": true, "delay": "1s"}).to_string();
-    assert_eq!(house.post("/v1/topics/orders/nack", &both).await.problem(), (400, "invalid_value".to_owned()));
+    assert_eq!(api.post("/v1/topics/orders/nack", &both).await.problem(), (400, "invalid_value".to_owned()));
     let long = json!({"receipts": [receipt], "reason": "x".repeat(401)}).to_string();
-    assert_eq!(house.post("/v1/topics/orders/nack", &long).await.problem(), (400, "invalid_value".to_owned()));
+    assert_eq!(api.post("/v1/topics/orders/nack", &long).await.problem(), (400, "invalid_value".to_owned()));
     let how = json!({"receipts": [receipt], "dead": true, "reason": "no such customer"});
-    assert_eq!(settle(&house, "nack", how).await[0]["outcome"], "ok");
-    let dead = house.get("/v1/topics/orders/dead").await.json();
+    assert_eq!(settle(&api, "nack", how).await[0]["outcome"], "ok");
+    let dead = api.get("/v1/topics/orders/dead").await.json();
     let reason = dead["messages"][0]["death"]["reason"].as_str().unwrap();
     assert_eq!(reason, "given up by its consumer on attempt 1 of 10: no such customer");
-    assert_eq!(settle(&house, "ack", json!({"receipts": [receipt]})).await[0]["outcome"], "expired");
+    assert_eq!(settle(&api, "ack", json!({"receipts": [receipt]})).await[0]["outcome"], "expired");
 }
 
 #[tokio::test]
 async fn what_was_cancelled_in_flight_is_gone_and_what_is_due_again_has_expired() {
-    let house = House::with_orders().await;
-    house.enqueue(r#"{"id":"paid"}"#).await;
-    house.enqueue(r#"{"id":"slow"}"#).await;
-    let claimed = claim(&house, r#"{"max":2}"#).await;
+    let api = TestApi::with_orders().await;
+    api.enqueue(r#"{"id":"paid"}"#).await;
+    api.enqueue(r#"{"id":"slow"}"#).await;
+    let claimed = claim(&api, r#"{"max":2}"#).await;
     let receipt = |id: &str| claimed.iter().find(|message| message["id"] == id).unwrap()["receipt"].clone();
-    assert_eq!(house.call("DELETE", "/v1/topics/orders/messages/paid", "", "").await.status, 409);
-    house.advance("31s");
-    assert_eq!(claim(&house, r#"{"max":2}"#).await.len(), 1);
+    assert_eq!(api.call("DELETE", "/v1/topics/orders/messages/paid", "", "").await.status, 409);
+    api.advance("31s");
+    assert_eq!(claim(&api, r#"{"max":2}"#).await.len(), 1);
     let how = json!({"receipts": [receipt("paid"), receipt("slow")]});
     for verb in ["ack", "nack", "extend"] {
-        let results = settle(&house, verb, how.clone()).await;
+        let results = settle(&api, verb, how.clone()).await;
         assert_eq!([&results[0]["outcome"], &results[1]["outcome"]], ["gone", "expired"], "{verb}");
     }
-    let text = house.get("/metrics").await.text;
+    let text = api.get("/metrics").await.text;
     assert!(text.contains("duetime_cancels_total{topic=\"orders\",verdict=\"in_flight\"} 1"), "{text}");
 }
 
 #[tokio::test]
 async fn an_extension_gives_a_new_receipt_and_ends_the_old_one() {
-    let house = House::with_orders().await;
-    house.enqueue(r#"{"id":"a"}"#).await;
-    let old = claim(&house, r#"{"visibility_timeout":"10s"}"#).await[0]["receipt"].clone();
-    house.advance("9s");
-    let results = settle(&house, "extend", json!({"receipts": [old], "visibility_timeout": 60000})).await;
+    let api = TestApi::with_orders().await;
+    api.enqueue(r#"{"id":"a"}"#).await;
+    let old = claim(&api, r#"{"visibility_timeout":"10s"}"#).await[0]["receipt"].clone();
+    api.advance("9s");
+    let results = settle(&api, "extend", json!({"receipts": [old], "visibility_timeout": 60000})).await;
     let fresh = results[0]["receipt"].clone();
     assert_eq!(results[0]["outcome"], "ok");
-    house.advance("50s");
-    assert!(claim(&house, "").await.is_empty());
-    assert_eq!(settle(&house, "ack", json!({"receipts": [old]})).await[0]["outcome"], "expired");
-    assert_eq!(settle(&house, "ack", json!({"receipts": [fresh]})).await[0]["outcome"], "ok");
+    api.advance("50s");
+    assert!(claim(&api, "").await.is_empty());
+    assert_eq!(settle(&api, "ack", json!({"receipts": [old]})).await[0]["outcome"], "expired");
+    assert_eq!(settle(&api, "ack", json!({"receipts": [fresh]})).await[0]["outcome"], "ok");
 }
 
 #[tokio::test]
 async fn bad_asks_of_consumers_are_refused() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     for (path, body, field) in [
         ("claim", r#"{"max":0}"#, "max"),
         ("claim", r#"{"max":257}"#, "max"),
@@ -131,51 +131,51 @@ async fn bad_asks_of_consumers_are_refused() {
         ("extend", r#"{"receipts":[],"visibility_timeout":"25h"}"#, "visibility_timeout"),
         ("ack", r#"{}"#, "receipts"),
     ] {
-        let refused = house.post(&format!("/v1/topics/orders/{path}"), body).await;
+        let refused = api.post(&format!("/v1/topics/orders/{path}"), body).await;
         assert_eq!(refused.problem().0, 400, "{path} {body}");
         assert_eq!(refused.json()["field"], field, "{}", refused.text);
     }
-    assert_eq!(house.post("/v1/topics/nope/claim", "").await.problem(), (404, "unknown_topic".to_owned()));
-    assert_eq!(house.post("/v1/topics/nope/ack", r#"{"receipts":[]}"#).await.problem().0, 404);
-    house.put("/v1/topics/orders", r#"{"sink":{"name":"log"}}"#).await;
-    assert_eq!(house.post("/v1/topics/orders/claim", "").await.problem(), (409, "topic_has_sink".to_owned()));
+    assert_eq!(api.post("/v1/topics/nope/claim", "").await.problem(), (404, "unknown_topic".to_owned()));
+    assert_eq!(api.post("/v1/topics/nope/ack", r#"{"receipts":[]}"#).await.problem().0, 404);
+    api.put("/v1/topics/orders", r#"{"sink":{"name":"log"}}"#).await;
+    assert_eq!(api.post("/v1/topics/orders/claim", "").await.problem(), (409, "topic_has_sink".to_owned()));
 }
 
 #[tokio::test]
 async fn a_waiting_claim_ends_when_the_node_drains() {
-    let house = House::with_orders().await;
-    let waiting = house.post("/v1/topics/orders/claim", r#"{"wait":"60s"}"#);
+    let api = TestApi::with_orders().await;
+    let waiting = api.post("/v1/topics/orders/claim", r#"{"wait":"60s"}"#);
     let drain = async {
         tokio::task::yield_now().await;
-        house.parts.draining.cancel();
+        api.parts.draining.cancel();
     };
     let (answer, ()) = within(Duration::from_secs(5), async { tokio::join!(waiting, drain) }).await;
     assert_eq!(answer.json(), json!({"messages": []}));
 }
 
-async fn house_with_dead(count: usize) -> House {
-    let house = House::new().await;
-    house.put("/v1/topics/orders", r#"{"shards":4,"retry":{"max_attempts":1}}"#).await;
+async fn api_with_dead(count: usize) -> TestApi {
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"shards":4,"retry":{"max_attempts":1}}"#).await;
     let messages: Vec<Value> = (0..count).map(|n| json!({"id": format!("d-{n:03}")})).collect();
-    house.enqueue(&Value::from(messages).to_string()).await;
+    api.enqueue(&Value::from(messages).to_string()).await;
     loop {
-        let receipts: Vec<Value> = claim(&house, r#"{"max":256}"#).await.iter().map(|m| m["receipt"].clone()).collect();
+        let receipts: Vec<Value> = claim(&api, r#"{"max":256}"#).await.iter().map(|m| m["receipt"].clone()).collect();
         if receipts.is_empty() {
             break;
         }
-        settle(&house, "nack", json!({"receipts": receipts})).await;
+        settle(&api, "nack", json!({"receipts": receipts})).await;
     }
-    assert_eq!(house.get("/v1/topics/orders").await.json()["dead"], count);
-    house
+    assert_eq!(api.get("/v1/topics/orders").await.json()["dead"], count);
+    api
 }
 
 #[tokio::test]
 async fn dead_letters_are_paged_over_all_shards_without_loss_or_repetition() {
-    let house = house_with_dead(250).await;
+    let api = api_with_dead(250).await;
     let mut ids = Vec::new();
     let mut path = "/v1/topics/orders/dead?limit=7".to_owned();
     loop {
-        let page = house.get(&path).await.json();
+        let page = api.get(&path).await.json();
         let messages = page["messages"].as_array().unwrap();
         assert!(messages.len() <= 7);
         ids.extend(messages.iter().map(|m| m["id"].as_str().unwrap().to_owned()));
@@ -185,47 +185,47 @@ async fn dead_letters_are_paged_over_all_shards_without_loss_or_repetition() {
     ids.sort();
     assert_eq!(ids, (0..250).map(|n| format!("d-{n:03}")).collect::<Vec<_>>());
     for bad in ["limit=0", "limit=501", "cursor=x", "page=2", "limit=1&limit=2"] {
-        assert_eq!(house.get(&format!("/v1/topics/orders/dead?{bad}")).await.problem().0, 400, "{bad}");
+        assert_eq!(api.get(&format!("/v1/topics/orders/dead?{bad}")).await.problem().0, 400, "{bad}");
     }
 }
 
 #[tokio::test]
 async fn dead_letters_are_redriven_and_purged_by_id_or_all() {
-    let house = house_with_dead(200).await;
-    let some = house.post("/v1/topics/orders/dead/redrive", r#"{"ids":["d-000","x",""]}"#).await.json();
+    let api = api_with_dead(200).await;
+    let some = api.post("/v1/topics/orders/dead/redrive", r#"{"ids":["d-000","x",""]}"#).await.json();
     assert_eq!(some["done"], 1);
     let outcomes: Vec<&Value> = some["results"].as_array().unwrap().iter().map(|r| &r["outcome"]).collect();
     assert_eq!(outcomes, ["redriven", "unknown", "refused"]);
-    let purged = house.call("DELETE", "/v1/topics/orders/dead", "application/json", r#"{"ids":["d-001"]}"#).await;
+    let purged = api.call("DELETE", "/v1/topics/orders/dead", "application/json", r#"{"ids":["d-001"]}"#).await;
     assert_eq!(purged.json()["results"][0]["outcome"], "purged");
-    let all = house.post("/v1/topics/orders/dead/redrive", r#"{"all":true}"#).await.json();
+    let all = api.post("/v1/topics/orders/dead/redrive", r#"{"all":true}"#).await.json();
     assert_eq!((&all["done"], &all["more"]), (&json!(198), &json!(false)));
-    assert_eq!(house.drain().await.len(), 199);
+    assert_eq!(api.drain().await.len(), 199);
     for bad in ["", "{}", r#"{"ids":[],"all":true}"#, r#"{"al":true}"#] {
-        assert_eq!(house.post("/v1/topics/orders/dead/redrive", bad).await.problem().0, 400, "{bad}");
+        assert_eq!(api.post("/v1/topics/orders/dead/redrive", bad).await.problem().0, 400, "{bad}");
     }
-    let house = house_with_dead(20).await;
-    let all = house.call("DELETE", "/v1/topics/orders/dead", "application/json", r#"{"all":true}"#).await.json();
+    let api = api_with_dead(20).await;
+    let all = api.call("DELETE", "/v1/topics/orders/dead", "application/json", r#"{"all":true}"#).await.json();
     assert_eq!(all["done"], 20);
-    assert_eq!(house.get("/v1/topics/orders").await.json()["dead"], 0);
+    assert_eq!(api.get("/v1/topics/orders").await.json()["dead"], 0);
 }
 
 #[tokio::test]
 async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
-    let house = House::with_orders().await;
-    assert_eq!(house.put("/v1/topics/orders", r#"{"retry":{"max_attempts":1}}"#).await.status, 200);
+    let api = TestApi::with_orders().await;
+    assert_eq!(api.put("/v1/topics/orders", r#"{"retry":{"max_attempts":1}}"#).await.status, 200);
     let bury = async |ids: std::ops::Range<u32>, reason: &dyn Fn(u32) -> String| {
         for n in ids {
-            house.enqueue(&json!({"id": format!("m-{n}")}).to_string()).await;
-            let claim = house.post("/v1/topics/orders/claim", "{}").await.json();
+            api.enqueue(&json!({"id": format!("m-{n}")}).to_string()).await;
+            let claim = api.post("/v1/topics/orders/claim", "{}").await.json();
             let nack = json!({"receipts": [claim["messages"][0]["receipt"]], "reason": reason(n)}).to_string();
-            assert_eq!(house.post("/v1/topics/orders/nack", &nack).await.status, 200);
-            house.advance("1s");
+            assert_eq!(api.post("/v1/topics/orders/nack", &nack).await.status, 200);
+            api.advance("1s");
         }
     };
     bury(0..12, &|n| format!("shop said 503 after {n} ms for order \"o-{n}\"")).await;
     bury(12..15, &|_| "connection refused".to_owned()).await;
-    let answer = house.get("/v1/topics/orders/dead/groups?samples=2").await.json();
+    let answer = api.get("/v1/topics/orders/dead/groups?samples=2").await.json();
     assert_eq!((&answer["scanned"], &answer["whole"]), (&json!(15), &json!(true)));
     let groups = answer["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 2, "{answer}");
@@ -235,6 +235,6 @@ async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     assert_eq!(groups[0]["ids"].as_array().unwrap().len(), 2);
     let at = |field: &str| groups[0][field].as_i64().unwrap();
     assert_eq!(at("last") - at("first"), 11_000);
-    assert_eq!(house.get("/v1/topics/orders/dead/groups?samples=0").await.problem().0, 400);
-    assert_eq!(house.get("/v1/topics/nope/dead/groups").await.problem().0, 404);
+    assert_eq!(api.get("/v1/topics/orders/dead/groups?samples=0").await.problem().0, 400);
+    assert_eq!(api.get("/v1/topics/nope/dead/groups").await.problem().0, 404);
 }

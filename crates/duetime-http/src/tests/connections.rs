@@ -8,27 +8,27 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::House;
+use super::TestApi;
 use crate::{ConnectionBounds, HttpOptions};
 
 const ENQUEUE: &str = "POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\n";
 
 struct Serving {
-    house: House,
+    api: TestApi,
     address: SocketAddr,
     _end: DropGuard,
 }
 
 async fn serving(connections: ConnectionBounds) -> Serving {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let end = CancellationToken::new();
     let options = HttpOptions { connections, ..HttpOptions::default() };
-    let parts = crate::HttpParts { options, ..house.parts.clone() };
+    let parts = crate::HttpParts { options, ..api.parts.clone() };
     let listening = crate::Listening::of(&parts);
     tokio::spawn(crate::serve(listener, crate::router(parts, axum::Router::new()), listening, end.clone()));
-    Serving { house, address, _end: end.drop_guard() }
+    Serving { api, address, _end: end.drop_guard() }
 }
 
 impl Serving {
@@ -108,7 +108,7 @@ async fn nobody_holds_a_connection_open_by_silence_or_drops() {
         assert!(open >= 29 * second, "{name}: open for {open:?}");
     }
     assert!(serving.alive().await);
-    assert_eq!(serving.house.get("/v1/topics/orders/messages/drip").await.status, 200, "what came stays");
+    assert_eq!(serving.api.get("/v1/topics/orders/messages/drip").await.status, 200, "what came stays");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::{House, within};
+use super::{TestApi, within};
 use crate::feed::LISTENERS_MAX;
 use crate::{Auth, AuthConfig};
 
@@ -24,7 +24,7 @@ async fn next(stream: &mut BodyDataStream) -> (String, String, Value) {
     }
 }
 
-async fn listen(house: &House, seen: Option<&str>, token: Option<&str>) -> (u16, BodyDataStream) {
+async fn listen(api: &TestApi, seen: Option<&str>, token: Option<&str>) -> (u16, BodyDataStream) {
     let mut request = Request::get("/v1/events");
     if let Some(seen) = seen {
         request = request.header("last-event-id", seen);
@@ -32,20 +32,20 @@ async fn listen(house: &House, seen: Option<&str>, token: Option<&str>) -> (u16,
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
-    let answer = house.clone_api().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let answer = api.clone_api().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     (answer.status().as_u16(), answer.into_body().into_data_stream())
 }
 
-fn counted(house: &House) -> u64 {
-    let text = house.parts.meters.render();
+fn counted(api: &TestApi) -> u64 {
+    let text = api.parts.meters.render();
     let line = text.lines().find(|line| line.starts_with("duetime_store_call_seconds_count{op=\"count\"}"));
     line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
 async fn listeners_hear_of_changes_and_share_one_count_a_second() {
-    let house = House::with_orders().await;
-    let (status, mut first) = listen(&house, None, None).await;
+    let api = TestApi::with_orders().await;
+    let (status, mut first) = listen(&api, None, None).await;
     assert_eq!(status, 200);
     let (name, id, all) = next(&mut first).await;
     assert_eq!(
@@ -55,52 +55,52 @@ async fn listeners_hear_of_changes_and_share_one_count_a_second() {
     assert_eq!(all["at"].to_string(), id);
     let mut others = Vec::new();
     for _ in 0..50 {
-        others.push(listen(&house, None, None).await.1);
+        others.push(listen(&api, None, None).await.1);
     }
-    let before = counted(&house);
+    let before = counted(&api);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let counts = counted(&house) - before;
+    let counts = counted(&api) - before;
     assert!((5..=11).contains(&counts), "{counts} counts in ten seconds");
 
-    house.enqueue(r#"{"id":"a"}"#).await;
-    house.advance("1s");
+    api.enqueue(r#"{"id":"a"}"#).await;
+    api.advance("1s");
     let (name, changed, change) = next(&mut first).await;
     assert_eq!((name.as_str(), &change["topics"][0]["scheduled"]), ("change", &json!(1)));
     assert_ne!(id, changed);
-    assert_eq!(house.delete("/v1/topics/orders?force=true").await.status, 200);
+    assert_eq!(api.delete("/v1/topics/orders?force=true").await.status, 200);
     assert_eq!(next(&mut first).await.2["gone"], json!(["orders"]));
     // Who comes back is sent what it missed, and who has seen nothing all there is.
-    let (_, mut again) = listen(&house, Some(&changed), None).await;
+    let (_, mut again) = listen(&api, Some(&changed), None).await;
     let (name, _, missed) = next(&mut again).await;
     assert_eq!((name.as_str(), &missed["gone"]), ("change", &json!(["orders"])));
-    let (_, mut fresh) = listen(&house, Some("not ours"), None).await;
+    let (_, mut fresh) = listen(&api, Some("not ours"), None).await;
     let (name, _, all) = next(&mut fresh).await;
     assert_eq!((name.as_str(), &all["topics"], &all["gone"]), ("topics", &json!([]), &json!([])));
 
     drop((first, others, again, fresh));
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let before = counted(&house);
+    let before = counted(&api);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(counted(&house), before, "nobody listens");
+    assert_eq!(counted(&api), before, "nobody listens");
 }
 
 #[tokio::test(start_paused = true)]
 async fn there_are_only_so_many_listeners_and_a_node_that_drains_ends_them() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     let mut streams = Vec::new();
     for _ in 0..LISTENERS_MAX {
-        streams.push(listen(&house, None, None).await);
+        streams.push(listen(&api, None, None).await);
     }
     assert!(streams.iter().all(|(status, _)| *status == 200));
-    assert_eq!(listen(&house, None, None).await.0, 503);
+    assert_eq!(listen(&api, None, None).await.0, 503);
     let (_, mut last) = streams.pop().unwrap();
     next(&mut last).await;
-    house.parts.draining.cancel();
+    api.parts.draining.cancel();
     while let Some(chunk) = within(Duration::from_secs(60), last.next()).await {
         chunk.unwrap();
     }
     drop(last);
-    assert_eq!(listen(&house, None, None).await.0, 200, "there is a place again");
+    assert_eq!(listen(&api, None, None).await.0, 200, "there is a place again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,19 +112,19 @@ async fn a_listener_hears_of_its_own_topics_only_until_its_token_is_taken_back()
         .unwrap()
     };
     let auth = Auth::load(&token("a-secret-of-shop-0123")).unwrap();
-    let house = House::with(auth.clone()).await;
+    let api = TestApi::with(auth.clone()).await;
     let put = async |topic: &str| {
         let request = Request::put(format!("/v1/topics/{topic}"))
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::AUTHORIZATION, "Bearer a-secret-of-root-0123");
-        assert_eq!(house.send(request.body(Body::from("{}")).unwrap()).await.status, 201);
+        assert_eq!(api.send(request.body(Body::from("{}")).unwrap()).await.status, 201);
     };
     put("orders").await;
-    let (_, mut stream) = listen(&house, None, Some("a-secret-of-shop-0123")).await;
+    let (_, mut stream) = listen(&api, None, Some("a-secret-of-shop-0123")).await;
     assert_eq!(next(&mut stream).await.2["topics"], json!([]));
     put("mails").await;
     put("shop").await;
-    house.advance("1s");
+    api.advance("1s");
     let (_, _, change) = next(&mut stream).await;
     assert_eq!((change["topics"].as_array().unwrap().len(), &change["topics"][0]["name"]), (1, &json!("shop")));
     auth.reload(&token("another-secret-0123456")).unwrap();

@@ -2,42 +2,42 @@
 
 use serde_json::json;
 
-use super::{House, NOW_MS};
+use super::{NOW_MS, TestApi};
 
 #[tokio::test]
 async fn one_message_is_scheduled_replaced_or_a_duplicate() {
-    let house = House::with_orders().await;
-    let first = house.enqueue(r#"{"id":"o-1","delay":"30m","payload":"a"}"#).await;
+    let api = TestApi::with_orders().await;
+    let first = api.enqueue(r#"{"id":"o-1","delay":"30m","payload":"a"}"#).await;
     assert_eq!(first.status, 201);
     let body = first.json();
     assert_eq!((&body["id"], &body["outcome"]), (&json!("o-1"), &json!("scheduled")));
     assert_eq!(body["due_at"], NOW_MS + 1_800_000);
     assert!(body["shard"].as_u64().unwrap() < 4);
 
-    let again = house.enqueue(r#"{"id":"o-1","delay":"1h"}"#).await;
+    let again = api.enqueue(r#"{"id":"o-1","delay":"1h"}"#).await;
     assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (409, &json!("duplicate")));
-    let over = house.enqueue(r#"{"id":"o-1","delay":"1h","on_conflict":"replace","payload":"b"}"#).await;
+    let over = api.enqueue(r#"{"id":"o-1","delay":"1h","on_conflict":"replace","payload":"b"}"#).await;
     assert_eq!((over.status.as_u16(), &over.json()["outcome"]), (200, &json!("replaced")));
 
-    let read = house.get("/v1/topics/orders/messages/o-1").await.json();
+    let read = api.get("/v1/topics/orders/messages/o-1").await.json();
     assert_eq!((&read["state"], &read["payload"], &read["attempts"]), (&json!("scheduled"), &json!("b"), &json!(0)));
     assert_eq!((&read["due_at"], &read["shard"]), (&json!(NOW_MS + 3_600_000), &body["shard"]));
 }
 
 #[tokio::test]
 async fn an_id_is_made_when_none_is_given_and_due_at_takes_both_forms() {
-    let house = House::with_orders().await;
-    let made = house.enqueue(r#"{"due_at":"2025-11-21T00:00:01Z"}"#).await.json();
+    let api = TestApi::with_orders().await;
+    let made = api.enqueue(r#"{"due_at":"2025-11-21T00:00:01Z"}"#).await.json();
     let id = uuid::Uuid::parse_str(made["id"].as_str().unwrap()).unwrap();
     assert_eq!((id.get_version_num(), &made["due_at"]), (7, &json!(NOW_MS + 1000)));
-    let past = house.enqueue(r#"{"due_at":5}"#).await.json();
+    let past = api.enqueue(r#"{"due_at":5}"#).await.json();
     assert_eq!(past["outcome"], "scheduled");
-    assert_eq!(house.drain().await.len(), 1, "a past due time is due at once, the other one is not");
+    assert_eq!(api.drain().await.len(), 1, "a past due time is due at once, the other one is not");
 }
 
 #[tokio::test]
 async fn a_payload_is_delivered_as_it_was_sent() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     for (id, given, wanted) in [
         ("s", r#""payload":"plain \u00e9 \"q\"""#, json!("plain é \"q\"")),
         ("o", r#""payload":{"b" : 1.0,  "a":[1e2]}"#, json!(r#"{"b" : 1.0,  "a":[1e2]}"#)),
@@ -47,18 +47,18 @@ async fn a_payload_is_delivered_as_it_was_sent() {
         ("u", r#""payload_base64":"aGk""#, json!("hi")),
         ("e", r#""delay":0"#, json!("")),
     ] {
-        let sent = house.enqueue(&format!(r#"{{"id":"{id}",{given}}}"#)).await;
+        let sent = api.enqueue(&format!(r#"{{"id":"{id}",{given}}}"#)).await;
         assert_eq!(sent.status, 201, "{}", sent.text);
-        assert_eq!(house.get(&format!("/v1/topics/orders/messages/{id}")).await.json()["payload"], wanted, "{id}");
+        assert_eq!(api.get(&format!("/v1/topics/orders/messages/{id}")).await.json()["payload"], wanted, "{id}");
     }
-    house.enqueue(r#"{"id":"x","payload_base64":"//79"}"#).await;
-    let raw = house.get("/v1/topics/orders/messages/x").await.json();
+    api.enqueue(r#"{"id":"x","payload_base64":"//79"}"#).await;
+    let raw = api.get("/v1/topics/orders/messages/x").await.json();
     assert_eq!((raw.get("payload"), &raw["payload_base64"]), (None, &json!("//79")));
 }
 
 #[tokio::test]
 async fn bad_input_is_refused_with_its_code_field_and_fix() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     let long_id = format!(r#"{{"id":"{}"}}"#, "x".repeat(257));
     for (message, code, field, help) in [
         (r#"{"delai":"1s"}"#, "unknown_field", "delai", "\"delay\""),
@@ -87,34 +87,34 @@ async fn bad_input_is_refused_with_its_code_field_and_fix() {
         (r#"{"headers":{"a":"1","a":"2"}}"#, "invalid_headers", "headers", "twice"),
         (r#"{"on_conflict":"ignore"}"#, "invalid_on_conflict", "on_conflict", "reject"),
     ] {
-        let refused = house.enqueue(message).await;
+        let refused = api.enqueue(message).await;
         assert_eq!(refused.problem(), (400, code.to_owned()), "{message}: {}", refused.text);
         let body = refused.json();
         assert_eq!(body["field"], field, "{message}");
         assert!(body["detail"].as_str().unwrap().contains(help), "{message}: {}", refused.text);
     }
     for message in ["{", "7", "\"x\"", r#"{"delay":NaN}"#, r#"{"id":"a","id":"b"}"#, ""] {
-        assert_eq!(house.enqueue(message).await.problem().0, 400, "{message}");
+        assert_eq!(api.enqueue(message).await.problem().0, 400, "{message}");
     }
     let broken_utf8 = b"{\"payload\":\"\xff\"}".to_vec();
-    let refused = house.call("POST", "/v1/topics/orders/messages", "application/json", broken_utf8).await;
+    let refused = api.call("POST", "/v1/topics/orders/messages", "application/json", broken_utf8).await;
     assert_eq!(refused.problem(), (400, "malformed_json".to_owned()));
-    assert_eq!(house.drain().await, vec![]);
+    assert_eq!(api.drain().await, vec![]);
 }
 
 #[tokio::test]
 async fn a_payload_over_the_topics_limit_is_refused() {
-    let house = House::new().await;
-    house.put("/v1/topics/orders", r#"{"max_payload":10}"#).await;
-    assert_eq!(house.enqueue(r#"{"payload":"0123456789"}"#).await.status, 201);
-    assert_eq!(house.enqueue(r#"{"payload":"0123456789x"}"#).await.problem(), (413, "payload_too_large".to_owned()));
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"max_payload":10}"#).await;
+    assert_eq!(api.enqueue(r#"{"payload":"0123456789"}"#).await.status, 201);
+    assert_eq!(api.enqueue(r#"{"payload":"0123456789x"}"#).await.problem(), (413, "payload_too_large".to_owned()));
     let huge = format!(r#"{{"payload":"{}"}}"#, "x".repeat(33 << 20));
-    assert_eq!(house.enqueue(&huge).await.problem(), (413, "body_too_large".to_owned()));
+    assert_eq!(api.enqueue(&huge).await.problem(), (413, "body_too_large".to_owned()));
 }
 
 #[tokio::test]
 async fn ids_in_a_path_are_decoded_once() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     for (id, encoded) in [
         ("a/b", "a%2Fb"),
         ("50%", "50%25"),
@@ -123,24 +123,24 @@ async fn ids_in_a_path_are_decoded_once() {
         ("a+b?c#d", "a+b%3Fc%23d"),
         ("..", "%2E%2E"),
     ] {
-        let sent = house.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
+        let sent = api.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
         assert_eq!(sent.status, 201, "{}", sent.text);
         let path = format!("/v1/topics/orders/messages/{encoded}");
-        assert_eq!(house.get(&path).await.json()["id"], id);
-        assert_eq!(house.get(&format!("{path}/explain")).await.json()["id"], id);
-        assert_eq!(house.delete(&path).await.json()["outcome"], "cancelled");
+        assert_eq!(api.get(&path).await.json()["id"], id);
+        assert_eq!(api.get(&format!("{path}/explain")).await.json()["id"], id);
+        assert_eq!(api.delete(&path).await.json()["outcome"], "cancelled");
     }
-    assert_eq!(house.get("/v1/topics/orders/messages/%FF").await.problem(), (400, "invalid_path".to_owned()));
-    assert_eq!(house.get("/v1/topics/orders/messages/a%00").await.problem(), (400, "invalid_id".to_owned()));
-    assert_eq!(house.get("/v1/topics/a%20b").await.problem(), (400, "invalid_topic_name".to_owned()));
+    assert_eq!(api.get("/v1/topics/orders/messages/%FF").await.problem(), (400, "invalid_path".to_owned()));
+    assert_eq!(api.get("/v1/topics/orders/messages/a%00").await.problem(), (400, "invalid_id".to_owned()));
+    assert_eq!(api.get("/v1/topics/a%20b").await.problem(), (400, "invalid_topic_name".to_owned()));
 }
 
 #[tokio::test]
 async fn cancel_and_reschedule_answer_what_became_of_the_message() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     let path = "/v1/topics/orders/messages/o-1";
-    house.enqueue(r#"{"id":"o-1","delay":"30m","headers":{"Trace":"1"}}"#).await;
-    let moved = house.call("PATCH", path, "application/json", r#"{"delay":"1m"}"#).await;
+    api.enqueue(r#"{"id":"o-1","delay":"30m","headers":{"Trace":"1"}}"#).await;
+    let moved = api.call("PATCH", path, "application/json", r#"{"delay":"1m"}"#).await;
     assert_eq!(
         (moved.status.as_u16(), moved.json()),
         (
@@ -151,46 +151,46 @@ async fn cancel_and_reschedule_answer_what_became_of_the_message() {
         )
     );
     for bad in ["", "{}", r#"{"delay":1,"due_at":2}"#, r#"{"at":1}"#, r#"{"delay":"never"}"#] {
-        assert_eq!(house.call("PATCH", path, "application/json", bad).await.problem().0, 400, "{bad}");
+        assert_eq!(api.call("PATCH", path, "application/json", bad).await.problem().0, 400, "{bad}");
     }
-    house.advance("1m");
-    assert_eq!(house.post("/v1/topics/orders/claim", "").await.json()["messages"][0]["headers"], json!({"Trace": "1"}));
-    let held = house.call("PATCH", path, "application/json", r#"{"delay":"1m"}"#).await;
+    api.advance("1m");
+    assert_eq!(api.post("/v1/topics/orders/claim", "").await.json()["messages"][0]["headers"], json!({"Trace": "1"}));
+    let held = api.call("PATCH", path, "application/json", r#"{"delay":"1m"}"#).await;
     assert_eq!((held.status.as_u16(), &held.json()["outcome"]), (409, &json!("in_flight")));
-    let gone = house.delete(path).await;
+    let gone = api.delete(path).await;
     assert_eq!((gone.status.as_u16(), &gone.json()["outcome"]), (409, &json!("in_flight")));
-    let unknown = house.delete(path).await;
+    let unknown = api.delete(path).await;
     assert_eq!((unknown.status.as_u16(), &unknown.json()["outcome"]), (404, &json!("unknown")));
-    assert_eq!(house.get(path).await.problem(), (404, "unknown_message".to_owned()));
-    house.advance("1h");
-    assert_eq!(house.drain().await, vec![], "a cancelled message is not tried again");
+    assert_eq!(api.get(path).await.problem(), (404, "unknown_message".to_owned()));
+    api.advance("1h");
+    assert_eq!(api.drain().await, vec![], "a cancelled message is not tried again");
 }
 
 #[tokio::test]
 async fn many_are_cancelled_with_an_outcome_for_each() {
-    let house = House::with_orders().await;
-    house.enqueue(r#"{"id":"a","delay":"1h"}"#).await;
-    house.enqueue(r#"{"id":"b","delay":"1h"}"#).await;
-    let answer = house.post("/v1/topics/orders/cancel", r#"{"ids":["a","x",7,"","b","a"]}"#).await.json();
+    let api = TestApi::with_orders().await;
+    api.enqueue(r#"{"id":"a","delay":"1h"}"#).await;
+    api.enqueue(r#"{"id":"b","delay":"1h"}"#).await;
+    let answer = api.post("/v1/topics/orders/cancel", r#"{"ids":["a","x",7,"","b","a"]}"#).await.json();
     let results = answer["results"].as_array().unwrap();
     let outcomes: Vec<&str> =
         results.iter().map(|r| r["outcome"].as_str().or(r["error"]["code"].as_str()).unwrap()).collect();
     assert_eq!(outcomes, ["cancelled", "unknown", "invalid_id", "invalid_id", "cancelled", "unknown"]);
     assert_eq!(results[3]["error"]["index"], 3);
-    assert_eq!(house.post("/v1/topics/orders/cancel", "{}").await.json()["field"], "ids");
+    assert_eq!(api.post("/v1/topics/orders/cancel", "{}").await.json()["field"], "ids");
 }
 
 #[tokio::test]
 async fn explain_says_where_a_message_is_and_what_happens_next() {
-    let house = House::with_orders().await;
-    house.enqueue(r#"{"id":"o-1","delay":"30m"}"#).await;
-    let explained = house.get("/v1/topics/orders/messages/o-1/explain").await.json();
+    let api = TestApi::with_orders().await;
+    api.enqueue(r#"{"id":"o-1","delay":"30m"}"#).await;
+    let explained = api.get("/v1/topics/orders/messages/o-1/explain").await.json();
     assert!(explained["shard"].as_u64().unwrap() < 4);
     // The reference store has no keys, slots or files to tell of.
     assert_eq!([explained.get("slot"), explained.get("key"), explained.get("file")], [None; 3]);
     assert!(explained["next"].as_str().unwrap().contains("in 30m"), "{explained}");
-    house.advance("30m");
-    house.post("/v1/topics/orders/claim", "").await;
-    let held = house.get("/v1/topics/orders/messages/o-1/explain").await.json();
+    api.advance("30m");
+    api.post("/v1/topics/orders/claim", "").await;
+    let held = api.get("/v1/topics/orders/messages/o-1/explain").await.json();
     assert!(held["next"].as_str().unwrap().contains("attempt 1 of 10"), "{held}");
 }

@@ -81,7 +81,7 @@ impl Consumers for EagerConsumers {
     }
 }
 
-pub struct House {
+pub struct TestApi {
     pub parts: HttpParts,
     pub clock: Arc<ManualClock>,
     api: axum::Router,
@@ -113,7 +113,7 @@ impl Answer {
     }
 }
 
-impl House {
+impl TestApi {
     pub async fn new() -> Self {
         Self::with(Auth::open()).await
     }
@@ -178,9 +178,9 @@ impl House {
 
     /// A node with the topic `orders` of 4 shards.
     pub async fn with_orders() -> Self {
-        let house = Self::new().await;
-        assert_eq!(house.put("/v1/topics/orders", r#"{"shards":4}"#).await.status, 201);
-        house
+        let api = Self::new().await;
+        assert_eq!(api.put("/v1/topics/orders", r#"{"shards":4}"#).await.status, 201);
+        api
     }
 
     pub async fn send(&self, request: Request<Body>) -> Answer {
@@ -249,12 +249,12 @@ impl House {
 
 /// Panics unless the OpenAPI document has this answer.
 fn documented(method: &Method, path: &str, status: StatusCode, headers: &HeaderMap) {
-    let api: Value = serde_json::from_str(crate::openapi::text()).unwrap();
+    let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let matches = |template: &str| {
         let (a, b): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
         a.len() == b.len() && a.iter().zip(&b).all(|(t, p)| t == p || (t.starts_with('{') && !p.is_empty()))
     };
-    let Some((template, item)) = api["paths"].as_object().unwrap().iter().find(|(t, _)| matches(t)) else {
+    let Some((template, item)) = document["paths"].as_object().unwrap().iter().find(|(t, _)| matches(t)) else {
         assert_eq!(status, 404, "{path} is not documented");
         return;
     };

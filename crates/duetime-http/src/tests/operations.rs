@@ -10,7 +10,7 @@ use duetime_testkit::MemStore;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::House;
+use super::TestApi;
 use crate::Auth;
 
 type Fault = Box<dyn Fn(&Shard) -> Option<StoreError> + Send>;
@@ -48,28 +48,28 @@ fn away() -> StoreError {
     StoreError::Unavailable { doing: "enqueue", source: "connection refused".into() }
 }
 
-async fn failing() -> (House, Arc<Faulty>) {
+async fn failing() -> (TestApi, Arc<Faulty>) {
     let store = Arc::new(Faulty { mem: MemStore::new(), fault: Mutex::new(Box::new(|_| None)) });
-    let house = House::over(Surrounded::new(store.mem.clone(), store.clone()), Auth::open()).await;
-    house.put("/v1/topics/orders", r#"{"shards":4}"#).await;
-    (house, store)
+    let api = TestApi::over(Surrounded::new(store.mem.clone(), store.clone()), Auth::open()).await;
+    api.put("/v1/topics/orders", r#"{"shards":4}"#).await;
+    (api, store)
 }
 
 #[tokio::test]
 async fn a_resize_is_refused_while_who_decides_on_it_is_away() {
-    let (house, store) = failing().await;
+    let (api, store) = failing().await;
     *store.fault.lock() = Box::new(|_| Some(away()));
-    let refused = house.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await;
+    let refused = api.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await;
     assert_eq!(refused.problem(), (503, "authority_unavailable".to_owned()), "{}", refused.text);
     assert!(refused.text.contains("nothing was begun"));
     *store.fault.lock() = Box::new(|_| None);
-    let after = house.get("/v1/topics/orders/shards").await.json();
+    let after = api.get("/v1/topics/orders/shards").await.json();
     assert_eq!((&after["configured"], &after["shard_count"]), (&json!(4), &json!(4)));
 }
 
 #[tokio::test]
 async fn each_failure_of_the_store_has_its_own_answer() {
-    let (house, store) = failing().await;
+    let (api, store) = failing().await;
     for (fault, status, code) in [
         (Box::new(|_: &Shard| Some(StoreError::Full("4 of 4 bytes".to_owned()))) as Fault, 507, "store_full"),
         (Box::new(|_: &Shard| Some(away())), 503, "store_unavailable"),
@@ -78,57 +78,57 @@ async fn each_failure_of_the_store_has_its_own_answer() {
         (Box::new(|shard: &Shard| Some(StoreError::NotReady(shard.to_string()))), 503, "routing_changing"),
     ] {
         *store.fault.lock() = fault;
-        let answer = house.enqueue("{}").await;
+        let answer = api.enqueue("{}").await;
         assert_eq!(answer.problem(), (status, code.to_owned()), "{}", answer.text);
         assert_eq!(answer.headers.contains_key(header::RETRY_AFTER), status == 503);
     }
     *store.fault.lock() = Box::new(|_| Some(away()));
-    assert_eq!(house.get("/readyz").await.problem(), (503, "store_unavailable".to_owned()));
-    assert_eq!(house.get("/healthz").await.status, 200);
-    assert!(house.get("/metrics").await.text.contains("duetime_store_errors_total{kind=\"unavailable\"}"));
+    assert_eq!(api.get("/readyz").await.problem(), (503, "store_unavailable".to_owned()));
+    assert_eq!(api.get("/healthz").await.status, 200);
+    assert!(api.get("/metrics").await.text.contains("duetime_store_errors_total{kind=\"unavailable\"}"));
 }
 
 #[tokio::test]
 async fn answers_say_how_many_replicas_have_what_was_done() {
-    let (house, store) = failing().await;
+    let (api, store) = failing().await;
     store.mem.set_replicas(Some(1));
     for id in ["a", "b", "c"] {
-        house.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
+        api.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
     }
-    let patch = house.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":"2h"}"#).await;
+    let patch = api.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":"2h"}"#).await;
     assert_eq!((&patch.json()["outcome"], &patch.json()["replicas"]), (&json!("rescheduled"), &json!(1)));
-    let cancelled = house.delete("/v1/topics/orders/messages/a").await.json();
+    let cancelled = api.delete("/v1/topics/orders/messages/a").await.json();
     assert_eq!((&cancelled["outcome"], &cancelled["replicas"]), (&json!("cancelled"), &json!(1)));
-    let many = house.post("/v1/topics/orders/cancel", r#"{"ids":["b","x"]}"#).await.json();
+    let many = api.post("/v1/topics/orders/cancel", r#"{"ids":["b","x"]}"#).await.json();
     assert_eq!((&many["results"][0]["replicas"], &many["results"][1]["replicas"]), (&json!(1), &json!(1)));
     // What no replica has says so too: the fewest of all.
     store.mem.set_replicas(Some(0));
     for which in [r#"{"ids":["x"]}"#, r#"{"ids":["x","y","z"]}"#] {
-        let purged = house.call("DELETE", "/v1/topics/orders/dead", "application/json", which).await.json();
+        let purged = api.call("DELETE", "/v1/topics/orders/dead", "application/json", which).await.json();
         assert_eq!(purged["replicas"], 0, "{purged}");
     }
 }
 
 #[tokio::test]
 async fn acks_wait_for_replicas_only_where_the_topic_asks_for_it() {
-    let (house, store) = failing().await;
+    let (api, store) = failing().await;
     store.mem.set_replicas(Some(1));
     for (settings, replicas) in [(r#"{"confirm_acks":true}"#, json!(1)), (r#"{"confirm_acks":null}"#, Value::Null)] {
-        assert_eq!(house.put("/v1/topics/orders", settings).await.status, 200);
-        house.enqueue("{}").await;
-        let claimed = house.post("/v1/topics/orders/claim", "{}").await.json();
+        assert_eq!(api.put("/v1/topics/orders", settings).await.status, 200);
+        api.enqueue("{}").await;
+        let claimed = api.post("/v1/topics/orders/claim", "{}").await.json();
         let receipts = json!({"receipts": [claimed["messages"][0]["receipt"]]}).to_string();
-        let acked = house.post("/v1/topics/orders/ack", &receipts).await.json();
+        let acked = api.post("/v1/topics/orders/ack", &receipts).await.json();
         assert_eq!((&acked["results"][0]["outcome"], &acked["results"][0]["replicas"]), (&json!("ok"), &replicas));
     }
 }
 
 #[tokio::test]
 async fn one_bad_shard_never_takes_the_others_items_along() {
-    let (house, store) = failing().await;
+    let (api, store) = failing().await;
     *store.fault.lock() = Box::new(|shard| (shard.index == 2).then(away));
     let messages: Vec<Value> = (0..100).map(|n| json!({"id": n.to_string()})).collect();
-    let results = house.enqueue(&Value::from(messages).to_string()).await.json()["results"].as_array().unwrap().clone();
+    let results = api.enqueue(&Value::from(messages).to_string()).await.json()["results"].as_array().unwrap().clone();
     assert_eq!(results.len(), 100);
     let failed = results.iter().filter(|r| r["error"]["code"] == "store_unavailable").count();
     let placed = results.iter().filter(|r| r["outcome"] == "scheduled").count();
@@ -139,30 +139,29 @@ async fn one_bad_shard_never_takes_the_others_items_along() {
 
 #[tokio::test]
 async fn a_handler_that_breaks_answers_a_problem_and_the_next_request_works() {
-    let (house, store) = failing().await;
+    let (api, store) = failing().await;
     *store.fault.lock() = Box::new(|_| panic!("boom"));
-    let answer = house.post("/v1/topics/orders/claim", "").await;
+    let answer = api.post("/v1/topics/orders/claim", "").await;
     assert_eq!(answer.problem(), (500, "internal".to_owned()));
     assert!(!answer.text.contains("boom"));
-    // A call that breaks in the lane is answered too, and leaves the lane usable.
-    assert_eq!(house.enqueue("{}").await.problem(), (503, "store_unavailable".to_owned()));
+    // A call that breaks in the queue of its batch is answered too, and leaves the queue usable.
+    assert_eq!(api.enqueue("{}").await.problem(), (503, "store_unavailable".to_owned()));
     *store.fault.lock() = Box::new(|_| None);
     for _ in 0..20 {
-        assert_eq!(house.enqueue("{}").await.status, 201);
+        assert_eq!(api.enqueue("{}").await.status, 201);
     }
 }
 
 #[tokio::test]
 async fn unknown_routes_and_wrong_methods_are_problems() {
-    let house = House::with_orders().await;
-    assert_eq!(house.get("/v2").await.problem(), (404, "unknown_route".to_owned()));
-    assert_eq!(house.get("/v1/topics/orders/messages/").await.problem(), (404, "unknown_route".to_owned()));
-    let wrong = house.post("/v1/topics", "").await;
+    let api = TestApi::with_orders().await;
+    assert_eq!(api.get("/v2").await.problem(), (404, "unknown_route".to_owned()));
+    assert_eq!(api.get("/v1/topics/orders/messages/").await.problem(), (404, "unknown_route".to_owned()));
+    let wrong = api.post("/v1/topics", "").await;
     assert_eq!(wrong.problem(), (405, "method_not_allowed".to_owned()));
     assert!(wrong.headers[header::ALLOW].to_str().unwrap().contains("GET"));
     assert!(
-        house
-            .get("/metrics")
+        api.get("/metrics")
             .await
             .text
             .contains("duetime_http_requests_total{method=\"GET\",route=\"other\",status=\"404\"} 2")
@@ -171,43 +170,43 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
 
 #[tokio::test]
 async fn a_draining_node_is_not_ready_and_says_so() {
-    let house = House::with_orders().await;
-    assert_eq!(house.get("/readyz").await.json(), json!({"status": "ready"}));
-    let nodes = house.get("/v1/nodes").await.json();
+    let api = TestApi::with_orders().await;
+    assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready"}));
+    let nodes = api.get("/v1/nodes").await.json();
     assert_eq!((&nodes["nodes"][0]["id"], &nodes["nodes"][0]["state"]), (&json!("n1"), &json!("serving")));
     assert_eq!(nodes["nodes"][0]["topics"], json!({"orders": 1}));
-    house.parts.draining.cancel();
-    assert_eq!(house.get("/readyz").await.problem(), (503, "draining".to_owned()));
-    assert_eq!(house.get("/v1/nodes").await.json()["nodes"][0]["state"], "draining");
+    api.parts.draining.cancel();
+    assert_eq!(api.get("/readyz").await.problem(), (503, "draining".to_owned()));
+    assert_eq!(api.get("/v1/nodes").await.json()["nodes"][0]["state"], "draining");
 }
 
 #[tokio::test]
 async fn the_document_and_the_metrics_are_served() {
-    let house = House::new().await;
-    let api = house.get("/openapi.json").await.json();
-    assert!(api["openapi"].as_str().unwrap().starts_with("3.1"));
-    let text = api.to_string();
+    let api = TestApi::new().await;
+    let document = api.get("/openapi.json").await.json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    let text = document.to_string();
     for name in text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
-        assert!(api["components"]["schemas"][name].is_object(), "{name} is referred to and missing");
+        assert!(document["components"]["schemas"][name].is_object(), "{name} is referred to and missing");
     }
-    let metrics = house.get("/metrics").await;
+    let metrics = api.get("/metrics").await;
     assert!(metrics.headers[header::CONTENT_TYPE].to_str().unwrap().contains("version=0.0.4"));
 }
 
 #[tokio::test]
 async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
-    let house = House::with_orders().await;
-    let meters = house.parts.meters.clone();
+    let api = TestApi::with_orders().await;
+    let meters = api.parts.meters.clone();
     let topic = meters.topic(&TopicName::new("orders").unwrap());
     meters.sample(Duration::ZERO);
     for n in 0..60 {
-        house.enqueue(&json!({"id": format!("m-{n}")}).to_string()).await;
+        api.enqueue(&json!({"id": format!("m-{n}")}).to_string()).await;
     }
     (0..59).for_each(|_| topic.lateness.observe(0.004));
     topic.lateness.observe(1.5);
     meters.sink("out", "log").call(Duration::from_millis(3));
     meters.sample(Duration::from_secs(30));
-    let answer = house.get("/v1/rates").await.json();
+    let answer = api.get("/v1/rates").await.json();
     let orders = &answer["topics"][0];
     assert_eq!(
         (&orders["topic"], &orders["over_ms"], &orders["scheduled"]),

@@ -8,7 +8,7 @@ use duetime_core::{Fleet, Member, SinkDown, SinkState, SinkStates, Timestamp, To
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{House, NOW_MS};
+use super::{NOW_MS, TestApi};
 use crate::{Auth, HttpParts, NodeInfo};
 
 /// Says of every sink the same.
@@ -39,54 +39,53 @@ fn down() -> FixedSinks {
 }
 
 /// A node with the topic `orders`, which has a sink of which `sinks` is true.
-async fn house(sinks: FixedSinks) -> House {
-    let house = House::new().await;
-    let house = house.again(HttpParts { sinks: Arc::new(sinks), ..house.parts.clone() });
-    let made = house.put("/v1/topics/orders", r#"{"shards":4,"sink":{"name":"shop"}}"#).await;
+async fn api(sinks: FixedSinks) -> TestApi {
+    let api = TestApi::new().await;
+    let api = api.again(HttpParts { sinks: Arc::new(sinks), ..api.parts.clone() });
+    let made = api.put("/v1/topics/orders", r#"{"shards":4,"sink":{"name":"shop"}}"#).await;
     assert_eq!(made.status, 201, "{}", made.text);
-    house
+    api
 }
 
 #[tokio::test]
 async fn a_sink_that_is_down_is_told_with_its_reason_what_waits_and_the_next_try() {
-    let house = house(down()).await;
-    assert_eq!(house.post("/v1/topics/orders/messages", r#"{"id":"a"}"#).await.status, 201);
+    let api = api(down()).await;
+    assert_eq!(api.post("/v1/topics/orders/messages", r#"{"id":"a"}"#).await.status, 201);
     let trouble = json!({
         "state": "down", "reason": "could not connect: Connection refused",
         "since": NOW_MS - 60_000, "next_try": NOW_MS + 5_000
     });
-    let topic = house.get("/v1/topics/orders").await.json();
+    let topic = api.get("/v1/topics/orders").await.json();
     assert_eq!((&topic["sink_trouble"], &topic["due"]), (&trouble, &json!(1)));
-    assert_eq!(house.get("/v1/topics").await.json()["topics"][0]["sink_trouble"], trouble);
-    let sink = house.get("/v1/topics/orders/sink").await.json();
+    assert_eq!(api.get("/v1/topics").await.json()["topics"][0]["sink_trouble"], trouble);
+    let sink = api.get("/v1/topics/orders/sink").await.json();
     let expected = json!({
         "sink": "shop", "type": "http", "trouble": trouble, "due": 1, "node": "n1", "shards_scanned": 1, "other_nodes": []
     });
     assert_eq!(sink, expected);
-    let next = house.get("/v1/topics/orders/messages/a/explain").await.json()["next"].as_str().unwrap().to_owned();
+    let next = api.get("/v1/topics/orders/messages/a/explain").await.json()["next"].as_str().unwrap().to_owned();
     assert!(next.starts_with("Due since ") && next.contains("\"shop\" is down since 2025-11-20T23:59:00"), "{next}");
     assert!(next.contains("Connection refused. It is tried again at 2025-11-21T00:00:05"), "{next}");
-    let tried = house.post("/v1/topics/orders/sink/probe", "{}").await;
+    let tried = api.post("/v1/topics/orders/sink/probe", "{}").await;
     assert_eq!((tried.status.as_u16(), &tried.json()["outcome"]), (200, &json!("down")));
     assert_eq!(tried.json()["trouble"], trouble);
 }
 
 #[tokio::test]
 async fn a_sink_with_which_nothing_is_wrong_has_no_trouble_and_one_that_cannot_be_used_says_why() {
-    let well = house(FixedSinks { tried: Some(Tried::WasUp), ..FixedSinks::default() }).await;
+    let well = api(FixedSinks { tried: Some(Tried::WasUp), ..FixedSinks::default() }).await;
     assert!(well.get("/v1/topics/orders").await.json().get("sink_trouble").is_none());
     assert_eq!(well.post("/v1/topics/orders/sink/probe", "{}").await.json()["outcome"], "was_up");
-    let refused = house(FixedSinks { refused: Some("no sink is called \"shop\"".to_owned()), ..FixedSinks::default() });
+    let refused = api(FixedSinks { refused: Some("no sink is called \"shop\"".to_owned()), ..FixedSinks::default() });
     let topic = refused.await.get("/v1/topics/orders").await.json();
     assert_eq!(topic["sink_trouble"], json!({"state": "refused", "reason": "no sink is called \"shop\""}));
 }
 
 #[tokio::test]
 async fn a_topic_without_a_sink_and_a_node_that_scans_none_of_its_shards_refuse_a_try() {
-    let house = house(down()).await;
-    assert_eq!(house.put("/v1/topics/claimed", r#"{"shards":1}"#).await.status, 201);
-    for answer in [house.post("/v1/topics/claimed/sink/probe", "{}").await, house.get("/v1/topics/claimed/sink").await]
-    {
+    let api = api(down()).await;
+    assert_eq!(api.put("/v1/topics/claimed", r#"{"shards":1}"#).await.status, 201);
+    for answer in [api.post("/v1/topics/claimed/sink/probe", "{}").await, api.get("/v1/topics/claimed/sink").await] {
         assert_eq!(answer.problem(), (409, "topic_has_no_sink".to_owned()));
     }
     let other = Member { id: "n2".to_owned(), address: "10.0.0.2:3830".to_owned(), ..Member::default() };
@@ -96,14 +95,14 @@ async fn a_topic_without_a_sink_and_a_node_that_scans_none_of_its_shards_refuse_
     };
     let fleet = watch::channel(Arc::new(fleet)).1;
     let node = |mode| NodeInfo { id: "n1".to_owned(), address: String::new(), mode };
-    let elsewhere = house.again(HttpParts { fleet: fleet.clone(), node: node("etcd"), ..house.parts.clone() });
+    let elsewhere = api.again(HttpParts { fleet: fleet.clone(), node: node("etcd"), ..api.parts.clone() });
     let answer = elsewhere.post("/v1/topics/orders/sink/probe", "{}").await;
     assert_eq!(answer.problem(), (409, "not_scanned_here".to_owned()));
     assert!(answer.text.contains("n2") && answer.text.contains("10.0.0.2:3830"), "{}", answer.text);
     let seen = elsewhere.get("/v1/topics/orders/sink").await.json();
     assert_eq!(seen["other_nodes"], json!([{"id": "n2", "address": "10.0.0.2:3830", "shards": 1}]));
     // In round-robin nobody knows what others scan, and any node may scan a shard the next moment.
-    let turns = house.again(HttpParts { fleet, node: node("round-robin"), ..house.parts.clone() });
+    let turns = api.again(HttpParts { fleet, node: node("round-robin"), ..api.parts.clone() });
     assert_eq!(turns.post("/v1/topics/orders/sink/probe", "{}").await.status, 200);
 }
 
@@ -115,13 +114,13 @@ async fn what_the_target_said_is_shown_to_tokens_with_the_scope_view() {
     };
     let tokens = ["view", "produce", "admin"].map(token).join(",");
     let auth = Auth::load(&serde_json::from_str(&format!(r#"{{"tokens":[{tokens}]}}"#)).unwrap()).unwrap();
-    let house = house(down()).await;
-    let house = house.again(HttpParts { auth, ..house.parts.clone() });
+    let api = api(down()).await;
+    let api = api.again(HttpParts { auth, ..api.parts.clone() });
     for (scope, shown) in [("view", true), ("produce", false), ("admin", true)] {
         let request = axum::http::Request::get("/v1/topics/orders")
             .header("authorization", format!("Bearer a-secret-of-{scope}-0123"))
             .body(axum::body::Body::empty());
-        let answer = house.send(request.unwrap()).await;
+        let answer = api.send(request.unwrap()).await;
         assert_eq!(answer.json()["sink_trouble"]["state"], "down");
         assert_eq!(answer.text.contains("Connection refused"), shown, "{scope}: {}", answer.text);
     }

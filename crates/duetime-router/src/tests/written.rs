@@ -4,20 +4,20 @@ use super::*;
 
 /// Does `write` to the catalogue while a read that began before it ends after it.
 async fn write_beside_a_slow_read<T: Send + 'static>(
-    house: &House,
+    fixture: &Fixture,
     write: impl Future<Output = T> + Send + 'static,
 ) -> T {
-    let writes = hold(&house.watched.writes);
+    let writes = hold(&fixture.watched.writes);
     let writing = tokio::spawn(write);
     tokio::time::sleep(Duration::from_secs(1)).await;
     // The read has seen the topics as they were, and its answer is on its way.
-    let reads = hold(&house.watched.reads);
+    let reads = hold(&fixture.watched.reads);
     let reading = tokio::spawn({
-        let catalog = house.catalog.clone();
+        let catalog = fixture.catalog.clone();
         async move { catalog.refresh().await }
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    *house.watched.reads.lock() = None;
+    *fixture.watched.reads.lock() = None;
     writes.add_permits(1);
     tokio::time::sleep(Duration::from_secs(1)).await;
     reads.add_permits(1);
@@ -27,32 +27,32 @@ async fn write_beside_a_slow_read<T: Send + 'static>(
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_began_before_a_topic_was_written_does_not_undo_what_is_known_of_it() {
-    let house = House::with_shards(1).await;
-    let (catalog, bills) = (house.catalog.clone(), TopicName::new("bills").unwrap());
+    let fixture = Fixture::with_shards(1).await;
+    let (catalog, bills) = (fixture.catalog.clone(), TopicName::new("bills").unwrap());
     let put = {
         let bills = bills.clone();
         async move { catalog.put(&bills, &TopicChange::default()).await.unwrap().created }
     };
-    assert!(write_beside_a_slow_read(&house, put).await);
-    assert!(house.catalog.get(&bills).is_some(), "created, and not known");
+    assert!(write_beside_a_slow_read(&fixture, put).await);
+    assert!(fixture.catalog.get(&bills).is_some(), "created, and not known");
 
-    let catalog = house.catalog.clone();
-    let topic = house.topic.clone();
+    let catalog = fixture.catalog.clone();
+    let topic = fixture.topic.clone();
     let changed = async move { catalog.put(&topic, &change(r#"{"max_payload":7}"#)).await.unwrap().record };
-    let changed = write_beside_a_slow_read(&house, changed).await;
-    assert_eq!((changed.config.max_payload, house.catalog.get(&house.topic)), (7, Some(changed)));
+    let changed = write_beside_a_slow_read(&fixture, changed).await;
+    assert_eq!((changed.config.max_payload, fixture.catalog.get(&fixture.topic)), (7, Some(changed)));
 
-    let catalog = house.catalog.clone();
-    assert!(write_beside_a_slow_read(&house, async move { catalog.delete(&bills).await.unwrap() }).await);
-    assert_eq!(house.catalog.all().len(), 1, "deleted, and still known");
+    let catalog = fixture.catalog.clone();
+    assert!(write_beside_a_slow_read(&fixture, async move { catalog.delete(&bills).await.unwrap() }).await);
+    assert_eq!(fixture.catalog.all().len(), 1, "deleted, and still known");
 }
 
 #[tokio::test]
 async fn another_nodes_change_is_seen_by_whoever_looks_at_the_topic() {
-    let house = House::with_shards(1).await;
-    let other = Catalog::open(house.store.clone(), house.clock.clone(), Draw::default()).await.unwrap();
-    other.put(&house.topic, &change(r#"{"max_payload":7}"#)).await.unwrap();
-    assert_eq!(house.router.survey(&house.topic).await.unwrap().record.config.max_payload, 7);
-    other.put(&house.topic, &change(r#"{"max_payload":8}"#)).await.unwrap();
-    assert_eq!(house.router.survey_all().await.unwrap()[0].record.config.max_payload, 8);
+    let fixture = Fixture::with_shards(1).await;
+    let other = Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.unwrap();
+    other.put(&fixture.topic, &change(r#"{"max_payload":7}"#)).await.unwrap();
+    assert_eq!(fixture.router.survey(&fixture.topic).await.unwrap().record.config.max_payload, 7);
+    other.put(&fixture.topic, &change(r#"{"max_payload":8}"#)).await.unwrap();
+    assert_eq!(fixture.router.survey_all().await.unwrap()[0].record.config.max_payload, 8);
 }

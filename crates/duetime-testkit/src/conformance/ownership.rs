@@ -23,12 +23,12 @@ fn every(demand: &Demand) -> BTreeSet<(TopicName, u32)> {
 }
 
 /// A node without an engine: what it gives up is settled at once.
-struct House {
+struct TestNode {
     ownership: Arc<dyn Ownership>,
     owned: watch::Receiver<Arc<OwnedShards>>,
 }
 
-impl House {
+impl TestNode {
     fn new(ownership: Arc<dyn Ownership>) -> Self {
         let (mut owned, settling) = (ownership.owned(), Arc::downgrade(&ownership));
         tokio::spawn(async move {
@@ -74,30 +74,30 @@ pub async fn run_all(start: impl AsyncFn(&str) -> Arc<dyn Ownership>, several: b
 }
 
 async fn a_lone_node_owns_what_there_is_and_nothing_else(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
-    let house = House::new(start("a").await);
-    assert!(house.owned().is_empty(), "nothing was told yet");
+    let node = TestNode::new(start("a").await);
+    assert!(node.owned().is_empty(), "nothing was told yet");
     for topics in [&[("a", 3), ("b", 1)][..], &[("b", 70)], &[("b", 2), ("c", 0)], &[]] {
         let told = demand(topics);
-        house.ownership.demand(told.clone()).await;
-        until(&format!("it owns {topics:?}"), || house.owned() == every(&told)).await;
+        node.ownership.demand(told.clone()).await;
+        until(&format!("it owns {topics:?}"), || node.owned() == every(&told)).await;
     }
-    house.ownership.demand(demand(&[("a", 2)])).await;
-    until("it owns again", || house.owned().len() == 2).await;
-    let fleet = house.ownership.fleet();
+    node.ownership.demand(demand(&[("a", 2)])).await;
+    until("it owns again", || node.owned().len() == 2).await;
+    let fleet = node.ownership.fleet();
     until("it shows itself", || fleet.borrow().members.values().any(|member| member.id == "a")).await;
     let a = TopicName::new("a").expect("a good name");
     until("it shows what it owns", || fleet.borrow().owner(&a, 1) == Some("a")).await;
-    house.ownership.leave().await;
-    assert!(house.owned().is_empty(), "who has left owns nothing");
+    node.ownership.leave().await;
+    assert!(node.owned().is_empty(), "who has left owns nothing");
 }
 
 async fn an_unfit_node_says_why_and_owns_all_when_it_is_fit(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
-    let house = House::new(start("a").await);
-    house.ownership.demand(demand(&[("a", 5)])).await;
-    until("it owns all", || house.owned().len() == 5).await;
-    house.ownership.unfit(Some("its clock is wrong".to_owned())).await;
+    let node = TestNode::new(start("a").await);
+    node.ownership.demand(demand(&[("a", 5)])).await;
+    until("it owns all", || node.owned().len() == 5).await;
+    node.ownership.unfit(Some("its clock is wrong".to_owned())).await;
     // Whether it keeps its shards where nobody is better off is its own affair: it cannot claim.
-    let fleet = house.ownership.fleet();
+    let fleet = node.ownership.fleet();
     let says = || {
         let fleet = fleet.borrow();
         fleet
@@ -106,16 +106,16 @@ async fn an_unfit_node_says_why_and_owns_all_when_it_is_fit(start: &impl AsyncFn
             .any(|member| member.state == MemberState::Unfit && member.unfit.as_deref() == Some("its clock is wrong"))
     };
     until("it says why", says).await;
-    house.ownership.unfit(None).await;
-    until("it owns all again", || house.owned().len() == 5).await;
-    house.ownership.leave().await;
+    node.ownership.unfit(None).await;
+    until("it owns all again", || node.owned().len() == 5).await;
+    node.ownership.leave().await;
 }
 
 async fn two_nodes_own_everything_and_the_one_that_stays_takes_it_all(
     start: &impl AsyncFn(&str) -> Arc<dyn Ownership>,
 ) {
     let told = demand(&[("a", 9), ("b", 4)]);
-    let (one, two) = (House::new(start("one").await), House::new(start("two").await));
+    let (one, two) = (TestNode::new(start("one").await), TestNode::new(start("two").await));
     one.ownership.demand(told.clone()).await;
     two.ownership.demand(told.clone()).await;
     let shared = || {
@@ -135,7 +135,7 @@ async fn two_nodes_own_everything_and_the_one_that_stays_takes_it_all(
 
 async fn the_shards_of_an_unfit_node_go_to_the_others(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
     let told = demand(&[("a", 8)]);
-    let (one, two) = (House::new(start("one").await), House::new(start("two").await));
+    let (one, two) = (TestNode::new(start("one").await), TestNode::new(start("two").await));
     one.ownership.demand(told.clone()).await;
     two.ownership.demand(told.clone()).await;
     until("two has some", || !two.owned().is_empty()).await;

@@ -49,9 +49,9 @@ pub async fn run(command: ShardsCommand) -> anyhow::Result<bool> {
     }
 }
 
-async fn set(topic: &str, wish: &str, detach: bool, connection: &NodeArgs) -> anyhow::Result<bool> {
+async fn set(topic: &str, count: &str, detach: bool, connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
-    let shards = match wish {
+    let shards = match count {
         "auto" => Value::from("auto"),
         number => Value::from(number.parse::<u32>().context("shards are a number, 1 to 4096, or auto")?),
     };
@@ -63,7 +63,7 @@ async fn set(topic: &str, wish: &str, detach: bool, connection: &NodeArgs) -> an
         output::json(&now)?;
     } else if let Some(resize) = &now.resize {
         output::line(&format!(
-            "topic {topic} goes from {} to {} shards; watch it with `duetime shards set {topic} {wish}`",
+            "topic {topic} goes from {} to {} shards; watch it with `duetime shards set {topic} {count}`",
             resize.from, resize.to
         ))?;
     } else {

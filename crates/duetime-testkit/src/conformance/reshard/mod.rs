@@ -97,11 +97,11 @@ macro_rules! reshard_conformance {
             outbox::only_the_batch_that_is_named_is_dropped,
             outbox::only_the_batch_that_was_seen_is_renumbered,
             outbox::the_name_of_a_batch_is_kept_exactly,
-            routing::a_fresh_topic_has_its_first_record_and_no_wish,
+            routing::a_fresh_topic_has_its_first_record_and_no_requested_count,
             routing::a_topic_that_is_not_there_has_no_record,
             routing::a_record_is_swapped_only_by_who_saw_it_last,
             routing::all_topics_are_told_with_the_record_that_was_swapped_in,
-            routing::a_change_of_the_topic_keeps_record_and_wish,
+            routing::a_change_of_the_topic_keeps_record_and_requested_count,
             routing::a_topic_deleted_while_it_moves_leaves_nothing,
         }
     };

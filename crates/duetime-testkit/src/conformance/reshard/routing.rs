@@ -8,7 +8,7 @@ use super::ReshardFactory;
 use super::world::{MORE, World};
 use crate::conformance::store::world::fresh_record;
 
-pub async fn a_fresh_topic_has_its_first_record_and_no_wish(factory: &dyn ReshardFactory) {
+pub async fn a_fresh_topic_has_its_first_record_and_no_requested_count(factory: &dyn ReshardFactory) {
     let world = World::new(factory).await;
     let found = world.store.routing(&world.record.name).await.unwrap().unwrap();
     assert_eq!(found, RoutingRecord { routing: world.record.routing.clone(), desired: None });
@@ -35,9 +35,9 @@ pub async fn a_record_is_swapped_only_by_who_saw_it_last(factory: &dyn ReshardFa
         assert!(matches!(refused, Err(StoreError::Conflict)), "{refused:?}");
     }
     assert_eq!(world.store.routing(name).await.unwrap(), Some(first.clone()));
-    let wish = RoutingRecord { desired: Some(9), ..first.clone() };
-    world.store.swap_routing(name, &first, &wish).await.unwrap();
-    assert_eq!(world.store.routing(name).await.unwrap(), Some(wish));
+    let requested = RoutingRecord { desired: Some(9), ..first.clone() };
+    world.store.swap_routing(name, &first, &requested).await.unwrap();
+    assert_eq!(world.store.routing(name).await.unwrap(), Some(requested));
 }
 
 pub async fn all_topics_are_told_with_the_record_that_was_swapped_in(factory: &dyn ReshardFactory) {
@@ -48,17 +48,17 @@ pub async fn all_topics_are_told_with_the_record_that_was_swapped_in(factory: &d
     assert_eq!(*told, world.record);
 }
 
-pub async fn a_change_of_the_topic_keeps_record_and_wish(factory: &dyn ReshardFactory) {
+pub async fn a_change_of_the_topic_keeps_record_and_requested_count(factory: &dyn ReshardFactory) {
     let mut world = World::new(factory).await;
     let before = world.record.clone();
     world.begin(MORE).await;
     let moving = world.record.routing_record();
-    let wish = RoutingRecord { desired: Some(2), ..moving.clone() };
-    world.store.swap_routing(&before.name, &moving, &wish).await.unwrap();
+    let requested = RoutingRecord { desired: Some(2), ..moving.clone() };
+    world.store.swap_routing(&before.name, &moving, &requested).await.unwrap();
     // Whoever changes the topic has read it before the resize began.
     let config = TopicConfig { max_payload: 77, ..before.config.clone() };
     world.store.put_topic(&TopicRecord { config, version: 2, ..before.clone() }, Some(1)).await.unwrap();
-    assert_eq!(world.store.routing(&before.name).await.unwrap(), Some(wish));
+    assert_eq!(world.store.routing(&before.name).await.unwrap(), Some(requested));
     let all = world.store.topics().await.unwrap();
     let told = all.iter().find(|record| record.name == before.name).unwrap();
     assert_eq!((told.config.max_payload, told.version, told.widest()), (77, 2, MORE));

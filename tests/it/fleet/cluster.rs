@@ -77,7 +77,7 @@ pub struct Arrivals {
     pub handed: BTreeMap<String, Vec<(i64, u8)>>,
 }
 
-pub struct House {
+pub struct TestCluster {
     pub nodes: Vec<Node>,
     pub etcd: Option<EtcdServers>,
     pub servers: Servers,
@@ -92,15 +92,15 @@ pub struct House {
     pub by_hand: usize,
 }
 
-impl House {
+impl TestCluster {
     /// Nodes that all reach one Redis.
     pub async fn new(sharing: Sharing, nodes: usize) -> Self {
-        let mut house = Self::empty(Servers::One(Box::new(RedisServer::start().await)), sharing).await;
+        let mut cluster = Self::empty(Servers::One(Box::new(RedisServer::start().await)), sharing).await;
         for _ in 0..nodes {
-            house.join(Vec::new()).await;
+            cluster.join(Vec::new()).await;
         }
-        house.all_share().await;
-        house
+        cluster.all_share().await;
+        cluster
     }
 
     /// Servers without a node.
@@ -109,7 +109,7 @@ impl House {
             Sharing::Etcd => Some(EtcdServers::start(3).await),
             Sharing::RoundRobin => None,
         };
-        let house = Self {
+        let cluster = Self {
             nodes: Vec::new(),
             etcd,
             servers,
@@ -122,8 +122,8 @@ impl House {
             hook: Webhook::start(),
             by_hand: 0,
         };
-        let (recorder, arrivals) = (house.recorder.clone(), house.arrivals.clone());
-        house.hook.answer(move |hit| {
+        let (recorder, arrivals) = (cluster.recorder.clone(), cluster.arrivals.clone());
+        cluster.hook.answer(move |hit| {
             let id = hit.header("duetime-id").to_owned();
             let attempt: u8 = hit.header("duetime-attempt").parse().unwrap();
             recorder.note(TOPIC, &id, What::Handed { attempt, payload: digest(&hit.body), until_ms: None });
@@ -132,7 +132,7 @@ impl House {
             arrivals.lock().handed.entry(id).or_default().push((now, attempt));
             Answer::status(200).after(Duration::from_millis(5))
         });
-        house
+        cluster
     }
 
     fn config(&self, n: usize, spot: &Spot) -> String {
@@ -191,7 +191,7 @@ impl House {
         }
     }
 
-    pub fn cluster(&mut self) -> &mut RedisCluster {
+    pub fn redis_cluster(&mut self) -> &mut RedisCluster {
         match &mut self.servers {
             Servers::Cluster(cluster) | Servers::Unsafe(cluster) => cluster,
             Servers::One(_) => panic!("no cluster"),
@@ -272,7 +272,7 @@ impl House {
 
     /// The same for some of the shards.
     ///
-    /// It is about what arrived: ask it after [`House::arrived`] or the end.
+    /// It is about what arrived: ask it after [`TestCluster::arrived`] or the end.
     pub fn latest_of(&self, from_ms: i64, to_ms: i64, is: impl Fn(u32) -> bool) -> i64 {
         let arrivals = self.arrivals.lock();
         let late = arrivals.handed.iter().filter_map(|(id, handed)| {
@@ -358,10 +358,10 @@ impl House {
 
     /// The same where no fault explains a duplicate.
     pub async fn finish_without_a_duplicate(self, at: usize) -> Self {
-        let (verdict, house) = self.finish(at).await;
+        let (verdict, cluster) = self.finish(at).await;
         verdict.assert_good();
         promised!(verdict.explained.is_empty(), "a duplicate without a fault: {:?}", verdict.explained);
-        house
+        cluster
     }
 }
 

@@ -18,7 +18,7 @@ const TOPIC: &str =
     "[topics.orders]\nvisibility_timeout = \"5s\"\nretry = { max_attempts = 50, initial = \"100ms\" }\n";
 
 /// See the module.
-pub struct House {
+pub struct TestCluster {
     pub nodes: Vec<Node>,
     pub load: Load,
     kept: usize,
@@ -26,7 +26,7 @@ pub struct House {
     settings: String,
 }
 
-impl House {
+impl TestCluster {
     /// So many nodes on this store, of this mode of ownership, with these lines of settings, begun with `shards` and `kept` far messages.
     /// No consumer asks the first `quiet` of them.
     pub async fn start(

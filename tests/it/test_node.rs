@@ -1,13 +1,11 @@
-//! A node with topics that hand over to sinks: what the tests of the sinks share.
+//! A real node on an embedded store, and a client of its HTTP API: what the tests of the API and of the sinks share.
 
 use std::time::Duration;
 
 use duetime_testkit::servers::Node;
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-
-use crate::http_api::client;
 
 /// Longest wait for a breaker: that of its last probe may have grown to many seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,32 +13,60 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PART: usize = 1_000;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 
-/// A real node on an embedded store, and a client of it.
-pub(crate) struct House {
-    pub(crate) node: Node,
+/// A client that speaks as any program does.
+pub(crate) fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
+/// See the module.
+pub(crate) struct TestNode {
+    pub(crate) process: Node,
     client: reqwest::Client,
 }
 
-impl House {
+impl TestNode {
     /// A node with this configuration file.
     pub(crate) async fn new(config: &str) -> Self {
-        Self { node: Node::start_embedded(PROGRAM, config).await, client: client() }
+        Self { process: Node::start_embedded(PROGRAM, config).await, client: client() }
     }
 
     /// The same, and it says all it can say.
     pub(crate) async fn talkative(config: &str) -> Self {
         let all = vec![("DUETIME_LOG", "trace".to_owned())];
-        Self { node: Node::start_with(PROGRAM, "embedded:data", config, all).await, client: client() }
+        Self { process: Node::start_with(PROGRAM, "embedded:data", config, all).await, client: client() }
     }
 
-    async fn call(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
-        let url = format!("{}{path}", self.node.url());
-        let answer = self.client.request(method, url).json(&body).send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+    /// With the topic `orders` of four shards, which consumers claim from.
+    pub(crate) async fn with_orders() -> Self {
+        let node = Self::new("").await;
+        assert_eq!(node.topic("orders", json!({"shards": 4})).await.0, 201);
+        node
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.process.url()))
+    }
+
+    async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
+        let answer = request.send().await.unwrap();
+        (answer.status(), answer.json().await.unwrap())
+    }
+
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        Self::answer(self.request(method, path).json(&body)).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (StatusCode, Value) {
+        Self::answer(self.request(Method::GET, path)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
+        self.call(Method::POST, path, body).await
     }
 
     /// Creates or changes a topic; answers what the node said.
-    pub(crate) async fn topic(&self, topic: &str, settings: Value) -> (u16, Value) {
+    pub(crate) async fn topic(&self, topic: &str, settings: Value) -> (StatusCode, Value) {
         self.call(Method::PUT, &format!("/v1/topics/{topic}"), settings).await
     }
 
@@ -58,7 +84,7 @@ impl House {
     pub(crate) async fn breaker(&self, open: bool) {
         let end = Instant::now() + PATIENCE;
         while (self.metric("duetime_breaker_open").await > 0.0) != open {
-            duetime_testkit::in_time!(Instant::now() < end, "the breaker stays as it is:\n{}", self.node.output());
+            duetime_testkit::in_time!(Instant::now() < end, "the breaker stays as it is:\n{}", self.process.output());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -73,7 +99,7 @@ impl House {
     /// Enqueues these messages.
     pub(crate) async fn enqueue_all(&self, topic: &str, messages: Vec<Value>) {
         let many = messages.len();
-        let (status, body) = self.call(Method::POST, &format!("/v1/topics/{topic}/messages"), json!(messages)).await;
+        let (status, body) = self.post(&format!("/v1/topics/{topic}/messages"), json!(messages)).await;
         assert_eq!(status, 200, "{body}");
         let results = body["results"].as_array().unwrap();
         assert_eq!(results.iter().filter(|one| one["outcome"] == "scheduled").count(), many, "{body}");
@@ -81,7 +107,7 @@ impl House {
 
     /// The topic with its counts.
     pub(crate) async fn counts(&self, topic: &str) -> Value {
-        self.call(Method::GET, &format!("/v1/topics/{topic}"), json!(null)).await.1
+        self.get(&format!("/v1/topics/{topic}")).await.1
     }
 
     /// How many of a histogram's observations for the topic `orders` are no more than `most`, a bound of a bucket.
@@ -95,7 +121,12 @@ impl House {
     }
 
     async fn metrics(&self) -> String {
-        self.client.get(format!("{}/metrics", self.node.url())).send().await.unwrap().text().await.unwrap()
+        self.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap()
+    }
+
+    /// Resident memory of the node, in MiB.
+    pub(crate) async fn memory_mib(&self) -> f64 {
+        self.metric("process_resident_memory_bytes").await / f64::from(1 << 20)
     }
 
     /// The value of a metric of the topic `orders`, or of all topics, summed over its other labels.
@@ -109,12 +140,12 @@ impl House {
 
     /// One message.
     pub(crate) async fn message(&self, topic: &str, id: &str) -> Value {
-        self.call(Method::GET, &format!("/v1/topics/{topic}/messages/{id}"), json!(null)).await.1
+        self.get(&format!("/v1/topics/{topic}/messages/{id}")).await.1
     }
 
     /// The dead letters.
     pub(crate) async fn dead(&self, topic: &str) -> Vec<Value> {
-        let (_, body) = self.call(Method::GET, &format!("/v1/topics/{topic}/dead"), json!(null)).await;
+        let (_, body) = self.get(&format!("/v1/topics/{topic}/dead")).await;
         body["messages"].as_array().unwrap().clone()
     }
 
@@ -137,7 +168,7 @@ impl House {
             if counts["scheduled"] == 0 && counts["in_flight"] == 0 {
                 return;
             }
-            duetime_testkit::in_time!(Instant::now() < end, "not drained: {counts}\n{}", self.node.output());
+            duetime_testkit::in_time!(Instant::now() < end, "not drained: {counts}\n{}", self.process.output());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -10,40 +10,40 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::house::House;
 use super::load::{Api, FAR_MS};
+use super::nodes::TestCluster;
 use super::{PATIENCE, SETTINGS, SHARED};
 
 const KEPT: usize = 200;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_ten_wishes_at_once_one_change_runs_at_a_time_and_the_last_wins() {
+async fn of_ten_requests_at_once_one_change_runs_at_a_time_and_the_last_wins() {
     let redis = RedisServer::start().await;
     let settings = format!("{SETTINGS}messages_per_second = 100\n");
-    let house = House::start(&redis.url(), SHARED, 3, "8", &settings, KEPT, 0).await;
+    let cluster = TestCluster::start(&redis.url(), SHARED, 3, "8", &settings, KEPT, 0).await;
     let counts = [2, 3, 5, 6, 7, 9, 11, 12, 13, 16];
     let mut asked = JoinSet::new();
     for (n, shards) in counts.into_iter().enumerate() {
-        let api = house.load.api.at(n);
+        let api = cluster.load.api.at(n);
         asked.spawn(async move { api.told(Method::PUT, "/shards", json!({ "shards": shards })).await });
     }
     for answer in asked.join_all().await {
         let (status, body) = answer.expect("answered");
         assert_eq!(status, StatusCode::ACCEPTED, "{body}");
     }
-    let last = house.load.settled(PATIENCE).await;
+    let last = cluster.load.settled(PATIENCE).await;
     assert!(counts.contains(&last), "{last} was not asked for");
     // Told one after the other, to one node each, while the first is under way.
     for (n, shards) in [4, 20, 6, 10].into_iter().enumerate() {
-        let answer = house.load.api.at(n).told(Method::PUT, "/shards", json!({ "shards": shards })).await;
+        let answer = cluster.load.api.at(n).told(Method::PUT, "/shards", json!({ "shards": shards })).await;
         let (status, body) = answer.expect("answered");
         assert_eq!(status, StatusCode::ACCEPTED, "{body}");
         let resize = &body["resize"];
         assert!(resize["desired"] == shards || resize["to"] == shards || body["shard_count"] == shards, "{body}");
     }
-    assert_eq!(house.load.settled(PATIENCE).await, 10);
-    one_at_a_time(&house.outputs());
-    house.finish().await;
+    assert_eq!(cluster.load.settled(PATIENCE).await, 10);
+    one_at_a_time(&cluster.outputs());
+    cluster.finish().await;
 }
 
 /// As the nodes say: each epoch began once, where the one before it ended.
@@ -69,20 +69,20 @@ async fn auto_follows_nodes_that_come_and_go_and_die_with_patience_and_within_it
         "{SETTINGS}auto_factor = 4\nauto_min = 6\nauto_max = 12\nauto_grow_after = \"1s\"\nauto_shrink_after = \"{}s\"\n",
         SHRINK_AFTER.as_secs()
     );
-    let mut house = House::start(&redis.url(), SHARED, 1, "\"auto\"", &settings, KEPT, 0).await;
-    house.load.until_resized(6, PATIENCE).await;
-    house.join().await;
-    house.load.until_resized(8, PATIENCE).await;
-    house.join().await;
-    house.load.until_resized(12, PATIENCE).await;
+    let mut cluster = TestCluster::start(&redis.url(), SHARED, 1, "\"auto\"", &settings, KEPT, 0).await;
+    cluster.load.until_resized(6, PATIENCE).await;
+    cluster.join().await;
+    cluster.load.until_resized(8, PATIENCE).await;
+    cluster.join().await;
+    cluster.load.until_resized(12, PATIENCE).await;
     let killed_at = Instant::now();
-    house.goes(0, NodeKilled);
-    house.load.until_resized(8, PATIENCE).await;
+    cluster.goes(0, NodeKilled);
+    cluster.load.until_resized(8, PATIENCE).await;
     assert!(killed_at.elapsed() >= SHRINK_AFTER, "a restart is shorter, and moves nothing");
-    house.comes(0, NodeKilled).await;
-    house.load.until_resized(12, PATIENCE).await;
-    one_at_a_time(&house.outputs());
-    house.finish().await;
+    cluster.comes(0, NodeKilled).await;
+    cluster.load.until_resized(12, PATIENCE).await;
+    one_at_a_time(&cluster.outputs());
+    cluster.finish().await;
 }
 
 /// What a node was asked while it slept, and what it has to answer.
@@ -102,29 +102,29 @@ async fn asked_in_its_sleep(api: Api, n: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_producer_whose_node_slept_through_two_changes_does_not_notice() {
     let redis = RedisServer::start().await;
-    let mut house = House::start(&redis.url(), SHARED, 2, "8", SETTINGS, KEPT, 1).await;
-    house.load.api = house.load.api.at(1);
-    let sleepy = house.load.api.at(0).patient();
+    let mut cluster = TestCluster::start(&redis.url(), SHARED, 2, "8", SETTINGS, KEPT, 1).await;
+    cluster.load.api = cluster.load.api.at(1);
+    let sleepy = cluster.load.api.at(0).patient();
     for n in (0..48).filter(|n| n % 4 != 3) {
         let first = sleepy.enqueue(&format!("held-{n}"), FAR_MS, "a body", "reject").await;
         assert_eq!(first.as_deref(), Some("scheduled"));
     }
     // Half of the load's producers are in the middle of something.
-    house.load.history.fault_begins(NodeStalled);
-    house.nodes[0].stall().await;
+    cluster.load.history.fault_begins(NodeStalled);
+    cluster.nodes[0].stall().await;
     let mut held = JoinSet::new();
     for n in 0..48 {
         held.spawn(asked_in_its_sleep(sleepy.clone(), n));
     }
     for shards in [31, 5] {
-        house.load.insist(shards).await;
-        house.load.until_resized(shards, PATIENCE).await;
+        cluster.load.insist(shards).await;
+        cluster.load.until_resized(shards, PATIENCE).await;
     }
-    house.nodes[0].resume();
-    house.load.history.fault_ends(NodeStalled);
+    cluster.nodes[0].resume();
+    cluster.load.history.fault_ends(NodeStalled);
     held.join_all().await;
     for n in (0..48).filter(|n| n % 4 == 1) {
         assert_eq!(sleepy.reschedule(&format!("held-{n}"), 500).await.as_deref(), Some("rescheduled"));
     }
-    house.finish().await;
+    cluster.finish().await;
 }

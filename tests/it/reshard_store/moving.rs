@@ -12,7 +12,7 @@ use duetime_core::{
 };
 use duetime_testkit::WallClock;
 
-pub struct House {
+pub struct MovingTopic {
     pub store: Arc<dyn Store>,
     pub topic: TopicName,
     pub routing: Routing,
@@ -37,7 +37,7 @@ pub fn message(text: &str, payload: usize) -> Enqueue {
     }
 }
 
-impl House {
+impl MovingTopic {
     pub async fn begin(store: Arc<dyn Store>) -> Self {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };

@@ -22,7 +22,7 @@ use crate::{DispatchConfig, Engine, EngineParts};
 pub const TOPIC: &str = "orders";
 const START: Timestamp = Timestamp::from_millis(1_763_700_000_000);
 
-pub struct House {
+pub struct TestNode {
     pub store: Arc<WiredStore>,
     pub sink: Arc<TestSink>,
     pub binder: Arc<TestBinder>,
@@ -49,17 +49,17 @@ pub fn name() -> TopicName {
     TopicName::new(TOPIC).unwrap()
 }
 
-impl House {
+impl TestNode {
     pub async fn new(config: TopicConfig) -> Self {
         Self::with(config, TestSink::new(4, 16), DispatchConfig::default()).await
     }
 
     pub async fn with(config: TopicConfig, sink: Arc<TestSink>, dispatch: DispatchConfig) -> Self {
         let store = WiredStore::new();
-        let house = Self::on(store, sink, dispatch);
-        house.set_topic(config).await;
-        house.pass(Duration::from_millis(1)).await;
-        house
+        let node = Self::on(store, sink, dispatch);
+        node.set_topic(config).await;
+        node.pass(Duration::from_millis(1)).await;
+        node
     }
 
     pub fn on(store: Arc<WiredStore>, sink: Arc<TestSink>, config: DispatchConfig) -> Self {

@@ -35,7 +35,7 @@ mod runner;
 mod schedule;
 mod scheduler;
 mod settler;
-mod shard_state;
+mod shard_entry;
 mod sink_states;
 mod throughput;
 mod undecided;

@@ -23,7 +23,7 @@ use tracing::warn;
 
 use crate::config::{EMPTY_PAUSE, STALLED_AFTER, store_backoff};
 use crate::places::{Bounds, PlaceTurn, Places};
-use crate::shard_state::{Learnt, Phase, ShardState};
+use crate::shard_entry::{Learnt, Phase, ShardEntry};
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: polls tell it again in time.
@@ -38,7 +38,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, Default)]
 struct State {
     epoch: u64,
-    shards: BTreeMap<u32, ShardState>,
+    shards: BTreeMap<u32, ShardEntry>,
     queue: VecDeque<u32>,
     places: Places,
 }
@@ -160,7 +160,7 @@ impl TopicSchedule {
     /// Shards that are no longer owned and have nothing in flight; each is told once.
     pub(crate) fn take_emptied(&self) -> Vec<u32> {
         let mut state = self.state.lock();
-        let gone = |known: &ShardState| !known.owned && known.held == 0 && known.phase != Phase::Claiming;
+        let gone = |known: &ShardEntry| !known.owned && known.held == 0 && known.phase != Phase::Claiming;
         let emptied: Vec<u32> = state.shards.iter().filter(|(_, known)| gone(known)).map(|(index, _)| *index).collect();
         for index in &emptied {
             state.shards.remove(index);
@@ -280,7 +280,7 @@ impl TopicSchedule {
 
     fn stalled(&self, index: u32) {
         self.reserved(index, 0);
-        let place = self.state.lock().slots.get(&index).and_then(|known| known.under_way);
+        let place = self.state.lock().shards.get(&index).and_then(|known| known.under_way);
         if place.is_some_and(|(place, _)| self.hear(place, true)) {
             let topic = &self.topic;
             warn!(%topic, "a server of the store does not answer, its shards wait and the others go on");

@@ -16,7 +16,7 @@ pub(crate) enum Phase {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct ShardState {
+pub(crate) struct ShardEntry {
     pub(crate) owned: bool,
     pub(crate) phase: Phase,
     /// When its first message is visible, as far as known.
@@ -34,7 +34,7 @@ pub(crate) struct ShardState {
     pub(crate) under_way: Option<(Place, usize)>,
 }
 
-impl Default for ShardState {
+impl Default for ShardEntry {
     fn default() -> Self {
         Self {
             owned: false,

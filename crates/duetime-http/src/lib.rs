@@ -16,6 +16,7 @@ mod auth;
 mod body;
 mod claims;
 mod codes;
+mod command;
 mod connections;
 mod dead;
 mod dead_groups;

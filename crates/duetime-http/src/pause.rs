@@ -1,25 +1,18 @@
 //! Pauses and resumes a topic: nothing is claimed meanwhile, and all else goes on.
 
-use std::sync::Arc;
-
-use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::Json;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
-use duetime_core::TopicName;
 use duetime_router::{RouteError, TopicChange};
 use serde_json::{Map, Value};
 
-use crate::auth::Caller;
-use crate::body;
-use crate::path::Topic;
+use crate::command::CommandRequest;
 use crate::problem::Problem;
 use crate::sinks::SinkTroubleView;
-use crate::state::HttpParts;
 use crate::topics::{survey_of, to_its_end};
 use crate::view::TopicView;
 
-async fn set(app: Arc<HttpParts>, caller: &Caller, topic: TopicName, paused: bool) -> Result<Response, Problem> {
+async fn set(command: CommandRequest, paused: bool) -> Result<Response, Problem> {
+    let CommandRequest { app, caller, topic } = command;
     let change = TopicChange::new(Map::from_iter([("paused".to_owned(), Value::Bool(paused))]));
     let put = to_its_end({
         let (app, topic) = (app.clone(), topic.clone());
@@ -27,7 +20,7 @@ async fn set(app: Arc<HttpParts>, caller: &Caller, topic: TopicName, paused: boo
     });
     let put = put.await??.ok_or_else(|| RouteError::UnknownTopic(topic.clone()))?;
     let survey = survey_of(&app, &put.record).await?;
-    Ok(Json(TopicView::new(&survey, SinkTroubleView::of(&app, &topic, caller))).into_response())
+    Ok(Json(TopicView::new(&survey, SinkTroubleView::of(&app, &topic, &caller))).into_response())
 }
 
 /// Pause a topic
@@ -45,14 +38,8 @@ async fn set(app: Arc<HttpParts>, caller: &Caller, topic: TopicName, paused: boo
             content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn pause(
-    State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    body::json_only(&headers)?;
-    set(app, &caller, topic, true).await
+pub(crate) async fn pause(command: CommandRequest) -> Result<Response, Problem> {
+    set(command, true).await
 }
 
 /// Resume a topic
@@ -67,12 +54,6 @@ pub(crate) async fn pause(
             content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn resume(
-    State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    body::json_only(&headers)?;
-    set(app, &caller, topic, false).await
+pub(crate) async fn resume(command: CommandRequest) -> Result<Response, Problem> {
+    set(command, false).await
 }

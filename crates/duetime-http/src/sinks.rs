@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::{Fleet, Member, MemberState, SinkState, TopicName, TopicRecord};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
-use crate::body;
+use crate::command::CommandRequest;
 use crate::path::Topic;
 use crate::problem::Problem;
 use crate::state::HttpParts;
@@ -199,13 +199,8 @@ pub(crate) async fn get(
             topic's shards, `detail` names them", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn probe(
-    State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    body::json_only(&headers)?;
+pub(crate) async fn probe(command: CommandRequest) -> Result<Response, Problem> {
+    let CommandRequest { app, caller, topic } = command;
     let record = app.router.topic(&topic).await?;
     if record.config.sink.is_none() {
         return Err(no_sink(&topic));

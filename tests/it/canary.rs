@@ -14,6 +14,7 @@ use duetime_testkit::Webhook;
 use duetime_testkit::conformance::sink::CANARY;
 use duetime_testkit::servers::Node;
 use duetime_testkit::violation::violated;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -204,7 +205,7 @@ async fn a_credential_is_in_no_log_no_answer_and_no_metric_whatever_the_targets_
         clean("a refusal", &refused.text().await.unwrap());
     }
     // Long enough for every time-out and for several probes.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    let_pass(Duration::from_secs(4), Because::Time).await;
 
     let mut paths: Vec<String> =
         ["/metrics", "/v1/topics", "/v1/nodes", "/readyz", "/openapi.json", "/"].map(str::to_owned).into();

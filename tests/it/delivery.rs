@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{Node, RedisOptions, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{Webhook, promised};
 
 use orders::Run;
@@ -30,10 +31,10 @@ async fn killed(mut node: Node, hook: Webhook) {
     run.enqueue().await;
     let changes = tokio::spawn(run.clone().change_most_of());
     for _ in 0..2 {
-        tokio::time::sleep(UNTIL_KILL).await;
+        let_pass(UNTIL_KILL, Because::Rate).await;
         run.recorder.fault_begins(FaultKind::NodeKilled);
         node.kill();
-        tokio::time::sleep(DOWN).await;
+        let_pass(DOWN, Because::Fault).await;
         node.start_again().await;
         run.recorder.fault_ends(FaultKind::NodeKilled);
     }

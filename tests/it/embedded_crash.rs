@@ -12,6 +12,7 @@ use std::time::Duration;
 use duetime_core::routing::LIFE;
 use duetime_core::{Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _};
 use duetime_store_embedded::EmbeddedStore;
+use duetime_testkit::wait::{Because, let_pass_blocking};
 use duetime_tests::crash::{Draw, SHARDS, TOPIC};
 
 use ledger::Ledger;
@@ -62,7 +63,7 @@ fn work_and_die(folder: &Path, seed: u64, now: Timestamp, lives: Duration) -> St
         out.read_to_end(&mut said).unwrap();
         String::from_utf8(said).unwrap()
     });
-    std::thread::sleep(lives);
+    let_pass_blocking(lives, Because::Rate);
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     reader.join().unwrap()

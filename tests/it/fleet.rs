@@ -14,6 +14,7 @@ mod stores;
 use std::time::Duration;
 
 use duetime_testkit::history::FaultKind;
+use duetime_testkit::wait::{Because, let_pass};
 
 use cluster::{LEASE, SHARDS, Sharing, TOPIC, TestCluster, VISIBILITY, now_ms};
 
@@ -22,7 +23,7 @@ const TAKEOVER: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(15);
 
 async fn secs(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
+    let_pass(Duration::from_secs(n), Because::Rate).await;
 }
 
 async fn a_node_is_killed(sharing: Sharing, lease: Duration) {
@@ -66,7 +67,7 @@ async fn a_node_that_was_stalled_delivers_nothing_whose_deadline_has_passed() {
     cluster.recorder.fault_begins(FaultKind::NodeStalled);
     cluster.is_up(0, false);
     cluster.nodes[0].pause();
-    tokio::time::sleep(VISIBILITY * 2).await;
+    let_pass(VISIBILITY * 2, Because::Fault).await;
     cluster.nodes[0].resume();
     cluster.is_up(0, true);
     cluster.recorder.fault_ends(FaultKind::NodeStalled);

@@ -14,6 +14,7 @@ use duetime_core::{Clock, Due, Timestamp, TopicName};
 use duetime_redis::slots;
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{Node, RedisOptions, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{WallClock, promised};
 use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{AsyncCommands as _, FromRedisValue as _};
@@ -88,7 +89,7 @@ async fn place(client: &Client, recorder: &Recorder) {
         }
     }
     let left = now + FIRST_DUE_MS - WallClock.now().as_millis();
-    tokio::time::sleep(Duration::from_millis(u64::try_from(left).expect("all was placed in time"))).await;
+    let_pass(Duration::from_millis(u64::try_from(left).expect("all was placed in time")), Because::Time).await;
 }
 
 fn text(fields: &std::collections::HashMap<String, redis::Value>, name: &str) -> String {
@@ -128,7 +129,7 @@ async fn until_nothing_is_left(client: &Client) {
         loop {
             match client.topic(TOPIC).await {
                 Ok(told) if told.scheduled + told.in_flight == 0 => return told.dead,
-                _ => tokio::time::sleep(Duration::from_millis(30)).await,
+                _ => let_pass(Duration::from_millis(30), Because::AskedAgain).await,
             }
         }
     };
@@ -153,10 +154,10 @@ async fn what_is_due_is_in_its_stream_exactly_once_although_the_node_is_killed_u
     let consumer = tokio::spawn(consume(raw, recorder.clone(), ended.clone()));
     place(&client, &recorder).await;
     for _ in 0..3 {
-        tokio::time::sleep(DOWN).await;
+        let_pass(DOWN, Because::Rate).await;
         recorder.fault_begins(FaultKind::NodeKilled);
         node.kill();
-        tokio::time::sleep(DOWN).await;
+        let_pass(DOWN, Because::Fault).await;
         node.start_again().await;
         recorder.fault_ends(FaultKind::NodeKilled);
     }
@@ -227,7 +228,7 @@ async fn a_key_that_is_no_stream_stops_its_shard_alone_and_loses_nothing() {
     assert!(of_first > 0);
     let others = async {
         while client.topic(TOPIC).await.unwrap().scheduled > of_first {
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            let_pass(Duration::from_millis(30), Because::AskedAgain).await;
         }
     };
     tokio::time::timeout(PATIENCE, others).await.expect("the other shards are handed over");

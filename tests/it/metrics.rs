@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::test_node::client;
 use duetime_metrics::table::{Kind, TABLE};
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
@@ -58,7 +59,7 @@ async fn busy_node() -> Node {
             "the log took nothing:\n{}",
             node.output()
         );
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     node
 }
@@ -116,7 +117,7 @@ async fn names_kinds_and_labels_are_those_of_the_table() {
             break text;
         }
         duetime_testkit::in_time!(begun.elapsed() < SURVEYED_WITHIN, "not all of {wanted:?} are served:\n{text}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     };
     let mut served = BTreeMap::new();
     for line in text.lines() {
@@ -242,7 +243,7 @@ async fn until_served(node: &Node, line: &str) {
             return;
         }
         duetime_testkit::in_time!(begun.elapsed() < SURVEYED_WITHIN, "{line} is not served:\n{text}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
 }
 

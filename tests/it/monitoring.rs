@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use duetime_monitoring::{JOB, Objectives, Panel, boards, rules};
 use duetime_testkit::servers::{Alertmanager, Node, Prometheus};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::{Answer, Webhook};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -118,7 +119,7 @@ async fn every_expression_of_every_panel_and_rule_has_a_sample() {
         duetime_testkit::in_time!(begun.elapsed() < SEEN_WITHIN, "nothing is seen of:\n{}", lines(&wanted));
         live(&node, round).await;
         round += 1;
-        tokio::time::sleep(ROUND).await;
+        let_pass(ROUND, Because::AskedAgain).await;
         let mut seen = BTreeSet::new();
         for expr in &wanted {
             if !prometheus.query(expr).await.is_empty() {
@@ -203,7 +204,7 @@ async fn an_alert_reaches_its_receiver_through_alertmanager() {
         if let Some(sent) = alerts.into_iter().find(wanted) {
             break sent;
         }
-        tokio::time::sleep(ROUND).await;
+        let_pass(ROUND, Because::AskedAgain).await;
     };
     assert_eq!(told["commonLabels"]["topic"], "orders");
     assert_eq!(told["commonAnnotations"]["runbook_url"], "https://docs.example/RUNBOOKS.md#duetimedeadlettersgrow");

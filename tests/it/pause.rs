@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{Webhook, in_time};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ async fn load(node: &Node, sent: &mut Vec<String>, lasts: Duration) {
             ids.iter().enumerate().map(|(n, id)| json!({"id": id, "delay": n * 200, "payload": id})).collect();
         call(node, Method::POST, "/messages", &json!(items)).await;
         sent.extend(ids);
-        tokio::time::sleep(STEP_TIME).await;
+        let_pass(STEP_TIME, Because::Rate).await;
     }
 }
 
@@ -58,7 +59,7 @@ async fn a_paused_topic_stops_at_all_nodes_survives_their_end_and_loses_nothing(
     let begun = Instant::now();
     while handed(&hook).len() < sent.len() / 2 {
         in_time!(begun.elapsed() < PATIENCE, "{} of {} were handed over", handed(&hook).len(), sent.len());
-        tokio::time::sleep(STEP_TIME).await;
+        let_pass(STEP_TIME, Because::AskedAgain).await;
     }
 
     assert_eq!(call(&first, Method::POST, "/pause", &json!({})).await["paused"], true);
@@ -72,7 +73,7 @@ async fn a_paused_topic_stops_at_all_nodes_survives_their_end_and_loses_nothing(
     // It holds when a node ends, and delays go on falling due.
     first.kill();
     first.start_again().await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let_pass(Duration::from_secs(2), Because::Fault).await;
     assert_eq!(handed(&hook).len(), stopped + late);
     let waits = call(&first, Method::GET, "", &Value::Null).await["due"].as_u64().unwrap();
     assert_eq!(waits as usize, sent.len() - stopped - late);
@@ -85,9 +86,9 @@ async fn a_paused_topic_stops_at_all_nodes_survives_their_end_and_loses_nothing(
     let begun = Instant::now();
     while handed(&hook).len() < sent.len() - 1 {
         in_time!(begun.elapsed() < PATIENCE, "{} of {} were handed over", handed(&hook).len(), sent.len() - 1);
-        tokio::time::sleep(STEP_TIME).await;
+        let_pass(STEP_TIME, Because::AskedAgain).await;
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let_pass(Duration::from_secs(1), Because::Quiet).await;
     let all = handed(&hook);
     let once: BTreeSet<&String> = all.iter().collect();
     let wanted: BTreeSet<&String> = sent.iter().filter(|id| **id != gone).collect();

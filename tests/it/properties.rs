@@ -17,6 +17,7 @@ use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{MemStore, WallClock};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -57,7 +58,7 @@ async fn agree(stores: &Stores, operations: &[Operation]) -> Result<(), TestCase
         }
         same(&sides, &answers, &format!("operation {number}, {operation:?}"))?;
         if operation.touches_the_present() {
-            tokio::time::sleep(TICK).await;
+            let_pass(TICK, Because::Time).await;
         }
     }
     let now = WallClock.now();

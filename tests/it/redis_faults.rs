@@ -16,6 +16,7 @@ use std::time::Duration;
 use duetime_core::{StoreError, StoreHealth as _, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::wait::{Because, let_pass};
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -37,7 +38,7 @@ async fn load_on(server: &Server) -> Load {
 }
 
 async fn pause(millis: u64) {
-    tokio::time::sleep(Duration::from_millis(millis)).await;
+    let_pass(Duration::from_millis(millis), Because::Rate).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

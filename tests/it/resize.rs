@@ -8,6 +8,7 @@ mod refused;
 mod requests;
 mod steps;
 mod troubles;
+mod versions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::violation::is_long;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_tests::FAULT_FILE;
 use load::Load;
 
@@ -69,7 +71,7 @@ async fn until_killed(node: &Node, load: &Load, shards: u32) {
     let fault = node.folder().join(FAULT_FILE);
     let struck = async {
         while fault.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            let_pass(Duration::from_millis(5), Because::AskedAgain).await;
         }
     };
     let requested = async {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use duetime_testkit::Webhook;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::json;
@@ -45,7 +46,7 @@ async fn enqueue(node: &Node) {
 async fn wait_for(hook: &Webhook, count: usize) {
     let arrived = async {
         while hook.hits().len() < count {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     };
     let in_time = tokio::time::timeout(PATIENCE, arrived).await;
@@ -70,12 +71,12 @@ async fn ends_under_load_and_loses_nothing(mut node: Node, hook: Webhook) {
     assert!(status.success(), "{status}: {}", node.output());
     let before = hook.hits().len();
     duetime_testkit::in_time!(before < MESSAGES, "the signal came under load");
-    tokio::time::sleep(CALL * 3).await;
+    let_pass(CALL * 3, Because::Quiet).await;
     assert_eq!(hook.hits().len(), before, "a node that has ended delivers nothing");
 
     node.start_again().await;
     wait_for(&hook, MESSAGES).await;
-    tokio::time::sleep(CALL * 10).await;
+    let_pass(CALL * 10, Because::Quiet).await;
     let arrivals = arrivals(&hook);
     assert_eq!(arrivals.len(), MESSAGES, "nothing is lost");
     let twice: Vec<&String> = arrivals.iter().filter(|(_, times)| **times > 1).map(|(id, _)| id).collect();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 
 use crate::targets::{Hook, Nats, Rabbit, Streams, Target, all_of};
@@ -27,10 +28,10 @@ async fn loses_nothing<T: Target>(mut target: T, warm: usize, down: fn(&mut T), 
     node.drained("orders", PATIENCE).await;
     all_of(&mut target, warm).await;
     down(&mut target);
-    tokio::time::sleep(NOTICED).await;
+    let_pass(NOTICED, Because::Quiet).await;
     node.enqueue("orders", ids("during", DURING)).await;
     node.breaker(true).await;
-    tokio::time::sleep(AWAY).await;
+    let_pass(AWAY, Because::Fault).await;
     up(&mut target);
     node.breaker(false).await;
     node.drained("orders", PATIENCE).await;

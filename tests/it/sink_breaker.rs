@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -50,7 +51,7 @@ async fn one_connection_for_each_probe(target: &mut impl Target) {
     opened(&node).await;
     node.enqueue("orders", ids("held", BACKLOG)).await;
     let (asked, calls) = (target.proxy().connections(), node.metric("duetime_sink_call_seconds_count").await);
-    tokio::time::sleep(AWAY).await;
+    let_pass(AWAY, Because::Fault).await;
     let asked = target.proxy().connections() - asked;
     let calls = node.metric("duetime_sink_call_seconds_count").await - calls;
     assert!((1..=PROBES).contains(&asked), "{asked} connections, {calls} calls");
@@ -89,7 +90,7 @@ async fn a_webhook_that_answers_503_for_everything_is_sent_a_probe_at_a_time_unt
     opened(&node).await;
     node.enqueue("orders", ids("held", BACKLOG)).await;
     arrivals.lock().clear();
-    tokio::time::sleep(AWAY).await;
+    let_pass(AWAY, Because::Fault).await;
     let probes = std::mem::take(&mut *arrivals.lock());
     // Each probe that is answered, but for none of its messages, is followed by one of twice as many.
     let most = OF_A_PROBE * ((1 << PROBES) - 1);

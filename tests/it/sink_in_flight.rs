@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -44,7 +45,7 @@ async fn all_wait_for_answers(target: &mut impl Target, wanted: RangeInclusive<u
         if now > outstanding {
             (outstanding, since) = (now, Instant::now());
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     assert!(wanted.contains(&outstanding), "{outstanding} are outstanding, {wanted:?} should be");
     let counts = node.counts("orders").await;

@@ -18,6 +18,7 @@ use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
+use duetime_testkit::wait::{Because, let_pass};
 use rdkafka::error::KafkaResult;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -188,7 +189,7 @@ async fn a_broker_that_goes_away_costs_no_attempt_and_nothing_is_lost() {
     node.drained("orders", Duration::from_secs(20)).await;
     kafka.cluster.down();
     node.enqueue("orders", ids("during", 1_000)).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    let_pass(Duration::from_secs(6), Because::Fault).await;
     kafka.cluster.up();
     node.drained("orders", Duration::from_secs(60)).await;
     assert_eq!(node.counts("orders").await["dead"], 0);

@@ -12,6 +12,7 @@ use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{NatsServer, Proxy};
+use duetime_testkit::wait::{Because, let_pass};
 use futures::StreamExt as _;
 use serde_json::json;
 
@@ -153,7 +154,7 @@ async fn nats_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     let stalled = [message("stalled", "x")];
     assert_eq!(sink.deliver(&[message("before", "y")]).await, [Verdict::Accepted]);
     assert_eq!(fetch(&server).await.len(), 1);
-    server.pause().await;
+    server.stall().await;
     let verdict = sink.deliver(&stalled).await.remove(0);
     assert!(
         matches!(&verdict, Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. } if reason.contains("within 3000 ms")),
@@ -190,7 +191,7 @@ async fn a_server_that_is_killed_costs_no_attempt_and_nothing_arrives_twice() {
     node.enqueue("orders", ids("amid", 1_000)).await;
     server.stop_hard();
     node.enqueue("orders", ids("during", 1_000)).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let_pass(Duration::from_secs(3), Because::Fault).await;
     server.start_again().await;
     node.drained("orders", Duration::from_secs(60)).await;
     assert_eq!(node.counts("orders").await["dead"], 0);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -35,7 +36,7 @@ async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
     node.backlog("during", BACKLOG, || down(target)).await;
     node.breaker(true).await;
     let calls = node.metric("duetime_sink_call_seconds_count").await;
-    tokio::time::sleep(VISIBILITY * TIMEOUTS).await;
+    let_pass(VISIBILITY * TIMEOUTS, Because::Fault).await;
     assert_eq!(node.metric("duetime_breaker_open").await, 1.0);
     let calls = node.metric("duetime_sink_call_seconds_count").await - calls;
     assert!(calls <= CALLS_MAX, "{calls} calls to a target that is away");

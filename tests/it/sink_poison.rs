@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::{self, stream};
 use duetime_testkit::Webhook;
 use duetime_testkit::servers::{NatsServer, RabbitMqServer};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use futures::StreamExt as _;
 use lapin::options::QueueDeclareOptions;
@@ -56,7 +57,7 @@ async fn ahead(bad: usize, sink: &str, mut settings: Value) -> Found {
         ids.into_iter().map(|id| json!({"id": id, "delay": 0, "payload": to, "headers": {"to": to}})).collect()
     };
     node.enqueue_all("orders", messages(ids("bad", bad).collect(), "bad")).await;
-    tokio::time::sleep(AHEAD).await;
+    let_pass(AHEAD, Because::Quiet).await;
     let end = Instant::now() + PATIENCE;
     let (mut round, mut sent) = (0, 0);
     // The others go on until the last bad one is a dead letter: alone, it could not be told from an outage.
@@ -70,7 +71,7 @@ async fn ahead(bad: usize, sink: &str, mut settings: Value) -> Found {
             "not all are dead letters: {counts}\n{}",
             node.process.output()
         );
-        tokio::time::sleep(APART).await;
+        let_pass(APART, Because::AskedAgain).await;
     }
     node.drained("orders", PATIENCE).await;
     assert_eq!(node.counts("orders").await["dead"], bad, "no good one is among them");

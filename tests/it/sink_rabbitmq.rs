@@ -10,6 +10,7 @@ use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RabbitMqServer};
+use duetime_testkit::wait::{Because, let_pass};
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -215,11 +216,11 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     let end = Instant::now() + Duration::from_secs(60);
     while sink.deliver(&batch[..1]).await != [Verdict::Accepted] {
         duetime_testkit::in_time!(Instant::now() < end, "the alarm is over, and the sink does not notice");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
 
     // A broker that stalls between publish and confirm is away, and is used again when it is back.
-    broker.pause().await;
+    broker.stall().await;
     unavailable(&sink.deliver(&batch[..3]).await[2], "did not confirm within 3000 ms");
     broker.resume();
     assert_eq!(sink.deliver(&batch[..1]).await, [Verdict::Accepted]);
@@ -245,7 +246,7 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     node.enqueue("orders", ids("amid", 1_000)).await;
     broker.stop_hard();
     node.enqueue("orders", ids("during", 1_000)).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let_pass(Duration::from_secs(3), Because::Fault).await;
     assert_eq!(node.message("orders", "during-1").await["attempts"], 0);
     broker.start_again().await;
     node.drained("orders", Duration::from_secs(60)).await;

@@ -10,6 +10,7 @@ use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RedisOptions, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 
 use crate::test_node::{TestNode, ids};
@@ -144,7 +145,7 @@ async fn a_stream_server_that_is_killed_costs_no_attempt_and_the_backlog_drains(
     node.drained("orders", Duration::from_secs(20)).await;
     server.stop_hard();
     node.enqueue("orders", ids("during", 1_000)).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let_pass(Duration::from_secs(3), Because::Fault).await;
     assert_eq!(node.message("orders", "during-1").await["attempts"], 0);
     server.start_again().await;
     node.drained("orders", Duration::from_secs(60)).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use duetime_testkit::Webhook;
 use duetime_testkit::servers::NatsServer;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use futures::StreamExt as _;
 use serde_json::json;
@@ -31,12 +32,12 @@ async fn on_time(node: &TestNode) {
     let in_time = node.bucket("duetime_lateness_seconds", LATE_MAX).await;
     for id in ids("order", ORDERS) {
         node.enqueue("orders", [id]).await;
-        tokio::time::sleep(APART).await;
+        let_pass(APART, Because::Rate).await;
     }
     let end = Instant::now() + PATIENCE;
     while node.metric("duetime_lateness_seconds_count").await < before + ORDERS as f64 {
         duetime_testkit::in_time!(Instant::now() < end, "not all orders are handed over:\n{}", node.process.output());
-        tokio::time::sleep(APART).await;
+        let_pass(APART, Because::AskedAgain).await;
     }
     let in_time = node.bucket("duetime_lateness_seconds", LATE_MAX).await - in_time;
     duetime_testkit::in_time!(in_time >= 0.98 * ORDERS as f64, "{in_time} of {ORDERS} within {LATE_MAX:?}");

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use duetime_testkit::Webhook;
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -59,7 +60,7 @@ async fn a_target_that_never_says_anything_is_down_in_a_moment_and_others_are_on
         while node.counts(kind).await["sink_trouble"]["state"] != "down" {
             let waited = began.elapsed();
             duetime_testkit::in_time!(waited < DOWN_WITHIN + SLACK, "{kind} is not down:\n{}", node.process.output());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
         println!("{kind} is down after {:?}", began.elapsed());
     }

@@ -12,6 +12,7 @@ use duetime_testkit::conformance::sink::{CANARY, message};
 use duetime_testkit::servers::{
     NatsServer, Proxy, RabbitMqServer, RedisOptions, RedisServer, free_port, write_certificates,
 };
+use duetime_testkit::wait::{Because, let_pass};
 use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use serde_json::json;
@@ -65,13 +66,13 @@ async fn a_lost_confirm_is_an_absence(sink: &Arc<dyn Sink>, proxy: &Proxy, mut t
     let end = Instant::now() + RECOVERY_MAX;
     while there().await != 21 {
         duetime_testkit::in_time!(Instant::now() < end, "more was lost than the answers");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
     proxy.heal();
     let end = Instant::now() + RECOVERY_MAX;
     while !sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted) {
         duetime_testkit::in_time!(Instant::now() < end, "the target is not used again");
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let_pass(Duration::from_millis(200), Because::AskedAgain).await;
     }
 }
 

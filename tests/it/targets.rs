@@ -9,6 +9,7 @@ use async_nats::jetstream::{self, stream};
 use async_trait::async_trait;
 use duetime_testkit::Webhook;
 use duetime_testkit::servers::{NatsServer, Proxy, RabbitMqServer, RedisOptions, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use futures::StreamExt as _;
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
@@ -53,7 +54,7 @@ pub(crate) async fn all_of(target: &mut impl Target, count: usize) -> Vec<Arrive
             return arrived;
         }
         duetime_testkit::in_time!(Instant::now() < end, "{seen} of {count} messages arrived");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
 }
 

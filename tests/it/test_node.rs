@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use duetime_testkit::servers::Node;
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -85,7 +86,7 @@ impl TestNode {
         let end = Instant::now() + PATIENCE;
         while (self.metric("duetime_breaker_open").await > 0.0) != open {
             duetime_testkit::in_time!(Instant::now() < end, "the breaker stays as it is:\n{}", self.process.output());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     }
 
@@ -169,7 +170,7 @@ impl TestNode {
                 return;
             }
             duetime_testkit::in_time!(Instant::now() < end, "not drained: {counts}\n{}", self.process.output());
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let_pass(Duration::from_millis(50), Because::AskedAgain).await;
         }
     }
 }

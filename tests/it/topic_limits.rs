@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use duetime_testkit::in_time;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -71,7 +72,7 @@ async fn fills_up(node: &Node) {
         in_time!(since.elapsed() < PATIENCE, "{taken} of 3 are taken again");
         let answers = shop.enqueue("small", 100..110).await;
         taken += answers.iter().filter(|answer| answer["outcome"] == "scheduled").count();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     let (_, view) = shop.send("GET", "small", Value::Null).await;
     assert_eq!((taken, &view["scheduled"]), (3, &json!(10)), "{view}");
@@ -108,7 +109,7 @@ async fn two_nodes_at_once_take_in_no_more_than_the_limit_and_fill_it() {
             break;
         }
         in_time!(since.elapsed() < PATIENCE, "the nodes see each other: {listed}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     let offers = |shop: usize| {
         let shop = &shops[shop];
@@ -128,7 +129,7 @@ async fn two_nodes_at_once_take_in_no_more_than_the_limit_and_fill_it() {
                     last = Instant::now();
                 }
                 taken += some as u64;
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
             }
             taken
         }

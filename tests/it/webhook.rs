@@ -10,6 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_testkit::Webhook;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use hmac::{Hmac, Mac as _};
 use serde_json::json;
@@ -39,7 +40,7 @@ async fn a_webhook_that_is_down_for_long_costs_no_attempt_and_the_backlog_drains
     let node = node(&hook, &sink, json!({"max_attempts": 2, "initial": "10ms"})).await;
     node.enqueue("orders", ids("order", 500)).await;
     // Many more tries than there are attempts.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    let_pass(Duration::from_secs(4), Because::Fault).await;
     let counts = node.counts("orders").await;
     assert_eq!((&counts["scheduled"], &counts["dead"]), (&json!(500), &json!(0)), "{counts}");
     assert_eq!(node.message("orders", "order-7").await["attempts"], 0);
@@ -151,7 +152,7 @@ async fn a_topic_with_a_wrong_sink_or_setting_is_refused_with_the_nearest_right_
         (json!({"name": "shop", "url": "http://169.254.169.254/"}), "url"),
     ] {
         let (status, body) = node.topic("other", json!({"sink": sink})).await;
-        assert!((400..500).contains(&status), "{body}");
+        assert!(status.is_client_error(), "{body}");
         assert!(body["detail"].as_str().unwrap().contains(says), "{body}");
     }
 }

@@ -74,6 +74,27 @@ fn background_loops_are_started_by_the_supervisor() {
 }
 
 #[test]
+fn tests_on_real_servers_sleep_in_one_place_and_with_a_reason() {
+    let place = "crates/duetime-testkit/src/wait.rs";
+    let looked_into = |path: &str| {
+        let of_tests = ["tests/it", "tests/src", "crates/duetime-testkit/"].iter().any(|part| path.starts_with(part));
+        of_tests && is(path, "rs") && path != place
+    };
+    let mut broken = Vec::new();
+    for file in files(looked_into) {
+        for (number, line) in file.text.lines().enumerate() {
+            if ["sleep(", "sleep_until("]
+                .iter()
+                .any(|call| line.contains(&format!("::{call}")) || line.contains(&format!(" {call}")))
+            {
+                broken.push(format!("{}:{}", file.path, number + 1));
+            }
+        }
+    }
+    none("a sleep; wait for what can be seen, or use `let_pass` with its reason, see duetime-testkit's `wait`", broken);
+}
+
+#[test]
 fn a_script_opens_with_keys_arguments_answer_and_cost() {
     let mut broken = Vec::new();
     for file in lua() {

@@ -9,6 +9,7 @@ pub mod mem_store;
 pub mod servers;
 mod stall;
 pub mod violation;
+pub mod wait;
 pub mod webhook;
 
 pub use clock::{ManualClock, TokioClock, WallClock};

@@ -5,6 +5,8 @@
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use crate::wait::{Because, let_pass_blocking};
+
 /// Begins the line that says so.
 const STALLED: &str = "[stall]";
 /// How long the thread sleeps.
@@ -20,7 +22,7 @@ pub(crate) fn watch() {
         let watching = std::thread::Builder::new().name("stall".to_owned()).spawn(|| {
             loop {
                 let before = Instant::now();
-                std::thread::sleep(TICK);
+                let_pass_blocking(TICK, Because::Rate);
                 if let Some(line) = line(before.elapsed().saturating_sub(TICK)) {
                     eprintln!("{line}");
                 }

@@ -20,6 +20,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
+use crate::wait::{Because, let_pass};
+
 /// Largest body it takes.
 const BODY_BYTES_MAX: usize = 32 << 20;
 
@@ -253,7 +255,7 @@ async fn hit(shared: &Shared, request: Request<hyper::body::Incoming>, peer: Soc
     };
     let answer = (shared.answers.lock())(&hit);
     shared.hits.lock().push(hit);
-    tokio::time::sleep(answer.after).await;
+    let_pass(answer.after, Because::Fault).await;
     let mut response = Response::builder().status(answer.status);
     for (name, value) in answer.headers {
         response = response.header(name, value);

@@ -9,6 +9,7 @@ use duetime_client::{Answer as Item, Claim, Client, Nack, Outcome as Answered, P
 use duetime_core::{Clock, Due, Timestamp};
 use duetime_testkit::history::{Change, FinalState, Left, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::Node;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use duetime_testkit::{WallClock, Webhook, in_time};
 
@@ -91,7 +92,7 @@ impl Run {
             let until_ms = Some(WallClock.now().plus(VISIBILITY).as_millis());
             let ask = Claim { max: 8, wait: Duration::from_millis(400), visibility: None };
             let Ok(messages) = self.client.claim(topic, ask).await else {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
                 continue;
             };
             let (mut done, mut failed) = (Vec::new(), Vec::new());
@@ -164,7 +165,7 @@ impl Run {
                 }
             }
             // Payments come in until the first orders are due, and a little longer.
-            tokio::time::sleep(Duration::from_millis(60)).await;
+            let_pass(Duration::from_millis(60), Because::Rate).await;
         }
     }
 
@@ -187,7 +188,7 @@ impl Run {
                 }
                 let output = node.output();
                 in_time!(tokio::time::Instant::now() < end, "{topic}: not all is delivered: {told:?}\n{output}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         }
         self.ended.store(true, Ordering::Relaxed);

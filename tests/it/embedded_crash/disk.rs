@@ -11,6 +11,7 @@ use duetime_core::{
 };
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::violation::cannot_run;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_tests::crash::Draw;
 
 use super::{START, make_topic, open, shards};
@@ -100,7 +101,7 @@ async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old
     let again = tokio::time::timeout(Duration::from_secs(20), async {
         while let Err(error) = store.enqueue(other, START, &[message(9_999_999, Due::At(START))]).await {
             assert!(matches!(error, StoreError::Full(_)), "{error}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
         }
     });
     again.await.expect("space came back, and messages are taken again");

@@ -13,6 +13,7 @@ use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
+use duetime_testkit::wait::{Because, let_pass};
 use tokio::time::Instant;
 
 use super::cluster::{Servers, Sharing, Spot, TestCluster, now_ms};
@@ -38,7 +39,7 @@ async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
             break;
         }
         duetime_testkit::in_time!(Instant::now() < end, "{nodes:?}\n{}", cluster.nodes[2].output());
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     assert!(cluster.nodes[2].output().contains("clock and the store's are apart"), "{}", cluster.nodes[2].output());
     if sharing == Sharing::Etcd {
@@ -49,7 +50,7 @@ async fn a_nodes_clock_jumps_by(offset_s: i64, sharing: Sharing) {
     let end = Instant::now() + SEEN_WITHIN;
     while cluster.shares(0).await.get("n2").is_none_or(|share| *share == 0) {
         duetime_testkit::in_time!(Instant::now() < end, "it takes its share again\n{}", cluster.nodes[2].output());
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     cluster.finish_without_a_duplicate(0).await;
 }
@@ -78,7 +79,7 @@ async fn all_are(cluster: &TestCluster, state: &str) {
                 break;
             }
             duetime_testkit::in_time!(Instant::now() < end, "n{n} is not {state}: {told:?}\n{}", node.output());
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let_pass(Duration::from_millis(50), Because::AskedAgain).await;
         }
     }
 }
@@ -182,13 +183,13 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
     clock.set(0);
     while store.settle(&shard, WallClock.now(), &settled).await.is_err() {
         assert!(Instant::now() < end, "the clock is not seen to be right");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
     }
     let mut back = Vec::new();
     while back.len() < 2 {
         duetime_testkit::in_time!(Instant::now() < end, "only {back:?} came again");
         back.extend(claimed().await.map(|claim| claim.messages).unwrap_or_default().into_iter().map(|one| one.id));
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
     }
 }
 
@@ -221,7 +222,7 @@ async fn both_clocks_an_hour_ahead_and_put_right_leave_nothing_early_and_nothing
     let soon = Enqueue { due: Due::In(Duration::from_millis(50)), ..message("soon") };
     let due_at = store.enqueue(&shard, right(), &[soon]).await.unwrap()[0].due_at;
     assert!(due_at <= right().plus(Duration::from_secs(1)), "{due_at} is put off");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let_pass(Duration::from_millis(100), Because::Time).await;
     let claimed = store.claim(&shard, right(), &ask()).await.unwrap();
     assert_eq!(claimed.messages.len(), 1, "{claimed:?}");
     assert!(claimed.messages[0].score.visible_at() <= right().plus(Duration::from_secs(25)), "{claimed:?}");

@@ -9,6 +9,7 @@ use duetime_core::Clock;
 use duetime_testkit::history::{Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{EtcdServers, Node, NodeOptions, RedisCluster, RedisServer};
 use duetime_testkit::violation::timed_out;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use duetime_testkit::{WallClock, Webhook, promised};
 use parking_lot::Mutex;
@@ -230,7 +231,7 @@ impl TestCluster {
                 "{shares:?} and not {names:?} evenly\n{}",
                 outputs.join("\n----\n")
             );
-            tokio::time::sleep(Duration::from_millis(25)).await;
+            let_pass(Duration::from_millis(25), Because::AskedAgain).await;
         }
     }
 
@@ -248,7 +249,7 @@ impl TestCluster {
                 let end = Instant::now() + PATIENCE;
                 while self.shares(0).await.len() < all.len() {
                     duetime_testkit::in_time!(Instant::now() < end, "not all nodes are seen");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    let_pass(Duration::from_millis(50), Because::AskedAgain).await;
                 }
             }
         }
@@ -296,7 +297,7 @@ impl TestCluster {
         };
         let all = async {
             while !missing().is_empty() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
         if tokio::time::timeout(within, all).await.is_err() {
@@ -344,7 +345,7 @@ impl TestCluster {
                 "not all is delivered: {told:?}\n{}",
                 outputs.join("\n----\n")
             );
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let_pass(Duration::from_millis(50), Because::AskedAgain).await;
         }
         let aftermath_ms = i64::try_from((VISIBILITY * 2).as_millis()).unwrap();
         let state = left_at(self.servers.url()).await;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use duetime_testkit::history::FaultKind;
+use duetime_testkit::wait::{Because, let_pass};
 use tokio::time::Instant;
 
 use super::cluster::{LEASE, SHARDS, Sharing, TestCluster, now_ms};
@@ -19,7 +20,7 @@ async fn while_etcd_is_dead_scanning_goes_on_and_then_the_leases_come_back() {
     secs(1).await;
     let began = now_ms();
     cluster.etcd.as_mut().unwrap().stop_hard();
-    tokio::time::sleep(LEASE * 3).await;
+    let_pass(LEASE * 3, Because::Fault).await;
     // What was due a while ago has come, although etcd is still dead.
     cluster.arrived(now_ms() - LATE_MAX_MS, Duration::from_secs(5)).await;
     cluster.etcd.as_mut().unwrap().start_again().await;
@@ -32,11 +33,11 @@ async fn while_etcd_is_dead_scanning_goes_on_and_then_the_leases_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_dies_while_etcd_is_stalled_leaves_its_shards_to_whoever_sees_them_late() {
     let mut cluster = TestCluster::new(Sharing::Etcd, 3).await;
-    cluster.etcd.as_ref().unwrap().pause().await;
+    cluster.etcd.as_ref().unwrap().stall().await;
     cluster.is_up(0, false);
     cluster.nodes[0].kill();
     cluster.produce();
-    tokio::time::sleep(LEASE * 2).await;
+    let_pass(LEASE * 2, Because::Fault).await;
     // What was the dead node's arrives while etcd still says nothing.
     cluster.arrived(now_ms(), Duration::from_secs(20)).await;
     cluster.etcd.as_ref().unwrap().resume();
@@ -88,7 +89,7 @@ async fn the_shards_of_a_node_that_died_while_etcd_was_away_are_not_given_up_aga
             "only {scanned} shards are scanned\n{}",
             cluster.nodes[1].output()
         );
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
     }
     cluster.shared_by(1, &[1, 2], Duration::from_secs(15)).await;
     cluster.finish(1).await.0.assert_good();
@@ -117,7 +118,7 @@ async fn one_dead_member_of_etcd_disturbs_nobody() {
     cluster.produce();
     let began = now_ms();
     cluster.etcd.as_mut().unwrap().stop_member(0);
-    tokio::time::sleep(LEASE * 2).await;
+    let_pass(LEASE * 2, Because::Fault).await;
     cluster.join(Vec::new()).await;
     cluster.shared_by(1, &[0, 1, 2], Duration::from_secs(15)).await;
     let cluster = cluster.finish_without_a_duplicate(0).await;

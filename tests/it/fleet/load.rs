@@ -8,6 +8,7 @@ use duetime_client::{Client, NewMessage};
 use duetime_core::{Clock, Due, MessageId, Timestamp, routing};
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, Recorder, What, digest};
+use duetime_testkit::wait::{Because, let_pass};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
@@ -108,7 +109,7 @@ impl Producer {
             if self.ended.load(Ordering::Relaxed) {
                 break;
             }
-            tokio::time::sleep(every).await;
+            let_pass(every, Because::Rate).await;
             let live: Vec<usize> = (0..self.clients.len()).filter(|n| self.up.lock()[*n]).collect();
             if live.is_empty() {
                 continue;

@@ -6,6 +6,7 @@ use duetime_core::TopicName;
 use duetime_redis::slots;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::RedisCluster;
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::cluster::{LEASE, SHARDS, Servers, Sharing, Spot, TOPIC, TestCluster, VISIBILITY, now_ms};
 use super::leases::LATE_MAX_MS;
@@ -19,7 +20,7 @@ const NODE_TIMEOUT_MS: u32 = 60_000;
 const NOTICED_MS: u32 = 2_000;
 
 /// A master counts as dead after this silence.
-fn dead_after(cluster: &RedisCluster, silence_ms: u32) {
+fn dead_after(redis: &RedisCluster, silence_ms: u32) {
     for node in redis.nodes.iter().filter(|node| node.runs()) {
         node.cli(&["CONFIG", "SET", "cluster-node-timeout", &silence_ms.to_string()]);
     }
@@ -43,7 +44,7 @@ async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_d
     let mut cluster = cluster().await;
     let topic = TopicName::new(TOPIC).unwrap();
     let redis = cluster.redis_cluster();
-    let master_of = |cluster: &RedisCluster, shard| redis.owner(slots::slot_of(&topic, shard));
+    let master_of = |redis: &RedisCluster, shard| redis.owner(slots::slot_of(&topic, shard));
     let dead = master_of(redis, 0);
     let spared: Vec<u32> = (0..SHARDS).filter(|shard| master_of(redis, *shard) != dead).collect();
     assert!(!spared.is_empty() && spared.len() < SHARDS as usize, "{spared:?}");
@@ -51,7 +52,7 @@ async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_d
     let killed_at = now_ms();
     cluster.recorder.fault_begins(FaultKind::StoreStopped);
     cluster.redis_cluster().nodes[dead].stop_hard();
-    tokio::time::sleep(DEAD).await;
+    let_pass(DEAD, Because::Fault).await;
     // Nobody has taken over yet, and still what is due elsewhere comes, and no later than else.
     assert!(!cluster.redis_cluster().is_master(replica), "the master is not missed yet");
     let until = killed_at + i64::try_from(DEAD.as_millis()).unwrap() - LATE_MAX_MS;
@@ -79,7 +80,7 @@ async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_d
     cluster.is_up(0, false);
     cluster.nodes[0].kill();
     cluster.shared_by(1, &[1, 2], LEASE + TAKEOVER + Duration::from_secs(20)).await;
-    tokio::time::sleep(VISIBILITY).await;
+    let_pass(VISIBILITY, Because::Time).await;
     cluster.recorder.fault_ends(FaultKind::NodeKilled);
     cluster.finish(1).await.0.assert_good();
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisServer, Way};
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::cluster::{LEASE, Servers, Sharing, Spot, TestCluster, VISIBILITY, now_ms};
 use super::leases::LATE_MAX_MS;
@@ -79,7 +80,7 @@ async fn a_node_is_cut_off_from(ports: impl Fn(&Place) -> Vec<u16>, way: Way) {
     place.space.cut(&ports(&place), way);
     let cut_at = now_ms();
     cluster.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
-    tokio::time::sleep(VISIBILITY).await;
+    let_pass(VISIBILITY, Because::Time).await;
     // All comes by the others, though the node is still cut off.
     cluster.arrived(now_ms(), SETTLED_WITHIN).await;
     heals(&mut cluster, &place).await;
@@ -113,7 +114,7 @@ async fn a_node_whose_packets_to_etcd_are_dropped_goes_on_and_delivers_nothing_t
     for way in [Way::Both, Way::In] {
         place.space.cut(&place.etcd_ports(), way);
         cluster.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
-        tokio::time::sleep(LEASE).await;
+        let_pass(LEASE, Because::Fault).await;
         heals(&mut cluster, &place).await;
     }
     let cluster = cluster.finish_without_a_duplicate(0).await;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use duetime_testkit::servers::{Proxy, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::cluster::{LEASE, Servers, Sharing, Spot, TestCluster, now_ms};
 use super::leases::LATE_MAX_MS;
@@ -44,7 +45,7 @@ async fn one_node_does_not_hear_of_etcd(how: impl Fn(&Proxy)) {
     let began = now_ms();
     proxies.iter().for_each(how);
     cluster.shared_by(1, &[1, 2], SETTLED_WITHIN).await;
-    tokio::time::sleep(LEASE).await;
+    let_pass(LEASE, Because::Fault).await;
     proxies.iter().for_each(Proxy::heal);
     cluster.shared_by(1, &[0, 1, 2], SETTLED_WITHIN).await;
     cluster.shared_by(0, &[0, 1, 2], SETTLED_WITHIN).await;
@@ -68,11 +69,11 @@ async fn while_etcd_is_slow_for_all_scanning_goes_on_and_then_the_leases_are_sha
     let (mut cluster, proxies) = cluster(3).await;
     let began = now_ms();
     proxies.iter().for_each(|proxy| proxy.delay(SLOW));
-    tokio::time::sleep(LEASE * 2).await;
+    let_pass(LEASE * 2, Because::Fault).await;
     // Shards change hands while it is slow: a node stops in good order.
     cluster.is_up(2, false);
     assert!(cluster.nodes[2].sigterm(super::GRACE).await.success());
-    tokio::time::sleep(LEASE * 2).await;
+    let_pass(LEASE * 2, Because::Fault).await;
     proxies.iter().for_each(Proxy::heal);
     cluster.shared_by(0, &[0, 1], SETTLED_WITHIN).await;
     let cluster = cluster.finish_without_a_duplicate(0).await;

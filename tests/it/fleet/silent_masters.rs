@@ -10,6 +10,7 @@ use duetime_core::{Due, Timestamp, TopicName};
 use duetime_redis::slots;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisCluster};
+use duetime_testkit::wait::{Because, let_pass};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -52,7 +53,7 @@ impl Place {
         Self { space, hook, etcd }
     }
 
-    fn spot(&self, cluster: &RedisCluster) -> Spot {
+    fn spot(&self, redis: &RedisCluster) -> Spot {
         let host = self.space.outside();
         let nodes: Vec<String> = redis.nodes.iter().map(|node| format!("{host}:{}", node.port())).collect();
         Spot {
@@ -160,7 +161,7 @@ async fn the_others_are_on_time(fault: Fault) {
                 due.insert(id, due_at);
             }
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
     let came = |id: &String| {
         let handed = cluster.arrivals.lock().handed.get(id).map(|handed| handed[0].0);
@@ -168,7 +169,7 @@ async fn the_others_are_on_time(fault: Fault) {
     };
     let end = due.values().max().unwrap() + LATE_MAX_MS;
     while now_ms() < end && due.keys().any(|id| came(id).is_none()) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     let late = |id: &String, due: i64| came(id).map_or(i64::MAX, |at| at - due);
     let mut lateness: Vec<i64> = due.iter().map(|(id, due)| late(id, *due)).collect();
@@ -234,10 +235,10 @@ async fn one_node_is_cut_off_from_one_master(sharing: Sharing) {
                 "{shards:?}\n{}",
                 cluster.nodes[0].output()
             );
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let_pass(Duration::from_millis(50), Because::AskedAgain).await;
         }
     } else {
-        tokio::time::sleep(HANDED_OVER_WITHIN / 2).await;
+        let_pass(HANDED_OVER_WITHIN / 2, Because::Fault).await;
     }
     // Its clients see nothing of it from here on.
     let from = now_ms();

@@ -8,6 +8,7 @@ use duetime_client::NewMessage;
 use duetime_core::{Due, Timestamp};
 use duetime_testkit::history::{Change, FaultKind, What, digest};
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{in_time, violation};
 
 use super::clocks::HOUR_S;
@@ -52,7 +53,7 @@ fn begin(redis: &RedisServer, args: &[&str]) -> Child {
 async fn well_again(cluster: TestCluster) {
     let well_at = now_ms();
     // What was held may be claimed again when its visibility timeout is over.
-    tokio::time::sleep(VISIBILITY).await;
+    let_pass(VISIBILITY, Because::Time).await;
     secs(2).await;
     let (verdict, cluster) = cluster.finish(0).await;
     verdict.assert_good();
@@ -74,9 +75,9 @@ async fn a_redis_that_syncs_every_second_loses_at_most_the_last_two_seconds_befo
         if !before && !is_syncing(cluster.redis()) {
             break saved;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        let_pass(Duration::from_millis(5), Because::AskedAgain).await;
     };
-    tokio::time::sleep(UNSAVED).await;
+    let_pass(UNSAVED, Because::Rate).await;
     cluster.recorder.fault_begins(FaultKind::StoreKilledUnsaved);
     cluster.redis().stop_hard();
     let written = std::fs::metadata(&file).unwrap().len();
@@ -84,7 +85,7 @@ async fn a_redis_that_syncs_every_second_loses_at_most_the_last_two_seconds_befo
     std::fs::File::options().write(true).open(&file).unwrap().set_len(saved).unwrap();
     cluster.redis().start_again().await;
     cluster.recorder.fault_ends(FaultKind::StoreKilledUnsaved);
-    tokio::time::sleep(VISIBILITY * 2).await;
+    let_pass(VISIBILITY * 2, Because::Time).await;
     cluster.finish_with(0, 6).await.0.assert_good();
 }
 
@@ -94,7 +95,7 @@ async fn while_somebody_elses_script_keeps_redis_busy_nothing_is_lost() {
     cluster.redis().cli(&["CONFIG", "SET", "lua-time-limit", BUSY_AFTER_MS]);
     cluster.recorder.fault_begins(FaultKind::StoreStalled);
     let mut script = begin(cluster.redis(), &["EVAL", "while true do end", "0"]);
-    tokio::time::sleep(BUSY).await;
+    let_pass(BUSY, Because::Fault).await;
     assert!(cluster.redis().cli(&["PING"]).starts_with("BUSY"), "the script runs");
     cluster.redis().cli(&["SCRIPT", "KILL"]);
     script.wait().unwrap();
@@ -109,7 +110,7 @@ async fn while_writes_are_paused_nothing_is_lost() {
     let mut cluster = cluster(RedisOptions::default()).await;
     cluster.recorder.fault_begins(FaultKind::StoreStalled);
     cluster.redis().cli(&["CLIENT", "PAUSE", &WRITES_PAUSED.as_millis().to_string(), "WRITE"]);
-    tokio::time::sleep(WRITES_PAUSED).await;
+    let_pass(WRITES_PAUSED, Because::Fault).await;
     cluster.recorder.fault_ends(FaultKind::StoreStalled);
     well_again(cluster).await;
 }
@@ -120,7 +121,7 @@ async fn while_redis_sleeps_nothing_is_lost() {
     let mut cluster = cluster(RedisOptions { lines, ..RedisOptions::default() }).await;
     cluster.recorder.fault_begins(FaultKind::StoreStalled);
     let mut sleep = begin(cluster.redis(), &["DEBUG", "SLEEP", &asleep().as_secs().to_string()]);
-    tokio::time::sleep(asleep()).await;
+    let_pass(asleep(), Because::Fault).await;
     sleep.wait().unwrap();
     cluster.recorder.fault_ends(FaultKind::StoreStalled);
     well_again(cluster).await;

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use duetime_testkit::servers::{Node, free_port};
+use duetime_testkit::wait::{Because, let_pass};
 use tokio::time::Instant;
 
 use super::PROGRAM;
@@ -17,7 +18,7 @@ async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> 
     let end = Instant::now() + PATIENCE;
     while !holds().await {
         assert!(Instant::now() < end, "{what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
 }
 

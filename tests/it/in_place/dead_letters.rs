@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use duetime_client::{Client, DeadChoice, NewMessage};
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{PATIENCE, PROGRAM, TOPIC, config, connect, server, streams, text};
 
@@ -65,7 +66,7 @@ impl World {
         let end = Instant::now() + PATIENCE;
         while self.client.topic(TOPIC).await.unwrap().scheduled > 0 {
             duetime_testkit::in_time!(Instant::now() < end, "{}", self.node.output());
-            sleep(Duration::from_millis(30)).await;
+            let_pass(Duration::from_millis(30), Because::AskedAgain).await;
         }
         let page = self.client.dead(TOPIC, None, 100).await.unwrap();
         page.messages.into_iter().map(|one| (one.id, one.death.expect("it is dead").reason)).collect()
@@ -81,7 +82,7 @@ impl World {
                 return;
             }
             duetime_testkit::in_time!(Instant::now() < end, "{wanted} is not in {metrics}");
-            sleep(Duration::from_millis(30)).await;
+            let_pass(Duration::from_millis(30), Because::AskedAgain).await;
         }
     }
 

@@ -11,6 +11,7 @@ use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::load::{Load, SHARDS, TOPIC, message, now, record};
 
@@ -25,7 +26,7 @@ pub async fn connect(url: String, durability: Durability) -> Arc<RedisStore> {
 }
 
 pub async fn pause(millis: u64) {
-    tokio::time::sleep(Duration::from_millis(millis)).await;
+    let_pass(Duration::from_millis(millis), Because::Rate).await;
 }
 
 pub fn slot(topic: &str, index: u32) -> u16 {
@@ -70,7 +71,7 @@ async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_m
     cluster.begin_move(held, from, to);
     cluster.move_keys(held, from, to, 2);
     load.forget_lateness();
-    tokio::time::sleep(HELD).await;
+    let_pass(HELD, Because::Fault).await;
     let undisturbed = load.latest(|index| index != 0).expect("other shards went on");
     duetime_testkit::in_time!(undisturbed < UNDISTURBED, "shards of other slots were {undisturbed:?} late");
     cluster.move_keys(held, from, to, 1000);

@@ -12,6 +12,7 @@ use duetime_redis::slots;
 use duetime_redis::{Link, LinkConfig, RedisUrl};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisCluster;
+use duetime_testkit::wait::{Because, let_pass};
 use redis::Value;
 
 use super::load::{Load, SHARDS, TOPIC, message, now, record};
@@ -72,11 +73,11 @@ async fn a_call_whose_keys_are_on_two_masters_waits_until_they_are_together() {
     };
     let refused = async {
         while refusals(from) + refusals(to) == 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     };
     tokio::time::timeout(PATIENCE, refused).await.expect("a master says TRYAGAIN");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let_pass(Duration::from_millis(100), Because::Quiet).await;
     assert!(!claiming.is_finished(), "claimed from half a shard, or given up");
     cluster.move_keys(slot, from, to, 1000);
     cluster.end_move(slot, to);
@@ -113,7 +114,7 @@ async fn a_slot_half_moved_for_thirty_seconds_loses_nothing_and_delays_no_other(
     cluster.move_keys(held, from, to, 2);
     load.forget_lateness();
     // A claim of before may run out meanwhile.
-    load.through(tokio::time::sleep(HELD)).await;
+    load.through(let_pass(HELD, Because::Fault)).await;
     let undisturbed = load.latest(|index| index != 0).expect("other shards went on");
     duetime_testkit::in_time!(undisturbed < UNDISTURBED, "shards of other slots were {undisturbed:?} late");
     cluster.move_keys(held, from, to, 1000);
@@ -133,11 +134,11 @@ async fn nothing_is_lost_while_the_cluster_is_down_for_want_of_a_master() {
         let refuses = || cluster.nodes[witness].cli(&["INFO", "errorstats"]).contains("errorstat_CLUSTERDOWN");
         let refused = async {
             while !refuses() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
         tokio::time::timeout(PATIENCE, refused).await.expect("the others say CLUSTERDOWN to their callers");
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        let_pass(Duration::from_secs(2), Because::Fault).await;
         cluster.nodes[gone].start_again().await;
         cluster.settled().await;
     };

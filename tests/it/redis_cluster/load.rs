@@ -13,6 +13,7 @@ use duetime_core::{
 use duetime_store_redis::RedisStore;
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, What, check, digest};
+use duetime_testkit::wait::{Because, let_pass};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +56,7 @@ pub async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut ca
     loop {
         match call().await {
             Ok(answer) => return answer,
-            Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) if error.is_transient() => let_pass(Duration::from_millis(20), Because::AskedAgain).await,
             Err(error) => panic!("not transient: {error}"),
         }
     }
@@ -95,7 +96,7 @@ impl Load {
             load.producer.spawn(load.produce(shard.clone()));
             load.consumers.spawn(load.consume(shard));
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        let_pass(Duration::from_millis(500), Because::Rate).await;
         load
     }
 
@@ -149,7 +150,7 @@ impl Load {
                         history.note(TOPIC, item.id.as_str(), if safe { answered } else { What::Unanswered });
                     }
                 }
-                tokio::time::sleep(Duration::from_millis(40)).await;
+                let_pass(Duration::from_millis(40), Because::Rate).await;
             }
         }
     }
@@ -184,7 +185,7 @@ impl Load {
                     batch.push(Settle { id: message.id.clone(), score: message.score, how: Settlement::Ack });
                 }
                 until_answered(|| store.settle(&shard, now(), &batch)).await;
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let_pass(Duration::from_millis(20), Because::Rate).await;
             }
         }
     }
@@ -209,7 +210,7 @@ impl Load {
     /// Ends the load once everything is delivered, and has the history judged.
     pub async fn check(mut self) {
         // The fault is over: a while of load after it.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let_pass(Duration::from_secs(1), Because::Rate).await;
         self.producing.cancel();
         let drained = async {
             while let Some(done) = self.producer.join_next().await {
@@ -220,7 +221,7 @@ impl Load {
                 if surveys.iter().all(|survey| survey.scheduled + survey.in_flight + survey.dead == 0) {
                     return;
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
         tokio::time::timeout(DRAINED_WITHIN, drained).await.expect("everything is delivered");

@@ -17,6 +17,7 @@ use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, FaultKind, FinalState, Left, Outcome, Recorder, Rules, What, check, digest};
 use duetime_testkit::servers::{RedisCluster, RedisOptions, RedisServer, Sentinel};
+use duetime_testkit::wait::{Because, let_pass, let_pass_blocking};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -155,7 +156,7 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
     pause(500).await;
     history.fault_begins(FaultKind::StoreStopped);
     cluster.nodes[master].pause();
-    tokio::time::sleep(PAUSED).await;
+    let_pass(PAUSED, Because::Fault).await;
     cluster.nodes[master].resume();
     pause(1500).await;
     stop.cancel();
@@ -251,7 +252,7 @@ async fn found_after(strike: impl FnOnce(&mut RedisCluster, usize)) -> Duration 
     strike(&mut cluster, master);
     let watching = tokio::task::spawn_blocking(move || {
         while !cluster.is_master(replica) {
-            std::thread::sleep(Duration::from_millis(10));
+            let_pass_blocking(Duration::from_millis(10), Because::AskedAgain);
         }
         (Instant::now(), cluster)
     });

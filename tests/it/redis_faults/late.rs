@@ -11,6 +11,7 @@ use duetime_core::{
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{NetworkSpace, Proxy};
+use duetime_testkit::wait::{Because, let_pass};
 
 use tokio::time::Instant;
 
@@ -115,7 +116,7 @@ impl World {
     async fn deliver(&self, kept: usize) {
         assert_eq!(self.proxy.kept(), kept, "calls were kept back");
         self.proxy.deliver();
-        tokio::time::sleep(READ_WITHIN).await;
+        let_pass(READ_WITHIN, Because::Quiet).await;
     }
 
     /// Each kind of call, kept back, repeated, undone by a later call, and delivered then.
@@ -185,7 +186,7 @@ async fn a_deletion_that_comes_late_does_not_empty_the_topic_that_was_made_since
         world.proxy.keep_back(b":orders:0:stream", cut);
         assert!(world.store.delete_topic(&world.record.name).await.unwrap());
         assert_eq!(world.proxy.kept(), 1, "the removal of the shard was kept back");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        let_pass(Duration::from_millis(5), Because::Time).await;
         let config = world.record.config.clone();
         let again = TopicRecord::new(world.record.name.clone(), config, 1, "fedcba9876543210".into(), now());
         world.record = world.store.put_topic(&again, None).await.unwrap();
@@ -214,7 +215,7 @@ async fn a_call_that_was_answered_as_failed_is_not_carried_out_afterwards() {
     let failed = store.enqueue(&shard, now(), &[message("order-f", "f", 60, OnConflict::Reject)]).await;
     assert!(failed.is_err(), "{failed:?}");
     proxy.deliver();
-    tokio::time::sleep(READ_WITHIN).await;
+    let_pass(READ_WITHIN, Because::Quiet).await;
     assert_eq!(store.get(&shard, &[id("order-f")]).await.unwrap(), [None]);
 }
 
@@ -225,7 +226,7 @@ async fn a_server_that_comes_back_after_a_crash_costs_no_wait() {
     let store = world.store.clone();
     let (shard, batch) = (world.shard.clone(), [message("order-r", "r", 60, OnConflict::Reject)]);
     let call = tokio::spawn(async move { store.enqueue(&shard, now(), &batch).await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let_pass(Duration::from_millis(100), Because::Quiet).await;
     world.server.revive(&[]);
     world.server.answering().await;
     let up = Instant::now();
@@ -254,7 +255,7 @@ impl FarServer {
             .spawn()
             .unwrap();
         while tokio::net::TcpStream::connect((space.inside(), Self::PORT)).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
         Self { _child: child, _dir: dir, space }
     }
@@ -298,7 +299,7 @@ async fn what_the_kernel_sends_again_after_a_cut_is_not_carried_out() {
     enqueue("order-b", "b1").await;
     server.cut().await;
     let healing = async {
-        tokio::time::sleep(RESPONSE_TIMEOUT * 2).await;
+        let_pass(RESPONSE_TIMEOUT * 2, Because::Time).await;
         server.space.heal();
     };
     let ((), added, cancelled) = tokio::join!(healing, enqueue("order-a", "a"), cancel("order-b"));
@@ -306,7 +307,7 @@ async fn what_the_kernel_sends_again_after_a_cut_is_not_carried_out() {
     assert_eq!(cancel("order-a").await, Edited::Cancelled);
     assert_eq!(enqueue("order-b", "b2").await, EnqueueOutcome::Scheduled);
     // The kernel doubles its pause each time: what it held is there by then.
-    tokio::time::sleep(RESPONSE_TIMEOUT * 4).await;
+    let_pass(RESPONSE_TIMEOUT * 4, Because::Time).await;
     let found = store.get(&shard, &[id("order-a"), id("order-b")]).await.unwrap();
     assert_eq!(found[0], None, "what was cancelled is not there again");
     assert_eq!(&found[1].as_ref().unwrap().payload[..], b"b2", "what was enqueued since is there");

@@ -11,6 +11,7 @@ use duetime_core::{
     DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard, ShardCount, Store,
     Timestamp, TopicConfig, TopicName, TopicRecord,
 };
+use duetime_testkit::wait::{Because, let_pass};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -57,7 +58,7 @@ async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut call: 
         match call().await {
             Ok(answer) => return answer,
             Err(error) if error.is_transient() || matches!(error, StoreError::Full(_)) => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
             }
             Err(error) => panic!("not transient: {error}"),
         }
@@ -89,7 +90,7 @@ impl Load {
             load.tasks.spawn(work);
         }
         // Half a second of load before any fault.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        let_pass(Duration::from_millis(500), Because::Rate).await;
         load
     }
 
@@ -136,7 +137,7 @@ impl Load {
                     assert_eq!(answer.outcome, EnqueueOutcome::Scheduled, "a repetition is no duplicate");
                     seen.lock().scheduled.insert(item.id.clone(), answer.due_at);
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                let_pass(Duration::from_millis(5), Because::Rate).await;
             }
         }
     }
@@ -169,7 +170,7 @@ impl Load {
                 let outcomes = until_answered(|| store.settle(&shard, now(), &batch)).await;
                 assert!(outcomes.iter().all(|outcome| *outcome == Settled::Ok), "an ack whose answer was lost is ok");
                 acked.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let_pass(Duration::from_millis(20), Because::Rate).await;
             }
         }
     }
@@ -177,7 +178,7 @@ impl Load {
     /// Ends the load once everything is delivered, and checks every message.
     pub async fn check(mut self) {
         // The fault is over: half a second of load after it.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        let_pass(Duration::from_millis(500), Because::Rate).await;
         self.producing.cancel();
         let drained = async {
             loop {
@@ -190,7 +191,7 @@ impl Load {
                     done.expect("no task panics");
                     true
                 }) {}
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
         tokio::time::timeout(DRAINED_WITHIN, drained).await.expect("everything is delivered");

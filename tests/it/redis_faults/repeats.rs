@@ -15,6 +15,7 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::load::now;
 use super::lost::LossyWay;
@@ -65,7 +66,7 @@ impl World {
         let other = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let world = Self { way, store, other, shard: record.routing.shard(&topic, 0), server };
         // The subscription's answers are not the ones to lose.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let_pass(Duration::from_millis(200), Because::Quiet).await;
         world
     }
 
@@ -198,9 +199,9 @@ async fn an_outage_longer_than_the_visibility_timeout_and_all_patience_spends_no
     assert!(claimed.iter().all(|message| message.score.visible_at() > now()), "held from its answer on");
     assert_eq!(world.settle(&claimed[0], Settlement::Ack).await, Settled::Ok);
     // What was given out with an answer and not settled is another matter.
-    tokio::time::sleep(long + short).await;
+    let_pass(long + short, Because::Time).await;
     world.claim_for(short).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let_pass(Duration::from_millis(1200), Because::Time).await;
     let again = world.claim_for(short).await.unwrap();
     assert_eq!(again.iter().map(|m| (m.id.as_str(), m.attempt)).collect::<Vec<_>>(), [("b", 2)]);
 }
@@ -374,7 +375,7 @@ async fn a_reschedule_whose_answer_is_lost_answers_what_it_did_and_undoes_nothin
     // A delay is not counted twice.
     let batch = moves(&["c"], Due::In(Duration::from_secs(60)));
     let edit = world.store.edit(&world.shard, now(), &batch);
-    let slow = tokio::time::sleep(Duration::from_millis(700));
+    let slow = let_pass(Duration::from_millis(700), Because::Time);
     let (answers, ()) = world.losing_and(edit, slow).await;
     let Edited::Rescheduled(due) = answers.unwrap()[0] else { panic!() };
     assert_eq!(world.get("c").await.unwrap().due_at, due);
@@ -434,7 +435,7 @@ async fn what_was_done_before_its_shard_took_another_record_is_answered_as_done(
     // What was not carried out is sent where it belongs now.
     world.way.cut(true);
     let uncut = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let_pass(Duration::from_millis(300), Because::Fault).await;
         world.way.cut(false);
     };
     let batch = [world.message("other")];

@@ -1,13 +1,12 @@
 //! A redis-server of the test's own, that can be killed, stalled and started again on its data.
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use duetime_testkit::servers::SkewedClock;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use duetime_testkit::servers::{ServerProcess, SkewedClock, free_port};
+use duetime_testkit::wait::{Because, let_pass};
+use nix::sys::signal::Signal;
 
 /// How long a server may take to start.
 const START_WITHIN: Duration = Duration::from_secs(10);
@@ -15,39 +14,34 @@ const START_WITHIN: Duration = Duration::from_secs(10);
 pub struct Server {
     pub port: u16,
     pub dir: tempfile::TempDir,
-    child: Child,
+    process: ServerProcess,
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn spawn(port: u16, dir: &Path, tls: bool, more: &[&str]) -> Child {
+fn spawn(port: u16, dir: &Path, tls: bool, more: &[&str]) -> ServerProcess {
     spawn_with(port, dir, tls, more, Vec::new())
 }
 
-fn spawn_with(port: u16, dir: &Path, tls: bool, more: &[&str], env: Vec<(&str, String)>) -> Child {
+fn spawn_with(port: u16, dir: &Path, tls: bool, more: &[&str], env: Vec<(&str, String)>) -> ServerProcess {
     let port = port.to_string();
     let ports = if tls { ["--port", "0", "--tls-port", &port] } else { ["--tls-port", "0", "--port", &port] };
-    Command::new("redis-server")
+    let mut command = Command::new("redis-server");
+    command
         .args(ports)
         .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
         .args(["--appendfsync", "always", "--dir"])
         .arg(dir)
         .args(more)
         .envs(env)
-        .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("redis-server is installed; on Debian: apt-get install redis-server")
+        .stderr(Stdio::null());
+    ServerProcess::start(&mut command)
 }
 
 impl Server {
     /// A server with its data in a folder of its own; every write is on disk before it is answered.
     pub async fn start(more: &[&str]) -> Self {
         let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
-        let server = Self { port, child: spawn(port, dir.path(), false, more), dir };
+        let server = Self { port, process: spawn(port, dir.path(), false, more), dir };
         server.answering().await;
         server
     }
@@ -55,7 +49,7 @@ impl Server {
     /// The same, by a clock that may be wrong.
     pub async fn start_by(clock: &SkewedClock) -> Self {
         let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
-        let server = Self { port, child: spawn_with(port, dir.path(), false, &[], clock.env()), dir };
+        let server = Self { port, process: spawn_with(port, dir.path(), false, &[], clock.env()), dir };
         server.answering().await;
         server
     }
@@ -63,10 +57,10 @@ impl Server {
     /// The same, speaking TLS alone.
     pub async fn start_tls(more: &[&str]) -> Self {
         let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
-        let server = Self { port, child: spawn(port, dir.path(), true, more), dir };
+        let server = Self { port, process: spawn(port, dir.path(), true, more), dir };
         let listens = async {
             while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
             }
         };
         tokio::time::timeout(START_WITHIN, listens).await.expect("redis-server starts with TLS");
@@ -103,31 +97,23 @@ impl Server {
     pub async fn answering(&self) {
         let up = async {
             while self.try_ping().await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
             }
         };
         tokio::time::timeout(START_WITHIN, up).await.expect("redis-server starts");
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+        self.process.signal(signal);
     }
 
     /// kill -9.
     pub fn crash(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.stop_hard();
     }
 
     /// Starts it again on its data; does not wait until it answers.
     pub fn revive(&mut self, more: &[&str]) {
-        self.child = spawn(self.port, self.dir.path(), false, more);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process = spawn(self.port, self.dir.path(), false, more);
     }
 }

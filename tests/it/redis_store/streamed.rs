@@ -9,6 +9,7 @@ use duetime_core::{
     ClaimStore as _, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, Score, StreamTransfer, Streamed,
     Timestamp, envelope,
 };
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::by_hand::{World, id, now};
 
@@ -112,7 +113,7 @@ async fn a_damaged_message_dies_alone_and_lives_again_when_it_is_redriven() {
 async fn what_was_visible_when_is_told_for_each_moment() {
     let world = World::new().await;
     world.put(&["a", "b"]).await;
-    tokio::time::sleep(Duration::from_millis(3)).await;
+    let_pass(Duration::from_millis(3), Because::Time).await;
     world.put(&["c"]).await;
     let scores: Vec<i64> = {
         let all = world.server.ask(&format!("ZRANGE {} 0 2 WITHSCORES", world.key)).await.unwrap();

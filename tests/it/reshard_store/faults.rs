@@ -11,6 +11,7 @@ use duetime_core::{Role, RoutingAuthority, StoreError, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisOptions, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::moving::{MovingTopic, id, message, now};
 use crate::redis_faults::lost::LossyWay;
@@ -57,7 +58,7 @@ async fn with_replica() -> (RedisServer, RedisServer) {
         if primary.cli(&["INFO", "replication"]).contains("state=online") {
             return (primary, replica);
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     panic!("the replica does not follow:\n{}", replica.log());
 }
@@ -118,7 +119,7 @@ async fn lossy() -> (Server, LossyWay, MovingTopic) {
     let server = Server::start(&[]).await;
     let way = LossyWay::to(server.port).await;
     let moving = MovingTopic::begin(connect(way.url.clone(), Duration::from_secs(15)).await).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let_pass(Duration::from_millis(200), Because::Quiet).await;
     (server, way, moving)
 }
 
@@ -218,7 +219,7 @@ async fn a_shard_left_over_from_a_deleted_topic_is_not_taken_for_a_new_ones() {
     for key in &keys {
         server.cli(&["RENAME", &format!("kept-{key}"), key]);
     }
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    let_pass(Duration::from_millis(5), Because::Time).await;
     let moving = MovingTopic::begin(store.clone()).await;
     assert_eq!(moving.claim(4).await, []);
     // And the other way round: a node that slept since the old topic does not reach into the new one's shards.

@@ -6,6 +6,7 @@ use duetime_core::TopicName;
 use duetime_redis::slots;
 use duetime_testkit::history::FaultKind::StoreStopped;
 use duetime_testkit::servers::RedisCluster;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_tests::crash::Draw;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -33,7 +34,7 @@ enum Trouble {
 }
 
 /// The slot of the routing records.
-fn authority(cluster: &RedisCluster) -> u16 {
+fn authority(redis: &RedisCluster) -> u16 {
     redis.nodes[0].cli(&["CLUSTER", "KEYSLOT", "duetime:topics"]).parse().unwrap()
 }
 
@@ -41,7 +42,7 @@ fn slot(index: u32) -> u16 {
     slots::slot_of(&TopicName::new("orders").unwrap(), index)
 }
 
-async fn befalls(cluster: &mut RedisCluster, slot: u16, trouble: Trouble) {
+async fn befalls(redis: &mut RedisCluster, slot: u16, trouble: Trouble) {
     let master = redis.owner(slot);
     match trouble {
         Trouble::FailOver => redis.fail_over(master).await,
@@ -56,7 +57,7 @@ async fn befalls(cluster: &mut RedisCluster, slot: u16, trouble: Trouble) {
             let to = redis.masters().into_iter().find(|other| *other != master).expect("three masters");
             redis.begin_move(slot, master, to);
             redis.move_keys(slot, master, to, 3);
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            let_pass(Duration::from_millis(500), Because::Fault).await;
             redis.move_keys(slot, master, to, 1_000);
             redis.end_move(slot, to);
         }
@@ -83,7 +84,7 @@ async fn troubled(seed: u64) {
         let after = Duration::from_millis(draw.next() % 400);
         println!("seed {seed}: {from} to {shards}, {which}: {:?} after {after:?}", troubles[n]);
         cluster.load.insist(shards).await;
-        tokio::time::sleep(after).await;
+        let_pass(after, Because::Rate).await;
         cluster.load.history.fault_begins(StoreStopped);
         befalls(&mut redis, slot, troubles[n]).await;
         cluster.load.history.fault_ends(StoreStopped);

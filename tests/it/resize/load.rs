@@ -11,6 +11,7 @@ use duetime_core::Clock as _;
 use duetime_testkit::history::{
     Change, Event, FaultKind, FinalState, Left, Outcome, Recorder, Rules, What, check, digest,
 };
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{WallClock, promised};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -176,7 +177,7 @@ impl Api {
         while !stop.load(Ordering::Relaxed) {
             let asked_ms = WallClock.now().as_millis();
             let Some((_, claim)) = self.call(Method::POST, "/claim", json!({"max": 16, "wait": "200ms"})).await else {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
                 continue;
             };
             // Read so late, it is as good as lost: others may have what was claimed.
@@ -193,7 +194,7 @@ impl Api {
                 match rand::random_range(0..10) {
                     0 => {
                         held.spawn(async move {
-                            tokio::time::sleep(HELD).await;
+                            let_pass(HELD, Because::Rate).await;
                             api.settle("/ack", &id, attempt, &receipt, Outcome::Accepted, until_ms).await;
                         });
                     }
@@ -224,7 +225,7 @@ impl Api {
         let body = if path == "/ack" { json!({"receipts": [receipt]}) } else { nack };
         for n in 0..SETTLE_TRIES {
             let Some((_, answer)) = self.call(Method::POST, path, body.clone()).await else {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
                 continue;
             };
             // A try whose answer was lost, here or between node and store, may have done it: within its
@@ -304,7 +305,7 @@ impl Load {
     pub async fn insist(&self, shards: u32) {
         let requested = async {
             while self.api.call(Method::PUT, "/shards", json!({ "shards": shards })).await.is_none() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
         tokio::time::timeout(ANSWER_MAX, requested).await.expect("answered");
@@ -326,7 +327,7 @@ impl Load {
                 if let (1, Some(Some(count))) = (seen.len(), seen.first()) {
                     return *count;
                 }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                let_pass(Duration::from_millis(100), Because::AskedAgain).await;
             }
         };
         let count = tokio::time::timeout(patience, same).await;
@@ -344,7 +345,7 @@ impl Load {
                     }
                     last = now["resize"].clone();
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
         let in_time = tokio::time::timeout(patience, done).await;
@@ -358,7 +359,7 @@ impl Load {
                 if let Some(told) = self.api.call(Method::GET, &format!("/messages/{id}"), json!({})).await {
                     return told;
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
         let (status, told) = tokio::time::timeout(ANSWER_MAX, asked).await.expect("answered");
@@ -400,7 +401,7 @@ impl Load {
                 if counts == (kept, 0, 0) {
                     return;
                 }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                let_pass(Duration::from_millis(100), Because::AskedAgain).await;
             }
         };
         let in_time = tokio::time::timeout(DRAIN_MAX, drained).await;

@@ -1,6 +1,6 @@
 //! Several nodes that share one Redis, or a cluster of them, and the load that they are under.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use duetime_resize::Step;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::Node;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_tests::FAULT_FILE;
 
 use super::load::Load;
@@ -16,6 +17,9 @@ use super::{PATIENCE, PROGRAM, check_homes};
 
 const TOPIC: &str =
     "[topics.orders]\nvisibility_timeout = \"5s\"\nretry = { max_attempts = 50, initial = \"100ms\" }\n";
+
+/// Longest wait for a node that ends in good order.
+const ENDED_WITHIN: Duration = Duration::from_secs(20);
 
 /// See the module.
 pub struct TestCluster {
@@ -38,13 +42,30 @@ impl TestCluster {
         kept: usize,
         quiet: usize,
     ) -> Self {
-        let settings = format!("[ownership]\nmode = \"{mode}\"\n{settings}{TOPIC}shards = {shards}\n");
-        let mut started = Vec::new();
-        for n in 0..nodes {
-            started.push(Node::start(PROGRAM, store, &config(n, &settings)).await);
-        }
-        let load = Load::start(started.iter().map(Node::url).collect(), kept, quiet).await;
-        Self { nodes: started, load, kept, store: store.to_owned(), settings }
+        let settings = whole(mode, settings, shards);
+        let started = nodes_of(PROGRAM, store, nodes, &settings).await;
+        Self::under_load(started, store, settings, kept, quiet).await
+    }
+
+    /// Two nodes of another version of the program, with eight shards.
+    pub async fn start_of(program: impl AsRef<Path>, store: &str, mode: &str, settings: &str, kept: usize) -> Self {
+        let settings = whole(mode, settings, "8");
+        let started = nodes_of(program, store, 2, &settings).await;
+        Self::under_load(started, store, settings, kept, 0).await
+    }
+
+    async fn under_load(nodes: Vec<Node>, store: &str, settings: String, kept: usize, quiet: usize) -> Self {
+        let load = Load::start(nodes.iter().map(Node::url).collect(), kept, quiet).await;
+        Self { nodes, load, kept, store: store.to_owned(), settings }
+    }
+
+    /// The node ends in good order and runs this version of the program from then on.
+    pub async fn becomes(&mut self, n: usize, program: impl AsRef<Path>) {
+        self.load.is_up(n, false);
+        assert!(self.nodes[n].sigterm(ENDED_WITHIN).await.success(), "{}", self.nodes[n].output());
+        self.nodes[n].set_program(program);
+        self.nodes[n].start_again().await;
+        self.load.is_up(n, true);
     }
 
     /// One more node.
@@ -91,7 +112,7 @@ impl TestCluster {
     pub async fn until_struck(&self, n: usize) {
         let struck = async {
             while !self.is_struck(n) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                let_pass(Duration::from_millis(5), Because::AskedAgain).await;
             }
         };
         let in_time = tokio::time::timeout(PATIENCE, struck).await;
@@ -131,7 +152,7 @@ impl TestCluster {
         load.end().await;
         for node in &mut nodes {
             if node.runs() {
-                assert!(node.sigterm(Duration::from_secs(20)).await.success());
+                assert!(node.sigterm(ENDED_WITHIN).await.success());
             }
         }
         let config = RedisStoreConfig { url: store, ..RedisStoreConfig::default() };
@@ -139,6 +160,18 @@ impl TestCluster {
     }
 }
 
-fn config(n: usize, settings: &str) -> String {
+fn whole(mode: &str, settings: &str, shards: &str) -> String {
+    format!("[ownership]\nmode = \"{mode}\"\n{settings}{TOPIC}shards = {shards}\n")
+}
+
+async fn nodes_of(program: impl AsRef<Path>, store: &str, count: usize, settings: &str) -> Vec<Node> {
+    let mut started = Vec::new();
+    for n in 0..count {
+        started.push(Node::start(&program, store, &config(n, settings)).await);
+    }
+    started
+}
+
+pub fn config(n: usize, settings: &str) -> String {
     format!("[node]\nid = \"n{n}\"\nshutdown_grace = \"5s\"\nlog_format = \"json\"\n{settings}")
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use duetime_client::Client;
 use duetime_core::ShardCount;
 use duetime_testkit::servers::{Node, RedisOptions, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -41,7 +42,7 @@ async fn a_request_that_cannot_be_written_down_is_refused_and_later_taken() {
                 duetime_testkit::in_time!(Instant::now() < end, "the node does not find its store again: {error}")
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
     };
     assert_eq!(seen.configured, ShardCount::Fixed(8), "what was refused was not kept");
     client.set_shards(TOPIC, &json!(12)).await.unwrap();
@@ -51,6 +52,6 @@ async fn a_request_that_cannot_be_written_down_is_refused_and_later_taken() {
             break;
         }
         duetime_testkit::in_time!(Instant::now() < end, "not resized: {:?}", seen.resize);
-        tokio::time::sleep(LOOK_EVERY).await;
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use duetime_resize::Step;
 use duetime_testkit::history::FaultKind::{NodeKilled, NodeStalled};
 use duetime_testkit::servers::RedisServer;
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::nodes::TestCluster;
 use super::{PATIENCE, SETTINGS, SHARED};
@@ -71,7 +72,7 @@ async fn a_mover_sleeps_after(step: Step) {
     cluster.load.insist(5).await;
     cluster.load.until_resized(5, PATIENCE).await;
     cluster.comes(0, NodeStalled).await;
-    tokio::time::sleep(AFTERWARDS).await;
+    let_pass(AFTERWARDS, Because::Fault).await;
     cluster.finish().await;
 }
 

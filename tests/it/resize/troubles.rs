@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use duetime_testkit::history::FaultKind::StoreStalled;
 use duetime_testkit::servers::RedisServer;
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ pub async fn until_blocked(load: &Load, why: &str) {
                 }
                 last = now;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     };
     assert!(tokio::time::timeout(MOMENTS, blocked).await.is_ok(), "it does not say {why:?}: {last}");
@@ -71,7 +72,7 @@ async fn a_topic_deleted_in_the_middle_of_a_change_is_gone_with_every_shard() {
     let empty = async {
         // For a day each place remembers which life was deleted there.
         while redis.cli(&["KEYS", "duetime:*:orders:*"]).lines().any(|key| !key.ends_with(":meta")) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
         }
     };
     let in_time = tokio::time::timeout(MOMENTS, empty).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::message;
+use duetime_testkit::wait::{Because, let_pass};
 use rdkafka::types::RDKafkaApiKey::{InitProducerId, Produce};
 use rdkafka::types::RDKafkaRespErr::{self, *};
 use serde_json::json;
@@ -29,7 +30,7 @@ async fn mended(sink: &Arc<dyn Sink>, one: Delivery) {
             return;
         }
         duetime_testkit::in_time!(Instant::now() < end, "it is not seen that all is well again: {verdict:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use duetime_testkit::conformance::sink::Received;
 use duetime_testkit::servers::Proxy;
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -42,7 +43,7 @@ async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
     let usual = began.elapsed();
 
     node.backlog("during", BACKLOG, || fail(broker.proxy())).await;
-    tokio::time::sleep(VISIBILITY * TIMEOUTS).await;
+    let_pass(VISIBILITY * TIMEOUTS, Because::Fault).await;
     assert_eq!(node.metric("duetime_breaker_open").await, 1.0);
     let waiting = node.counts("orders").await;
     broker.proxy().heal();
@@ -83,10 +84,10 @@ async fn a_cluster_that_is_away_loses_no_message_that_is_delivered_at_most_once(
         }
         kafka.cluster.down();
         // Long enough for the library to see it.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let_pass(Duration::from_secs(1), Because::Quiet).await;
         node.enqueue("orders", ids("during", 500)).await;
         node.breaker(true).await;
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        let_pass(Duration::from_secs(3), Because::Fault).await;
         kafka.cluster.up();
         node.breaker(false).await;
         while received.len() < warm + 500 {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, TansuOptions, TansuServer, free_port};
+use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -118,7 +119,7 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
     }
 
     // A stall is an absence. This broker fences its producer then, and another takes over.
-    broker.server.pause().await;
+    broker.server.stall().await;
     let verdict = sink.deliver(&[message("stalled", "x")]).await.remove(0);
     assert!(
         matches!(&verdict, Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. } if reason.contains("within 4000 ms")),
@@ -132,7 +133,7 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
             break;
         }
         duetime_testkit::in_time!(Instant::now() < end, "the broker is not used again: {verdict:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
     let again = reader.fetch();
     assert!(again.iter().all(|message| message.id == "stalled"), "{again:?}");
@@ -152,7 +153,7 @@ async fn a_real_broker_that_is_killed_costs_no_attempt_and_nothing_is_lost() {
 
     broker.kill();
     node.enqueue("orders", ids("during", 1_000)).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let_pass(Duration::from_secs(3), Because::Fault).await;
     broker.start_again().await;
     node.drained("orders", Duration::from_secs(60)).await;
     assert_eq!(node.counts("orders").await["dead"], 0);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use duetime_testkit::Webhook;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -44,7 +45,7 @@ async fn said(node: &TestNode, what: &str) {
     let end = Instant::now() + PATIENCE;
     while !node.process.output().contains(what) {
         duetime_testkit::in_time!(Instant::now() < end, "{what:?} is not said:\n{}", node.process.output());
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
 }
 

@@ -15,6 +15,7 @@ use duetime_core::{
     RetryPolicy, Shard, Timestamp, TopicName,
 };
 use duetime_store_embedded::EmbeddedStore;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_tests::crash::{Draw, FAR, SHARDS, TOPIC, VISIBILITY};
 
 const PRODUCERS: u64 = 8;
@@ -107,7 +108,7 @@ async fn consume(store: Arc<EmbeddedStore>, mut draw: Draw, now: Timestamp) {
             .map(|m| Settle { id: m.id, score: m.score, how: Settlement::Ack })
             .collect();
         if settles.is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            let_pass(Duration::from_millis(1), Because::AskedAgain).await;
             continue;
         }
         say('a', settles.iter().map(|s| s.id.to_string()));

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duetime_testkit::history::What;
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -26,7 +27,7 @@ impl Shared {
     pub async fn call(&self, method: Method, topic: &str, path: &str, body: &Value) -> Option<Told> {
         let up: Vec<usize> = (0..self.up.len()).filter(|n| self.up[*n].load(Ordering::Relaxed)).collect();
         let Some(node) = (!up.is_empty()).then(|| up[rand::random_range(0..up.len())]) else {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            let_pass(Duration::from_millis(200), Because::AskedAgain).await;
             return None;
         };
         let url = format!("{}/v1/topics/{topic}{path}", self.urls[node]);

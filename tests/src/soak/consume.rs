@@ -7,6 +7,7 @@ use std::time::Duration;
 use duetime_core::Clock as _;
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Outcome, What, digest};
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -48,7 +49,7 @@ async fn consume(shared: Arc<Shared>, mut draw: Draw) {
         let until_ms = now_ms() + visibility_ms - MARGIN_MS;
         let ask = json!({"max": CLAIMED_MAX, "wait": "2s"});
         let Some(claim) = shared.call(Method::POST, TO_CONSUMERS, "/claim", &ask).await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
             continue;
         };
         // Read so late, it is as good as lost: others may have what was claimed.
@@ -78,7 +79,7 @@ async fn consume(shared: Arc<Shared>, mut draw: Draw) {
             let shared = shared.clone();
             shared.settling.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
-                tokio::time::sleep(SLOW).await;
+                let_pass(SLOW, Because::Rate).await;
                 settle(&shared, "/ack", Outcome::Accepted, slow).await;
                 shared.settling.fetch_sub(1, Ordering::SeqCst);
             });
@@ -106,7 +107,7 @@ async fn settle(shared: &Shared, path: &str, outcome: Outcome, held: Vec<Held>) 
         if told.is_some() || now_ms() > held[0].until_ms {
             break told;
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
+        let_pass(AGAIN_AFTER, Because::AskedAgain).await;
     };
     for (n, held) in held.iter().enumerate() {
         let word = told.as_ref().and_then(|told| told.body["results"][n]["outcome"].as_str());

@@ -7,9 +7,10 @@ use std::time::Duration;
 use duetime_testkit::Webhook;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{EtcdServers, Node, PortFilter, RedisCluster, Way};
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::world::{Shared, TOPICS, World};
 use crate::crash::Draw;
@@ -62,7 +63,7 @@ pub async fn befall(world: &mut World, draw: &mut Draw, end: Instant, began: Ins
         if Instant::now() + calm >= end {
             break;
         }
-        sleep(calm).await;
+        let_pass(calm, Because::Rate).await;
         world.hook.forget();
         let first = PARTS[index(draw, PARTS.len())];
         let second = (draw.below(PAIRED) == 0).then(|| PARTS[index(draw, PARTS.len())]);
@@ -103,7 +104,7 @@ pub async fn befall(world: &mut World, draw: &mut Draw, end: Instant, began: Ins
         }
         count += 1;
     }
-    sleep(end.saturating_duration_since(Instant::now())).await;
+    let_pass(end.saturating_duration_since(Instant::now()), Because::Rate).await;
     count
 }
 
@@ -117,7 +118,7 @@ async fn node(nodes: &mut [Node], shared: &Shared, draw: &mut Draw, began: Insta
             say(began, &format!("node {n} is killed for {away:?}"));
             let killed = async {
                 nodes[n].kill();
-                sleep(away).await;
+                let_pass(away, Because::Fault).await;
                 nodes[n].start_again().await;
             };
             shared.during(FaultKind::NodeKilled, killed).await;
@@ -127,7 +128,7 @@ async fn node(nodes: &mut [Node], shared: &Shared, draw: &mut Draw, began: Insta
             say(began, &format!("node {n} is paused for {away:?}"));
             let paused = async {
                 nodes[n].pause();
-                sleep(away).await;
+                let_pass(away, Because::Fault).await;
                 nodes[n].resume();
             };
             shared.during(FaultKind::NodeStalled, paused).await;
@@ -147,7 +148,7 @@ async fn until(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + AGREED_WITHIN;
     while !done() {
         duetime_testkit::in_time!(Instant::now() < end, "{what}");
-        sleep(LOOK_EVERY).await;
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
     }
 }
 
@@ -180,7 +181,7 @@ async fn store(
             say(began, &format!("master {master} is paused for {away:?}"));
             let paused = async {
                 cluster.nodes[master].pause();
-                sleep(away).await;
+                let_pass(away, Because::Fault).await;
                 cluster.nodes[master].resume();
                 until("the cluster settles", || cluster.is_settled()).await;
             };
@@ -200,9 +201,9 @@ async fn store(
             say(began, &format!("packets to or from master {master} ({way:?}) are dropped for {away:?}"));
             let dropped = async {
                 filter.drop_packets(cluster.nodes[master].port(), way);
-                sleep(away).await;
+                let_pass(away, Because::Fault).await;
                 filter.heal();
-                sleep(RECONNECTED).await;
+                let_pass(RECONNECTED, Because::Quiet).await;
             };
             shared.during(FaultKind::NetworkFailed, dropped).await;
         }
@@ -213,7 +214,7 @@ async fn store(
                     node.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
                     node.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
                 }
-                sleep(RECONNECTED).await;
+                let_pass(RECONNECTED, Because::Quiet).await;
             };
             shared.during(FaultKind::NetworkFailed, killed).await;
         }
@@ -224,7 +225,7 @@ async fn etcd_stops(etcd: &mut EtcdServers, draw: &mut Draw, began: Instant) {
     let away = between(draw, 500..9_000);
     say(began, &format!("etcd is stopped for {away:?}"));
     etcd.stop_hard();
-    sleep(away).await;
+    let_pass(away, Because::Fault).await;
     etcd.start_again().await;
 }
 
@@ -233,7 +234,7 @@ async fn sink_stops(hook: &mut Webhook, shared: &Shared, draw: &mut Draw, began:
     say(began, &format!("the target of the sink is away for {away:?}"));
     let stopped = async {
         hook.stop();
-        sleep(away).await;
+        let_pass(away, Because::Fault).await;
         hook.start_again();
     };
     shared.during(FaultKind::TargetFailed, stopped).await;
@@ -255,7 +256,7 @@ async fn disk_fills(world: &World, draw: &mut Draw, began: Instant) {
     let full = async {
         let mut file = std::fs::File::create(&filler).expect("a mounted disk");
         while file.write_all(&[1; FILLED_BYTES]).is_ok() {}
-        sleep(away).await;
+        let_pass(away, Because::Fault).await;
         std::fs::remove_file(&filler).expect("it was written");
     };
     world.shared.during(FaultKind::StoreStalled, full).await;

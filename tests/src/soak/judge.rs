@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duetime_testkit::history::{Event, FaultFields, FaultKind, FinalState, Left, Rules, Verdict, What, check, digest};
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::json;
 use tokio::time::Instant;
@@ -89,7 +90,7 @@ async fn drained(world: &World) -> Result<FinalState, String> {
                 let told = told.unwrap_or_default();
                 return Err(format!("{topic}: not all is delivered: {told}\n{}", world.outputs()));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            let_pass(LOOK_EVERY, Because::AskedAgain).await;
         }
         let Some(page) = world.shared.call(Method::GET, topic, "/dead?limit=256", &json!({})).await else { continue };
         for message in page.body["messages"].as_array().into_iter().flatten() {
@@ -104,7 +105,7 @@ async fn drained(world: &World) -> Result<FinalState, String> {
         }
     }
     while world.shared.settling.load(Ordering::SeqCst) > 0 && Instant::now() < end {
-        tokio::time::sleep(LOOK_EVERY).await;
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
     }
     Ok(state)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use duetime_core::Clock as _;
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, What, digest};
+use duetime_testkit::wait::{Because, let_pass_until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -76,7 +77,7 @@ impl Producer {
                 let planned = self.planned.swap_remove(n);
                 self.change(planned).await;
             }
-            tokio::time::sleep_until(next).await;
+            let_pass_until(next, Because::Rate).await;
         }
         self.sent
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use duetime_testkit::history::{FaultKind, Outcome, Recorder, What, digest};
 use duetime_testkit::servers::{EtcdServers, Node, NodeOptions, PortFilter, RedisCluster};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use duetime_testkit::{WallClock, Webhook};
 use parking_lot::Mutex;
@@ -186,7 +187,7 @@ impl World {
         let end = Instant::now() + RECOVERED_WITHIN;
         while self.cluster.as_ref().is_some_and(|cluster| !cluster.is_settled()) {
             duetime_testkit::in_time!(Instant::now() < end, "the cluster is not settled");
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            let_pass(Duration::from_millis(500), Because::AskedAgain).await;
         }
         for (n, node) in self.nodes.iter().enumerate() {
             let ready = async || {
@@ -195,7 +196,7 @@ impl World {
             };
             while !ready().await {
                 duetime_testkit::in_time!(Instant::now() < end, "node {n} is not ready:\n{}", node.output());
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                let_pass(Duration::from_millis(200), Because::AskedAgain).await;
             }
         }
     }
@@ -256,7 +257,7 @@ async fn watch(shared: Arc<Shared>) {
     use duetime_core::Clock as _;
     loop {
         let (before, at_ms) = (Instant::now(), WallClock.now().as_millis());
-        tokio::time::sleep(TICK).await;
+        let_pass(TICK, Because::Rate).await;
         if before.elapsed() > TICK + STALLED {
             shared.stalls.lock().push((at_ms, WallClock.now().as_millis()));
         }

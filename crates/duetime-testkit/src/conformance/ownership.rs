@@ -10,6 +10,8 @@ use duetime_core::{MemberState, OwnedShards, Ownership, TopicName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::wait::{Because, let_pass};
+
 /// Longest wait for the shards to be shared anew.
 const PATIENCE: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -54,7 +56,7 @@ async fn until(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
         crate::in_time!(Instant::now() < end, "{what}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
     }
 }
 

@@ -13,6 +13,7 @@ use duetime_core::{Delivery, Headers, MessageId, Nonce, Sink, Timestamp, TopicNa
 use tokio::time::Instant;
 
 use crate::servers::Proxy;
+use crate::wait::{Because, let_pass};
 
 /// Longest wait until a target that came back is used again.
 const RECOVERY_MAX: Duration = Duration::from_secs(20);
@@ -288,7 +289,7 @@ pub async fn all_calls_are_under_way_at_once_and_wait_for_their_own_answers(worl
     {
         arrived.extend(more);
         crate::in_time!(sent.elapsed() < ARRIVAL_MAX, "{} of {} are under way at once", arrived.len(), held.len());
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     assert_eq!(by_id(arrived), held.iter().map(as_received).collect::<Vec<_>>());
     assert!(answers.try_join_next().is_none(), "there is no verdict without an answer");
@@ -329,7 +330,7 @@ pub async fn a_target_that_is_away_is_unavailable_and_its_return_is_noticed(worl
             break;
         }
         crate::in_time!(back.elapsed() < RECOVERY_MAX, "the sink does not notice that its target is back: {verdict:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
     assert_eq!(sink.check().await, Ok(()));
     if let Some(received) = world.received().await {

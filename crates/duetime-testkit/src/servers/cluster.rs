@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::certificates::write_certificates;
 use super::process::{free_port, until};
 use super::redis::{RedisOptions, RedisServer};
+use crate::wait::{Because, let_pass, let_pass_blocking};
 
 /// Slots of a Redis Cluster.
 const SLOTS: u16 = 16_384;
@@ -263,7 +264,7 @@ impl RedisCluster {
             if let Some(replica) = line.and_then(|line| self.of_line(line)) {
                 return replica;
             }
-            std::thread::sleep(REPLICA_LOOK_EVERY);
+            let_pass_blocking(REPLICA_LOOK_EVERY, Because::AskedAgain);
         }
         panic!("a replica of the master")
     }
@@ -282,7 +283,7 @@ impl RedisCluster {
             self.nodes[replica].cli(&["CLUSTER", "FAILOVER"]);
             let asked = tokio::time::Instant::now();
             while !self.is_master(replica) && asked.elapsed() < FAILOVER_AGAIN_AFTER {
-                tokio::time::sleep(REPLICA_LOOK_EVERY).await;
+                let_pass(REPLICA_LOOK_EVERY, Because::AskedAgain).await;
             }
         }
         self.promoted(replica).await;

@@ -3,10 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::process::{Process, free_port, read, until};
+use super::process::{ServerProcess, free_port, read, until};
 
 /// Longest wait for a member to serve.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,7 +16,7 @@ const HEARTBEAT_MS: u32 = 50;
 struct EtcdMember {
     client: u16,
     peer: u16,
-    process: Option<Process>,
+    process: ServerProcess,
 }
 
 /// See the module. Ends when dropped.
@@ -51,7 +50,7 @@ impl EtcdServers {
 
     async fn make(members: usize, tls: bool) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
-        let one = |_| EtcdMember { client: free_port(), peer: free_port(), process: None };
+        let one = |_| EtcdMember { client: free_port(), peer: free_port(), process: ServerProcess::default() };
         let scheme = if tls { "https" } else { "http" };
         let authority = tls.then(|| {
             let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate is made");
@@ -95,7 +94,7 @@ impl EtcdServers {
             .args(["--election-timeout", &(HEARTBEAT_MS * 10).to_string()])
             .stdout(Stdio::null())
             .stderr(log);
-        self.members[n].process = Some(Process::start(&mut command));
+        self.members[n].process = ServerProcess::start(&mut command);
     }
 
     /// Starts every member that does not run, and waits until the cluster takes writes.
@@ -105,7 +104,7 @@ impl EtcdServers {
     /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
         for n in 0..self.members.len() {
-            if self.members[n].process.is_none() {
+            if !self.members[n].process.runs() {
                 self.spawn(n);
             }
         }
@@ -124,7 +123,7 @@ impl EtcdServers {
     /// Kills all members at once; what they hold stays on disk.
     pub fn stop_hard(&mut self) {
         for member in &mut self.members {
-            member.process = None;
+            member.process.stop_hard();
         }
     }
 
@@ -135,14 +134,14 @@ impl EtcdServers {
     /// When a member runs.
     pub fn wipe(&mut self) {
         for (n, member) in self.members.iter().enumerate() {
-            assert!(member.process.is_none(), "member {n} runs");
+            assert!(!member.process.runs(), "member {n} runs");
             let _ = std::fs::remove_dir_all(self.folder.path().join(format!("data-{n}")));
         }
     }
 
     /// Kills one member.
     pub fn stop_member(&mut self, n: usize) {
-        self.members[n].process = None;
+        self.members[n].process.stop_hard();
     }
 
     /// Stalls all members: connections stay, nothing is answered.
@@ -150,9 +149,9 @@ impl EtcdServers {
     /// # Panics
     ///
     /// When one does not run.
-    pub async fn pause(&self) {
+    pub async fn stall(&self) {
         for member in &self.members {
-            member.process.as_ref().expect("it runs").stall().await;
+            member.process.stall().await;
         }
     }
 
@@ -163,7 +162,7 @@ impl EtcdServers {
     /// When one does not run.
     pub fn resume(&self) {
         for member in &self.members {
-            member.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
+            member.process.resume();
         }
     }
 

@@ -24,7 +24,7 @@ pub use nats::NatsServer;
 pub use network::{NetworkSpace, Way};
 pub use node::{Node, NodeOptions};
 pub use port_filter::PortFilter;
-pub use process::free_port;
+pub use process::{ServerProcess, free_port};
 pub use prometheus::{Alertmanager, Prometheus};
 pub use proxy::Proxy;
 pub use rabbitmq::RabbitMqServer;

@@ -3,10 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::process::{Process, free_port, read, until};
+use super::process::{Process, ServerProcess, free_port, is_its_process, read, until};
 
 /// Longest wait for the server to serve.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,9 +18,11 @@ pub struct NatsServer {
     lines: String,
     port: u16,
     folder: TempDir,
-    process: Option<Process>,
+    process: ServerProcess,
     starts: usize,
 }
+
+is_its_process!(NatsServer);
 
 impl NatsServer {
     /// A server whose configuration has these lines too.
@@ -31,7 +32,8 @@ impl NatsServer {
     /// When it does not serve; the message has its log.
     pub async fn start_with(lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
-        let mut server = Self { lines: lines.to_owned(), port: free_port(), folder, process: None, starts: 0 };
+        let mut server =
+            Self { lines: lines.to_owned(), port: free_port(), folder, process: ServerProcess::default(), starts: 0 };
         server.start_again().await;
         server
     }
@@ -42,7 +44,7 @@ impl NatsServer {
     ///
     /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
-        assert!(self.process.is_none(), "it runs");
+        assert!(!self.runs(), "it runs");
         let path = |name: &str| self.folder.path().join(name);
         let (log, config) = (path("log"), path("nats.conf"));
         let text = format!(
@@ -61,30 +63,7 @@ impl NatsServer {
         let serves = || process.exited().is_some() || read(&log).matches(SERVES).count() >= starts;
         until(PATIENCE, || format!("nats-server does not serve:\n{}", read(&log)), serves).await;
         assert!(process.exited().is_none(), "nats-server ended:\n{}", read(&log));
-        self.process = Some(process);
-    }
-
-    /// Kills it at once; its streams stay on disk.
-    pub fn stop_hard(&mut self) {
-        self.process = None;
-    }
-
-    /// Stalls it: connections stay, nothing is answered.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
-    pub async fn pause(&self) {
-        self.process.as_ref().expect("it runs").stall().await;
-    }
-
-    /// Ends the stall.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
-    pub fn resume(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
+        self.process = ServerProcess::of(process);
     }
 
     /// The port it serves on.

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::network::NetworkSpace;
-use super::process::{Process, free_port, read, until};
+use super::process::{Process, ServerProcess, free_port, is_its_process, read, until};
 
 /// Longest wait for the node to be ready.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,8 +35,10 @@ pub struct Node {
     port: u16,
     options: NodeOptions,
     folder: TempDir,
-    process: Option<Process>,
+    process: ServerProcess,
 }
+
+is_its_process!(Node);
 
 impl Node {
     /// Starts `program serve` on the store with this configuration file, and waits until it is ready.
@@ -65,7 +67,14 @@ impl Node {
         let folder = tempfile::tempdir().expect("a private folder");
         std::fs::write(folder.path().join("duetime.toml"), config).expect("our own folder");
         let program = program.as_ref().to_owned();
-        let mut node = Self { program, store: store.to_owned(), port: free_port(), options, folder, process: None };
+        let mut node = Self {
+            program,
+            store: store.to_owned(),
+            port: free_port(),
+            options,
+            folder,
+            process: ServerProcess::default(),
+        };
         node.start_again().await;
         node
     }
@@ -81,7 +90,7 @@ impl Node {
     ///
     /// When it does not become ready; the message has what it printed.
     pub async fn start_again(&mut self) {
-        assert!(self.process.is_none(), "it runs");
+        assert!(!self.runs(), "it runs");
         let output = std::fs::File::options().create(true).append(true).open(self.path("output"));
         let output = output.expect("our own folder");
         let mut command = match &self.options.space {
@@ -109,7 +118,12 @@ impl Node {
         let ready = || process.exited().is_some() || is_ready(address);
         until(PATIENCE, || format!("the node is not ready:\n{}", read(&told)), ready).await;
         assert!(process.exited().is_none(), "the node ended:\n{}", read(&told));
-        self.process = Some(process);
+        self.process = ServerProcess::of(process);
+    }
+
+    /// From its next start on it is another program.
+    pub fn set_program(&mut self, program: impl AsRef<Path>) {
+        self.program = program.as_ref().to_owned();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -165,38 +179,12 @@ impl Node {
     ///
     /// When it does not run.
     pub fn sighup(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::SIGHUP);
+        self.signal(Signal::SIGHUP);
     }
 
     /// Kills it at once: nothing is settled, released or said.
     pub fn kill(&mut self) {
-        self.process = None;
-    }
-
-    /// Whether it was started and not ended by us.
-    #[must_use]
-    pub fn runs(&self) -> bool {
-        self.process.is_some()
-    }
-
-    /// Stalls it, as an overloaded machine would.
-    pub fn pause(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);
-    }
-
-    /// The same, and waits until all of it stands still.
-    pub async fn stall(&self) {
-        self.process.as_ref().expect("it runs").stall().await;
-    }
-
-    /// Waits until it stands still, where it stalls itself.
-    pub async fn still(&self) {
-        self.process.as_ref().expect("it runs").still().await;
-    }
-
-    /// Ends the stall.
-    pub fn resume(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
+        self.stop_hard();
     }
 }
 

@@ -14,6 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
+use crate::wait::{Because, let_pass};
+
 /// Below the range from which the system gives ports away, so that a restarted server finds its
 /// port free.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
@@ -75,12 +77,6 @@ impl Process {
         kill(pid, signal).expect("the child is ours and not reaped");
     }
 
-    /// Stalls it, and waits until all of it stands still.
-    pub async fn stall(&self) {
-        self.signal(Signal::SIGSTOP);
-        self.still().await;
-    }
-
     /// Waits until all of it stands still.
     pub async fn still(&self) {
         let stat = format!("/proc/{}/stat", self.child.id());
@@ -102,7 +98,7 @@ impl Process {
             if tokio::time::Instant::now() >= until {
                 return None;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            let_pass(LOOK_EVERY, Because::AskedAgain).await;
         }
     }
 
@@ -125,12 +121,116 @@ impl Drop for Process {
     }
 }
 
+/// The process of a server that a test kills, stalls and starts again; there is none while it is stopped.
+#[derive(Debug, Default)]
+pub struct ServerProcess(Option<Process>);
+
+impl ServerProcess {
+    /// Starts it; where the program is missing, says in one line how to get it.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub fn start(command: &mut Command) -> Self {
+        Self::of(Process::start(command))
+    }
+
+    pub(super) fn of(process: Process) -> Self {
+        Self(Some(process))
+    }
+
+    pub(super) fn take(&mut self) -> Option<Process> {
+        self.0.take()
+    }
+
+    fn running(&self) -> &Process {
+        self.0.as_ref().expect("it runs")
+    }
+
+    /// Whether it was started and not ended by us.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Kills it at once, as a power cut would, except that the disk keeps what was handed to it.
+    pub fn stop_hard(&mut self) {
+        self.0 = None;
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn signal(&self, signal: Signal) {
+        self.running().signal(signal);
+    }
+
+    /// Stalls it, as an overloaded machine would: connections stay, nothing is answered.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// The same, and waits until all of it stands still.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub async fn stall(&self) {
+        self.pause();
+        self.still().await;
+    }
+
+    /// Waits until it stands still, where it stalls itself.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub async fn still(&self) {
+        self.running().still().await;
+    }
+
+    /// Ends the stall.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+}
+
+/// What can be done to a server's process can be done to the server.
+macro_rules! is_its_process {
+    ($server:ty) => {
+        impl std::ops::Deref for $server {
+            type Target = $crate::servers::ServerProcess;
+
+            fn deref(&self) -> &Self::Target {
+                &self.process
+            }
+        }
+
+        impl std::ops::DerefMut for $server {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.process
+            }
+        }
+    };
+}
+pub(super) use is_its_process;
+
 /// Waits until `done` says so, or panics with the text of `what`.
 pub(super) async fn until(longest: Duration, what: impl Fn() -> String, mut done: impl FnMut() -> bool) {
     let end = tokio::time::Instant::now() + longest;
     while !done() {
         crate::in_time!(tokio::time::Instant::now() < end, "{}", what());
-        tokio::time::sleep(LOOK_EVERY).await;
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
     }
 }
 

@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::wait::{Because, let_pass};
+
 /// Bytes taken at a time.
 const CHUNK_BYTES: usize = 16 << 10;
 
@@ -220,7 +222,7 @@ async fn carry(
             Weather::Passing(_) if lost => return,
             Weather::Passing(by) => {
                 if !by.is_zero() {
-                    tokio::time::sleep(by).await;
+                    let_pass(by, Because::Fault).await;
                 }
             }
         }

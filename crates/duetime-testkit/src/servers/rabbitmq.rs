@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::process::{Process, free_port, read, until};
+use super::process::{Process, ServerProcess, free_port, is_its_process, read, until};
 
 /// Longest wait for the broker to serve: it starts an Erlang machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -26,11 +25,13 @@ pub struct RabbitMqServer {
     dist_port: u16,
     epmd_port: u16,
     folder: TempDir,
-    process: Option<Process>,
+    process: ServerProcess,
     // After the broker: fields are dropped in this order.
     _epmd: Process,
     starts: usize,
 }
+
+is_its_process!(RabbitMqServer);
 
 impl RabbitMqServer {
     /// A broker whose `rabbitmq.conf` has these lines too.
@@ -50,7 +51,8 @@ impl RabbitMqServer {
         epmd.args(["-port", &epmd_port.to_string(), "-address", "127.0.0.1"]);
         epmd.stdout(Stdio::null()).stderr(Stdio::null());
         let epmd = Process::start(&mut epmd);
-        let mut server = Self { port, dist_port, epmd_port, folder, process: None, _epmd: epmd, starts: 0 };
+        let mut server =
+            Self { port, dist_port, epmd_port, folder, process: ServerProcess::default(), _epmd: epmd, starts: 0 };
         server.start_again().await;
         server
     }
@@ -86,7 +88,7 @@ impl RabbitMqServer {
     ///
     /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
-        assert!(self.process.is_none(), "it runs");
+        assert!(!self.runs(), "it runs");
         let mut command = self.command("rabbitmq-server");
         let output = std::fs::File::options().create(true).append(true).open(self.path("output"));
         let output = output.expect("our own folder");
@@ -98,30 +100,7 @@ impl RabbitMqServer {
         let what = || format!("rabbitmq-server does not serve:\n{}\n{}", read(&output), read(&log));
         until(PATIENCE, what, serves).await;
         assert!(process.exited().is_none(), "{}", what());
-        self.process = Some(process);
-    }
-
-    /// Kills it at once; what is durable stays on disk.
-    pub fn stop_hard(&mut self) {
-        self.process = None;
-    }
-
-    /// Stalls it: connections stay, nothing is answered.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
-    pub async fn pause(&self) {
-        self.process.as_ref().expect("it runs").stall().await;
-    }
-
-    /// Ends the stall.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
-    pub fn resume(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
+        self.process = ServerProcess::of(process);
     }
 
     /// Asks it with `rabbitmqctl`, which takes a second or two.

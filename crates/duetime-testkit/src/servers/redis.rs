@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::certificates::write_certificates;
-use super::process::{Process, free_port, read, until};
+use super::process::{Process, ServerProcess, free_port, is_its_process, read, until};
 
 /// Longest wait for the server to serve or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,9 +52,11 @@ pub struct RedisServer {
     options: RedisOptions,
     port: u16,
     folder: TempDir,
-    process: Option<Process>,
+    process: ServerProcess,
     starts: usize,
 }
+
+is_its_process!(RedisServer);
 
 impl RedisServer {
     /// A plain server that keeps nothing on disk.
@@ -69,7 +71,7 @@ impl RedisServer {
     /// When it does not serve; the message has its log.
     pub async fn start_with(options: RedisOptions) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
-        let mut server = Self { options, port: free_port(), folder, process: None, starts: 0 };
+        let mut server = Self { options, port: free_port(), folder, process: ServerProcess::default(), starts: 0 };
         if server.options.tls && server.options.certificates.is_none() {
             write_certificates(server.folder.path());
         }
@@ -126,7 +128,7 @@ impl RedisServer {
     ///
     /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
-        assert!(self.process.is_none(), "it runs");
+        assert!(!self.runs(), "it runs");
         let asked = self.options.program.clone().map(PathBuf::into_os_string);
         let program = asked.or_else(|| std::env::var_os(PROGRAM_VARIABLE)).unwrap_or_else(|| "redis-server".into());
         let mut command = Command::new(program);
@@ -143,7 +145,7 @@ impl RedisServer {
         let serves = || process.exited().is_some() || read(&log).matches(sign).count() >= starts;
         until(PATIENCE, || format!("redis-server does not serve:\n{}", read(&log)), serves).await;
         assert!(process.exited().is_none(), "redis-server ended:\n{}", read(&log));
-        self.process = Some(process);
+        self.process = ServerProcess::of(process);
     }
 
     /// Stops it in good order.
@@ -158,31 +160,6 @@ impl RedisServer {
     pub async fn restart(&mut self) {
         self.stop().await;
         self.start_again().await;
-    }
-
-    /// Kills it at once, as a power cut would, except that the disk keeps what was handed to it.
-    pub fn stop_hard(&mut self) {
-        self.process = None;
-    }
-
-    /// Stalls it: connections stay, nothing is answered.
-    pub fn pause(&self) {
-        self.running().signal(Signal::SIGSTOP);
-    }
-
-    /// Ends the stall.
-    pub fn resume(&self) {
-        self.running().signal(Signal::SIGCONT);
-    }
-
-    /// Whether it was not stopped.
-    #[must_use]
-    pub fn runs(&self) -> bool {
-        self.process.is_some()
-    }
-
-    fn running(&self) -> &Process {
-        self.process.as_ref().expect("it runs")
     }
 
     /// The port it serves on.

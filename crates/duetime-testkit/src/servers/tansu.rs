@@ -3,10 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::process::{Process, free_port, read, until};
+use super::process::{Process, ServerProcess, free_port, is_its_process, read, until};
 use super::versions::program;
 
 /// Longest wait for the broker to serve.
@@ -33,8 +32,10 @@ pub struct TansuServer {
     port: u16,
     options: TansuOptions,
     folder: TempDir,
-    process: Option<Process>,
+    process: ServerProcess,
 }
+
+is_its_process!(TansuServer);
 
 impl TansuServer {
     /// A broker with these topics and so many partitions in each.
@@ -54,7 +55,7 @@ impl TansuServer {
     pub async fn start_with(options: TansuOptions) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let port = options.port.unwrap_or_else(free_port);
-        let mut server = Self { port, options, folder, process: None };
+        let mut server = Self { port, options, folder, process: ServerProcess::default() };
         server.start_again().await;
         server
     }
@@ -65,7 +66,7 @@ impl TansuServer {
     ///
     /// When it does not serve; the message has its output.
     pub async fn start_again(&mut self) {
-        assert!(self.process.is_none(), "it runs");
+        assert!(!self.runs(), "it runs");
         let log = self.folder.path().join("log");
         let output = std::fs::File::create(&log).expect("our own folder");
         let errors = output.try_clone().expect("an open file");
@@ -78,7 +79,7 @@ impl TansuServer {
         let serves = || process.exited().is_some() || read(&log).contains(SERVES);
         until(PATIENCE, || format!("tansu does not serve:\n{}", read(&log)), serves).await;
         assert!(process.exited().is_none(), "tansu ended:\n{}", read(&log));
-        self.process = Some(process);
+        self.process = ServerProcess::of(process);
         for (name, partitions) in &self.options.topics {
             let partitions = partitions.to_string();
             let mut create = Command::new(program(PROGRAM));
@@ -86,29 +87,6 @@ impl TansuServer {
             let made = create.stdin(Stdio::null()).output().expect("tansu starts");
             assert!(made.status.success(), "{name}: {}", String::from_utf8_lossy(&made.stderr));
         }
-    }
-
-    /// Kills it at once; its topics are lost.
-    pub fn stop_hard(&mut self) {
-        self.process = None;
-    }
-
-    /// Stalls it: connections stay, nothing is answered.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
-    pub async fn pause(&self) {
-        self.process.as_ref().expect("it runs").stall().await;
-    }
-
-    /// Ends the stall.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
-    pub fn resume(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
     }
 
     /// Where clients find it, as `host:port`.

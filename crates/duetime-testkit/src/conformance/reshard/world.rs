@@ -13,6 +13,7 @@ use duetime_core::{
 
 use super::ReshardFactory;
 use crate::conformance::store::world::{MOVED_TIME_START, fresh_record, id, message};
+use crate::wait::{Because, let_pass};
 use crate::{ManualClock, WallClock};
 
 /// Shards after the change.
@@ -58,7 +59,7 @@ impl World {
     pub async fn pass(&self, by: Duration) {
         match &self.moved {
             Some(clock) => clock.advance(by),
-            None => tokio::time::sleep(by + Duration::from_millis(2)).await,
+            None => let_pass(by + Duration::from_millis(2), Because::Time).await,
         }
     }
 

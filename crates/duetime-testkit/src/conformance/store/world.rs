@@ -13,6 +13,7 @@ use duetime_core::{
 };
 
 use super::StoreFactory;
+use crate::wait::{Because, let_pass};
 use crate::{ManualClock, WallClock};
 
 /// Where moved time starts: a moment in 2033.
@@ -124,7 +125,7 @@ impl World {
     pub async fn pass(&self, by: Duration) {
         match &self.moved {
             Some(clock) => clock.advance(by),
-            None => tokio::time::sleep(by + Duration::from_millis(2)).await,
+            None => let_pass(by + Duration::from_millis(2), Because::Time).await,
         }
     }
 

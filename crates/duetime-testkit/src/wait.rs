@@ -1,0 +1,38 @@
+//! The only place where tests on real servers, and the servers themselves, let time pass.
+//!
+//! A test moves the clock or waits for what it can see. Where neither is possible it says which of these reasons it
+//! has. Unit tests have virtual time and need nothing of this.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Why time has to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// What is waited for does not tell when it changes: it is asked again after this.
+    AskedAgain,
+    /// A load, or what befalls it, has a rate.
+    Rate,
+    /// A fault lasts so long.
+    Fault,
+    /// A time-out, a lease or a due time has to pass, by a clock that is not the test's.
+    Time,
+    /// Nothing is to happen meanwhile, or nobody can see from outside that it has.
+    Quiet,
+}
+
+/// Lets `span` pass.
+pub async fn let_pass(span: Duration, _: Because) {
+    tokio::time::sleep(span).await;
+}
+
+/// Lets time pass until `moment`.
+pub async fn let_pass_until(moment: Instant, _: Because) {
+    tokio::time::sleep_until(moment).await;
+}
+
+/// Lets `span` pass in a thread without a runtime.
+pub fn let_pass_blocking(span: Duration, _: Because) {
+    std::thread::sleep(span);
+}

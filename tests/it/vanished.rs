@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use duetime_testkit::in_time;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::http_api::client;
+use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +40,7 @@ async fn until_all_say(nodes: &[Node], code: &str) {
             saying += usize::from(said["code"] == code);
         }
         in_time!(begun.elapsed() < PATIENCE, "{saying} of {} nodes say {code}", nodes.len());
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
     }
 }
 
@@ -53,7 +54,7 @@ async fn until_readyz(nodes: &[Node], status: u16, text: &str) {
                 break;
             }
             in_time!(begun.elapsed() < PATIENCE, "not {status} with {text:?} but {is}: {said}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     }
 }
@@ -93,7 +94,7 @@ async fn a_store_that_was_emptied_is_no_deletion_and_topics_are_created_anew() {
             let (status, said) = ask(node, Method::GET, ORDERS, None).await;
             assert_eq!((status, said["code"].as_str()), (404, Some("unknown_topic")), "{said}");
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     until_readyz(&nodes, 200, "").await;
 }

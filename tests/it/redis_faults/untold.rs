@@ -5,6 +5,7 @@ use std::time::Duration;
 use duetime_core::MessageStore as _;
 use duetime_core::store::{Edit, Edited, EnqueueOutcome, StoreError};
 use duetime_testkit::servers::SkewedClock;
+use duetime_testkit::wait::{Because, let_pass};
 
 use super::load::now;
 use super::repeats::{World, id};
@@ -53,7 +54,7 @@ async fn what_others_left_since_by_a_clock_that_was_put_back_is_not_taken_for_ol
     };
     clock.set(3_600);
     while !is_ahead().await {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     world.put(&["first"]).await;
     let batch = [world.message("order")];
@@ -61,7 +62,7 @@ async fn what_others_left_since_by_a_clock_that_was_put_back_is_not_taken_for_ol
         assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
         clock.set(0);
         while is_ahead().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let_pass(Duration::from_millis(50), Because::AskedAgain).await;
         }
         world.take_slots(now().as_millis()).await;
     };

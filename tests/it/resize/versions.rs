@@ -1,0 +1,128 @@
+//! Nodes of the release before and of this one on one store, through upgrade, resize and downgrade.
+//!
+//! The program of the release before is named by `DUETIME_TEST_OLDER`; `./test --long` builds it from the last tag.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use duetime_testkit::in_time;
+use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::violation::{cannot_run, is_long};
+use duetime_testkit::wait::{Because, let_pass};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::load::Load;
+use super::nodes::{TestCluster, config};
+use super::{KEPT, PATIENCE, PROGRAM, SETTINGS, SHARED};
+
+/// Under load by nodes of both versions.
+const MIXED: Duration = Duration::from_secs(3);
+const MESSAGES: usize = 100;
+
+/// The program of the release before, if there is one.
+fn older() -> Option<PathBuf> {
+    let named = std::env::var_os("DUETIME_TEST_OLDER").map(PathBuf::from);
+    if named.is_none() && is_long() {
+        cannot_run("DUETIME_TEST_OLDER names no program of the release before, and there is no tag to build one from");
+    }
+    named
+}
+
+async fn call(node: &Node, method: Method, path: &str, body: Value) -> Value {
+    let url = format!("{}/v1/topics/orders{path}", node.url());
+    let answer = crate::test_node::client().request(method, url).json(&body).send().await.unwrap();
+    let (status, body) = (answer.status(), answer.json().await.unwrap());
+    assert!(status.is_success(), "{status}: {body}");
+    body
+}
+
+/// Claims `many` messages, from whatever shards they are in.
+async fn claim(node: &Node, many: usize) -> Vec<Value> {
+    let (mut claimed, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while claimed.len() < many {
+        in_time!(Instant::now() < end, "{} of {many} are claimed:\n{}", claimed.len(), node.output());
+        let answer = call(node, Method::POST, "/claim", json!({"max": many - claimed.len(), "wait": "1s"})).await;
+        claimed.extend(answer["messages"].as_array().unwrap().clone());
+    }
+    claimed
+}
+
+async fn settle(node: &Node, how: &str, claimed: &[Value]) {
+    let receipts: Vec<&Value> = claimed.iter().map(|message| &message["receipt"]).collect();
+    let answer = call(node, Method::POST, how, json!({ "receipts": receipts })).await;
+    let results = answer["results"].as_array().unwrap();
+    assert!(results.iter().all(|result| result["outcome"] == "ok"), "{answer}");
+}
+
+/// What `writer` schedules is seen, changed, claimed and settled by `reader`, and the other way round.
+async fn understand_each_other(writer: &Node, reader: &Node, tag: &str) {
+    let items = |from: usize, delay: &str| -> Vec<Value> {
+        let ids = (from..from + MESSAGES).map(|n| format!("{tag}-{n}"));
+        ids.map(|id| json!({"id": id, "delay": delay, "payload": {"of": id}, "headers": {"of": id}})).collect()
+    };
+    call(writer, Method::POST, "/messages", json!(items(0, "0s"))).await;
+    call(writer, Method::POST, "/messages", json!(items(MESSAGES, "1h"))).await;
+    let (put_off, cancelled) = (MESSAGES..MESSAGES + MESSAGES / 2, MESSAGES + MESSAGES / 2..2 * MESSAGES);
+    for n in put_off {
+        call(reader, Method::PATCH, &format!("/messages/{tag}-{n}"), json!({"delay": 0})).await;
+    }
+    for n in cancelled {
+        let gone = call(reader, Method::DELETE, &format!("/messages/{tag}-{n}"), json!({})).await;
+        assert_eq!(gone["outcome"], "cancelled", "{gone}");
+    }
+    let claimed = claim(reader, MESSAGES + MESSAGES / 2).await;
+    for message in &claimed {
+        let (id, payload) = (message["id"].as_str().unwrap(), message["payload"].as_str().unwrap());
+        assert_eq!((payload, &message["headers"]["of"]), (json!({"of": id}).to_string().as_str(), &json!(id)));
+    }
+    let (by_writer, by_reader) = claimed.split_at(MESSAGES / 2);
+    let (dead, acked) = by_writer.split_at(MESSAGES / 4);
+    settle(writer, "/ack", acked).await;
+    settle(reader, "/ack", by_reader).await;
+    // One attempt was all they had.
+    settle(writer, "/nack", dead).await;
+    let listed = call(reader, Method::GET, "/dead?limit=500", json!({})).await;
+    assert_eq!(listed["messages"].as_array().unwrap().len(), dead.len(), "{listed}");
+    call(reader, Method::POST, "/dead/redrive", json!({"all": true})).await;
+    settle(reader, "/ack", &claim(writer, dead.len()).await).await;
+    for node in [writer, reader] {
+        let topic = call(node, Method::GET, "", json!({})).await;
+        assert_eq!([&topic["scheduled"], &topic["in_flight"], &topic["dead"]], [&json!(0), &json!(0), &json!(0)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_version_writes_the_other_reads_changes_and_settles() {
+    let Some(older) = older() else { return };
+    let redis = RedisServer::start().await;
+    let settings = "[ownership]\nmode = \"round-robin\"\n[topics.orders]\nshards = 8\nretry = { max_attempts = 1 }\n";
+    let old = Node::start(older, &redis.url(), &config(0, settings)).await;
+    let new = Node::start(PROGRAM, &redis.url(), &config(1, settings)).await;
+    understand_each_other(&old, &new, "by-old").await;
+    understand_each_other(&new, &old, "by-new").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_upgraded_and_downgraded_one_after_the_other_under_load_and_shards_change_meanwhile() {
+    let Some(older) = older() else { return };
+    let redis = RedisServer::start().await;
+    let mut cluster = TestCluster::start_of(&older, &redis.url(), SHARED, SETTINGS, KEPT).await;
+    cluster.becomes(0, PROGRAM).await;
+    let_pass(MIXED, Because::Rate).await;
+    resized(&cluster.load, 13).await;
+    cluster.becomes(1, PROGRAM).await;
+    resized(&cluster.load, 5).await;
+    cluster.becomes(0, &older).await;
+    let_pass(MIXED, Because::Rate).await;
+    resized(&cluster.load, 9).await;
+    cluster.becomes(1, &older).await;
+    let_pass(MIXED, Because::Rate).await;
+    cluster.finish().await;
+}
+
+async fn resized(load: &Load, shards: u32) {
+    load.insist(shards).await;
+    load.until_resized(shards, PATIENCE).await;
+}

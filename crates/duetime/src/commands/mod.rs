@@ -18,4 +18,5 @@ pub mod shards;
 pub mod sink;
 pub mod token;
 pub mod top;
+pub mod top_screen;
 pub mod topic;

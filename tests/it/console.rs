@@ -1,8 +1,11 @@
 //! The web console in a real Chromium, with a real node behind it.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use duetime_testkit::servers::Node;
+use duetime_testkit::Webhook;
+use duetime_testkit::servers::{Node, RedisServer};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::test_node::client;
 
@@ -38,6 +41,51 @@ async fn a_token_that_may_only_look_is_offered_nothing_else() {
     .await
     .unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}\n{}", node.output());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changes_is_seen_on_a_page_that_stays_open() {
+    let (redis, mut hook) = (RedisServer::start().await, Webhook::start());
+    let config = format!(
+        "[ownership]\nmode = \"round-robin\"\n\n[sinks.hook]\ntype = \"http\"\nurl = \"{}\"\nallow = [\"127.0.0.1\"]\n\n\
+         [topics.herd]\nsink = {{ name = \"hook\" }}\nshards = 4\n",
+        hook.url("/in")
+    );
+    let mut node = Node::start(PROGRAM, &redis.url(), &config).await;
+    let mut other = Node::start(PROGRAM, &redis.url(), &config).await;
+    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/live.py");
+    let mut browser = tokio::process::Command::new(python)
+        .args([script, &node.url()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("Python starts");
+    let mut answers = browser.stdin.take().expect("it is piped");
+    let mut asks = BufReader::new(browser.stdout.take().expect("it is piped")).lines();
+    let mut said = Vec::new();
+    while let Some(line) = asks.next_line().await.expect("it is text") {
+        match line.as_str() {
+            "sink away" => hook.stop(),
+            "sink back" => hook.start_again(),
+            "kill other" => other.kill(),
+            "restart" => {
+                node.kill();
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                node.start_again().await;
+            }
+            _ => {
+                said.push(line);
+                continue;
+            }
+        }
+        answers.write_all(b"done\n").await.expect("it listens");
+    }
+    let output = browser.wait_with_output().await.expect("it ends");
+    let printed = said.join("\n") + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}\n{}", node.output());
 }
 

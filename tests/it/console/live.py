@@ -1,0 +1,115 @@
+"""What changes, seen on one page that is never loaded again: python live.py URL
+
+It says on standard output what the test is to do next (`sink away`, `sink back`, `kill other`, `restart`), and waits for
+a line on standard input.
+"""
+
+import json
+import sys
+import urllib.request
+
+from playwright.sync_api import expect, sync_playwright
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+SEEN_WITHIN_MS = 60_000
+HERD = 2000
+# What the browser itself notes when a node goes away.
+NODE_AWAY = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+
+    def api(method, path, body=None):
+        request = urllib.request.Request(url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method)
+        with urllib.request.urlopen(request) as answer:
+            text = answer.read().decode()
+            return json.loads(text) if answer.headers["content-type"].startswith("application/") else text
+
+    def do(what):
+        print(what, flush=True)
+        assert sys.stdin.readline().strip() == "done"
+
+    def counted():
+        lines = api("GET", "/metrics").splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith('duetime_store_call_seconds_count{op="count"'))
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        faults = []
+
+        def open_page():
+            page = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
+            page.set_default_timeout(SEEN_WITHIN_MS)
+            expect.set_options(timeout=SEEN_WITHIN_MS)
+            page.on("console", lambda message: message.type in ("error", "warning") and not any(word in message.text for word in NODE_AWAY) and faults.append(f"console: {message.text}"))
+            page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+            page.add_init_script("addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective))")
+            page.goto(f"{url}/#/")
+            expect(page.locator("footer")).to_contain_text("live")
+            return page
+
+        page = open_page()
+        page.evaluate("window.loaded = 'once'")
+        main = page.locator("main")
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name="herd", exact=True))
+        expect(main).to_contain_text("2 nodes")
+
+        # A herd comes: seen while it waits, and gone when it went out.
+        for part in range(0, HERD, 500):
+            api("POST", "/v1/topics/herd/messages", [{"id": f"h-{part + n}", "delay": "12s"} for n in range(500)])
+        expect(row).to_contain_text("2,000")
+        expect(row).not_to_contain_text("2,000")
+        expect(row).to_contain_text("/s")
+
+        # Three more tabs: the store is counted no more often for them.
+        page.wait_for_timeout(3000)
+        before = counted()
+        page.wait_for_timeout(8000)
+        alone = counted() - before
+        others = [open_page() for _ in range(3)]
+        page.wait_for_timeout(3000)
+        before = counted()
+        page.wait_for_timeout(8000)
+        together = counted() - before
+        assert together <= alone + 3, f"the store was counted {alone} times for one tab, and {together} times for four"
+        for other in others:
+            other.context.close()
+
+        # The sink dies: what waits is said, and that nothing is lost by it; and it comes back.
+        do("sink away")
+        api("POST", "/v1/topics/herd/messages", [{"id": f"s-{n}"} for n in range(50)])
+        expect(main).to_contain_text("is taken to be down")
+        expect(row).to_contain_text("sink down")
+        do("sink back")
+        expect(main).not_to_contain_text("is taken to be down")
+        expect(row).not_to_contain_text("sink down")
+
+        # A resize, watched on the screen of the shards and on Now.
+        api("POST", "/v1/topics/herd/messages", [{"id": f"later-{n}", "delay": "1h"} for n in range(1000)])
+        page.evaluate("location.hash = '#/shards/herd'")
+        expect(main).to_contain_text("4 shards (fixed)")
+        api("PUT", "/v1/topics/herd/shards", {"shards": 16})
+        expect(main).to_contain_text("16 shards (fixed)")
+        expect(main.get_by_role("group", name="shards").get_by_role("button")).to_have_count(16)
+        page.evaluate("location.hash = '#/'")
+        expect(row.get_by_role("link", name="16", exact=True)).to_be_visible()
+
+        # The other node is killed.
+        do("kill other")
+        expect(main).not_to_contain_text("2 nodes")
+
+        # This node goes away and comes back: the page says so, and goes on by itself.
+        do("restart")
+        expect(main).to_contain_text("1 node")
+        expect(page.locator("footer")).to_contain_text("live")
+        api("POST", "/v1/topics/herd/messages", [{"id": f"after-{n}", "delay": "1h"} for n in range(234)])
+        expect(row).to_contain_text("1,234")
+        assert page.evaluate("window.loaded") == "once", "the page was loaded again"
+
+        browser.close()
+        assert not faults, "\n".join(dict.fromkeys(faults))
+    print("seen all of it", flush=True)
+
+
+main()

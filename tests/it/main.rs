@@ -1,6 +1,7 @@
 //! Tests on real servers and the real program; modules are named after what a user does or meets.
 
 mod at_most_once;
+mod bulk;
 mod canary;
 mod catalogue;
 mod cli;

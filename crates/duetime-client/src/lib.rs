@@ -4,6 +4,7 @@
 //! Connections are kept and used again. Knows no store.
 
 mod answers;
+mod bulk;
 mod call;
 mod consumers;
 mod dead;
@@ -23,6 +24,7 @@ pub use answers::{
     Adopted, Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, NodeView,
     Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
 };
+pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
 pub use call::Client;
 pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;

@@ -128,7 +128,7 @@ export const tell = (what) => say(what, false);
 export const complain = (problem) => say(problem instanceof Problem ? problem.message : String(problem), true);
 
 // Asks before something is done. What removes or moves many wants the name of the topic typed.
-export function Confirm({ title, children, typed, label, danger, commands, onDone, onClose }) {
+export function Confirm({ title, children, typed, label, danger, commands, wait, onDone, onClose }) {
   const dialog = useRef();
   const [text, setText] = useState("");
   const [busy, setBusy] = useState(false);
@@ -157,7 +157,7 @@ export function Confirm({ title, children, typed, label, danger, commands, onDon
     ${commands}
     <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
       <button type="button" onClick=${onClose}>Leave it</button>
-      <button class=${danger ? "danger" : "main"} disabled=${busy || early || (typed && text !== typed)}>${busy ? "…" : label}</button>
+      <button class=${danger ? "danger" : "main"} disabled=${busy || early || wait || (typed && text !== typed)}>${busy ? "…" : label}</button>
     </div>
   </form></dialog>`;
 }

@@ -4,6 +4,7 @@
 //! [`Around`] and puts it about a store by [`Surrounded`]; a method that is added to the contract is added here
 //! and nowhere else.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
+use crate::plans::PlanStore;
 use crate::reshard::{
     Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Reshard, RoutingAuthority, ScanPage,
 };
@@ -125,7 +127,7 @@ surrounded! {
             role.op("settle_dead", "settle_dead_at_source"), slice::from_ref(shard), ids.len();
         dead(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
             "dead", slice::from_ref(shard), 0;
-        list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list", slice::from_ref(shard), 0;
+        list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list_messages", slice::from_ref(shard), 0;
         bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
         forecast(shards: &[Shard], edges: &[Timestamp]) -> Vec<u64>, "forecast", shards, 0;
         forecast_known(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
@@ -168,6 +170,13 @@ surrounded! {
     }
     fn whereabouts(&self, shard: &Shard) -> Whereabouts {
         self.inner.whereabouts(shard)
+    }
+}
+
+surrounded! {
+    PlanStore {
+        plans() -> BTreeMap<String, String>, "list_plans", &[], 0;
+        swap_plan(id: &str, seen: Option<&str>, new: Option<&str>) -> (), "change_plan", &[], 0;
     }
 }
 

@@ -7,6 +7,7 @@
 //! | [`ClaimStore`] | the engine, the router |
 //! | [`ScheduleStore`] | the engine, ownership, the router |
 //! | [`StoreHealth`] | the program, the API |
+//! | [`PlanStore`] | the router, for bulk actions |
 //! | [`crate::Reshard`] | the live resize, the router |
 //! | [`crate::RoutingAuthority`] | the live resize |
 //!
@@ -25,6 +26,7 @@ use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
+use crate::plans::PlanStore;
 use crate::reshard::{Reshard, RoutingAuthority};
 use crate::routing::Shard;
 use crate::store::{
@@ -295,12 +297,12 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
 
 /// All that a store is asked while it serves. For who opens it; others take a part.
 pub trait Store:
-    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard + RoutingAuthority
+    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + PlanStore + Reshard + RoutingAuthority
 {
 }
 
 impl<S> Store for S where
-    S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + Reshard + RoutingAuthority
+    S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + PlanStore + Reshard + RoutingAuthority
 {
 }
 

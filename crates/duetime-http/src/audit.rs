@@ -19,6 +19,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, Response};
 use axum::middleware::Next;
 use duetime_core::{Clock, Timestamp};
+use duetime_router::{BulkPlan, PlanWatcher};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
@@ -221,6 +222,44 @@ pub(crate) struct AuditLine {
     /// `done`, `refused`, `failed`, or `unknown`: the client went away before it was answered.
     outcome: &'static str,
     status: u64,
+}
+
+/// Names in the log each message that a bulk plan failed on.
+#[derive(Debug)]
+pub struct PlanAudit {
+    audit: Audit,
+    clock: Arc<dyn Clock>,
+}
+
+impl PlanAudit {
+    /// Writes where `audit` does.
+    #[must_use]
+    pub fn new(audit: Audit, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { audit, clock })
+    }
+}
+
+impl PlanWatcher for PlanAudit {
+    fn failed(&self, plan: &BulkPlan, id: &str, _reason: &str) {
+        let at = self.clock.now();
+        let line = AuditLine {
+            at,
+            time: at.to_string(),
+            who: plan.by.clone(),
+            from: None,
+            action: format!("plan {} {:?}", plan.id, plan.action),
+            topic: Some(plan.topic.clone()),
+            id: Some(id.to_owned()),
+            count: 1,
+            refused: 1,
+            outcome: "failed",
+            status: 0,
+        };
+        if let Some(sink) = &self.audit.0.sink {
+            sink.write(&line);
+        }
+        self.audit.0.ring.lock().push(line, true);
+    }
 }
 
 /// One request, until it is over.

@@ -28,6 +28,7 @@ pub(crate) const CODES: &[&str] = &[
     "too_many_topics",
     "unknown_topic",
     "unknown_message",
+    "unknown_plan",
     "unknown_route",
     "method_not_allowed",
     "body_timeout",

@@ -41,6 +41,7 @@ mod origin;
 mod path;
 mod pause;
 mod peer;
+mod plans;
 mod problem;
 mod rates;
 mod recent;
@@ -62,7 +63,7 @@ mod view;
 mod tests;
 
 pub use app::router;
-pub use audit::{Audit, AuditFile, AuditTarget, LogWord};
+pub use audit::{Audit, AuditFile, AuditTarget, LogWord, PlanAudit};
 pub use auth::{Auth, AuthConfig, Scope, TokenConfig, new_token};
 pub use connections::ConnectionBounds;
 pub use memory::RequestMemory;

@@ -8,8 +8,8 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, dead_groups, enqueue, events, forecast, list, me, messages, observe, pause, recent,
-    shards, sinks, topics,
+    adopt, audited, claims, dead, dead_groups, enqueue, events, forecast, list, me, messages, observe, pause, plans,
+    recent, shards, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -51,6 +51,10 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(forecast::forecast))
         .routes(routes!(pause::pause))
         .routes(routes!(pause::resume))
+        .routes(routes!(plans::create, plans::list))
+        .routes(routes!(plans::get, plans::delete))
+        .routes(routes!(plans::start))
+        .routes(routes!(plans::stop))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
         .routes(routes!(observe::nodes))

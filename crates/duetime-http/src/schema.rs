@@ -96,6 +96,14 @@ words!(
     ListedState: "scheduled" "due" "in_flight" "retrying"
 );
 words!(
+    /// What a bulk plan does to each message.
+    BulkAction: "redrive" "purge" "cancel" "due_now" "reschedule"
+);
+words!(
+    /// How far a bulk plan is.
+    PlanState: "planned" "running" "stopping" "stopped" "done" "failed"
+);
+words!(
     /// What a node does. One that is `unhealthy` cannot claim and has given its shards away.
     NodeState: "serving" "draining" "unhealthy"
 );

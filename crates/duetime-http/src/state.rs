@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use duetime_core::{Clock, Consumers, Fleet, Resizing, SinkStates, StoreHealth};
 use duetime_metrics::Meters;
-use duetime_router::{Catalog, Router};
+use duetime_router::{Catalog, Plans, Router};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +35,8 @@ pub struct HttpParts {
     pub consumers: Arc<dyn Consumers>,
     /// Knows which sinks are down.
     pub sinks: Arc<dyn SinkStates>,
+    /// Bulk actions.
+    pub plans: Arc<Plans>,
     /// Changes shard counts.
     pub resizing: Arc<dyn Resizing>,
     /// Who tells the time.

@@ -6,6 +6,9 @@
 //! engine, [`Metering`] times every call on its way down.
 
 mod batch_queue;
+mod bulk;
+mod bulk_page;
+mod bulk_plan;
 mod catalog;
 mod change;
 mod dead;
@@ -30,6 +33,8 @@ mod vanished;
 #[cfg(test)]
 mod tests;
 
+pub use bulk::{PER_SECOND_MAX, PlanError, PlanWatcher, Plans};
+pub use bulk_plan::{BulkAction, BulkFilter, BulkPlan, PlanAsk, PlanCounts, PlanCursor, PlanFailure, PlanState};
 pub use catalog::{Catalog, TopicPut};
 pub use change::TopicChange;
 pub use dead::{DeadCursor, DeadList, DeadSettled, DeadSweep};

@@ -11,6 +11,7 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::{
     ListPage, ListPlace, ListRange, MessageId, Score, Shard, StoreError, Timestamp, TopicName, TopicRecord,
 };
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::error::{RouteError, is_misrouted};
@@ -26,7 +27,8 @@ const HEADS: usize = 256;
 const TRIES: u32 = 4;
 
 /// Where a live message is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ListedState {
     /// Its time has not come, and it was not tried yet.
     Scheduled,

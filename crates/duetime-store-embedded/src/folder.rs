@@ -57,6 +57,10 @@ const LIVES: &str = "CREATE TABLE IF NOT EXISTS life (last INTEGER NOT NULL) STR
 /// The number of the last transaction that touched shards of a topic that is deleted; shards have their own.
 const TRANSACTIONS: &str = "CREATE TABLE IF NOT EXISTS deleted_transaction (last INTEGER NOT NULL) STRICT;";
 
+/// Bulk plans. No format of its own either: a version that does not know them leaves them alone.
+const PLANS: &str =
+    "CREATE TABLE IF NOT EXISTS bulk_plan (id TEXT PRIMARY KEY, plan TEXT NOT NULL) STRICT, WITHOUT ROWID;";
+
 /// Held for as long as the folder is used; the system lets go of it when the process ends, however.
 #[derive(Debug)]
 pub struct FolderLock {
@@ -171,7 +175,9 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     } else if format < 2 {
         conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(failed)?;
     }
-    conn.execute_batch(LIVES).and_then(|()| conn.execute_batch(TRANSACTIONS)).map_err(failed)?;
+    for table in [LIVES, TRANSACTIONS, PLANS] {
+        conn.execute_batch(table).map_err(failed)?;
+    }
     if fs::metadata(log_path(folder)).is_err() {
         // The log has to be there before the syncer opens it.
         conn.pragma_update(None, "user_version", FORMAT).map_err(failed)?;

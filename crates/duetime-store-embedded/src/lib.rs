@@ -22,6 +22,7 @@ mod folder;
 mod job;
 mod load;
 mod moves;
+mod plans;
 mod read;
 mod reserve;
 mod reshard;

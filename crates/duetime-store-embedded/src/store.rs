@@ -49,7 +49,7 @@ pub struct EmbeddedStore {
     /// `None` only while it is dropped.
     jobs: Option<mpsc::Sender<Box<dyn Job>>>,
     writer: Option<JoinHandle<()>>,
-    readers: Arc<Readers>,
+    pub(crate) readers: Arc<Readers>,
     directory: ShardDirectory,
     wakeups: broadcast::Sender<Wakeup>,
     broken: Broken,

@@ -2,7 +2,7 @@
 //!
 //! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
 //! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work,
-//! `{NS:topics}:lives` the numbers of their lives: all three in one slot.
+//! `{NS:topics}:lives` the numbers of their lives, `{NS:topics}:plans` the bulk plans: all in one slot.
 
 use duetime_core::{Namespace, Shard, TopicName, Whereabouts};
 use duetime_redis::slots;
@@ -102,6 +102,11 @@ impl Keys {
     /// The last number of a life, and the deleted life of each name.
     pub(crate) fn lives(&self) -> String {
         format!("{{{}:topics}}:lives", self.namespace)
+    }
+
+    /// The bulk plans.
+    pub(crate) fn plans(&self) -> String {
+        format!("{{{}:topics}}:plans", self.namespace)
     }
 
     /// The channel of the hints about new heads.

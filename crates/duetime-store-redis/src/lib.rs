@@ -23,6 +23,7 @@ mod lives;
 mod made;
 mod moves;
 mod old;
+mod plans;
 mod present;
 mod read;
 mod record;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, pause, plan, shards, sink,
+    bulk, consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, pause, plan, shards, sink,
     token, topic,
 };
 use crate::connection::NodeArgs;
@@ -57,6 +57,9 @@ pub enum Command {
     /// Lists, redrives and purges dead letters.
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Acts on all messages that match: counted first, then on the server at so many a second.
+    #[command(subcommand)]
+    Bulk(bulk::BulkCommand),
     /// Shows how much falls due when, and how late the last of it will be.
     Forecast(forecast::ForecastArgs),
     /// Pauses a topic: nothing is claimed until it is resumed, all else goes on.

@@ -9,8 +9,8 @@ use duetime_resize::Steps;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    check_config, consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, output, pause,
-    plan, shards, sink, token, top, topic,
+    bulk, check_config, consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, output,
+    pause, plan, shards, sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -36,6 +36,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Nack(args) => consume::nack(args).await,
         Command::Extend(args) => consume::extend(args).await,
         Command::Dead(command) => dead::run(command).await,
+        Command::Bulk(command) => bulk::run(command).await,
         Command::Forecast(args) => forecast::run(args).await,
         Command::Pause(args) => pause::run(args, true).await,
         Command::Resume(args) => pause::run(args, false).await,

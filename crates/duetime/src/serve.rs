@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Auth, HttpOptions, HttpParts, Listening, NodeInfo};
+use duetime_http::{Auth, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{Draw, ResizeParts, Resizer, Steps, Tools};
-use duetime_router::{Catalog, CatalogError, Metering, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, Metering, Plans, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
@@ -224,6 +224,9 @@ async fn start(
     loops.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
         sharing::watch_clock(store, clock, ownership, meters, has_clock, stop)
     });
+    let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
+    let plans = Plans::new(router.clone(), store.clone(), clock.clone(), watcher, &config.node_id());
+    loops.start("bulk plans", plans.clone(), |plans, stop| plans.run(stop));
     let has_topics = !catalog.all().is_empty();
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
     meters.build_info(
@@ -235,6 +238,7 @@ async fn start(
     let parts = HttpParts {
         router,
         catalog,
+        plans,
         store,
         consumers: engine.consumers(),
         sinks: engine.sinks(),

@@ -42,6 +42,7 @@ def main():
         except urllib.error.HTTPError as answer:
             return answer.code, json.load(answer)
 
+    expect.set_options(timeout=SEEN_WITHIN_MS)
     # Something on every screen.
     api("PUT", "/v1/topics/orders", {"shards": 4, "retry": {"max_attempts": 1}})
     api("POST", "/v1/topics/orders/messages", [{"id": f"order-{n}", "delay": "30m", "payload": "close it"} for n in range(40)])
@@ -145,20 +146,42 @@ def main():
         _, taken = api("POST", "/v1/topics/orders/claim", {"max": 1, "wait": "10s"})
         assert taken["messages"][0]["id"] == "order-8", taken
 
-        # Redrive ten of the dead, purge the rest by typing the name.
+        # Redrive ten of the dead, then purge the rest by a plan, with the name typed.
         see(page, "dead")
         page.get_by_role("button", name="Redrive 10 …").first.click()
         page.get_by_role("button", name="Redrive them").click()
         expect(page.get_by_role("status").last).to_contain_text("10 of 10 are scheduled again")
         expect(page.locator("main")).to_contain_text("2 dead letters")
         page.get_by_role("button", name="Purge …").first.click()
-        purge = page.get_by_role("button", name="Purge them")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Purge 2 messages of orders")
+        expect(dialog).to_contain_text("duetime bulk purge orders --reason")
+        purge = page.get_by_role("button", name="Start", exact=True)
         page.wait_for_timeout(1200)
         assert purge.is_disabled(), "dead letters are purged without the topic's name"
         page.get_by_label("Type orders to go on").fill("orders")
         purge.click()
         expect(page.locator("main")).to_contain_text("No dead letters")
+        expect(page.get_by_role("region", name="bulk actions")).to_contain_text("done")
         assert api("GET", "/v1/topics/orders")[1]["dead"] == 0
+
+        # Cancel all that match, and stop in the middle.
+        see(page, "messages")
+        page.get_by_label("Id begins with").fill("order-2")
+        page.get_by_role("button", name="Look", exact=True).click()
+        page.get_by_role("button", name="Cancel all of these …").click()
+        expect(page.get_by_role("dialog")).to_contain_text("Cancel 11 messages of orders")
+        page.get_by_label("Messages a second, at most").fill("1")
+        page.get_by_role("button", name="Start", exact=True).click()
+        region = page.get_by_role("region", name="bulk actions")
+        expect(region).to_contain_text("running")
+        region.get_by_role("button", name="Stop").click()
+        expect(region).to_contain_text("stopped")
+        plan = api("GET", "/v1/topics/orders/plans")[1]["plans"][0]
+        left = len(api("GET", "/v1/topics/orders/messages?prefix=order-2")[1]["messages"])
+        assert left > 0 and plan["counts"]["done"] + left == 11, plan
+        page.wait_for_timeout(2000)
+        assert len(api("GET", "/v1/topics/orders/messages?prefix=order-2")[1]["messages"]) == left, "a plan that was stopped went on"
 
         # A resize.
         see(page, "shards")

@@ -234,6 +234,18 @@ impl SimStore {
     }
 }
 
+/// Bulk plans are no part of what is simulated.
+#[async_trait]
+impl duetime_core::PlanStore for SimStore {
+    async fn plans(&self) -> Result<std::collections::BTreeMap<String, String>, StoreError> {
+        Ok(std::collections::BTreeMap::new())
+    }
+
+    async fn swap_plan(&self, _: &str, _: Option<&str>, _: Option<&str>) -> Result<(), StoreError> {
+        Err(duetime_core::plans::too_many())
+    }
+}
+
 #[async_trait]
 impl MessageStore for SimStore {
     async fn enqueue_at(

@@ -1,9 +1,10 @@
 // Which messages are there, by state and time?
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { ask, topicPath } from "../api.js";
+import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
-import { Commands, Failed, Table } from "../parts.js";
+import { PlanFirst, Plans } from "./plans.js";
+import { Commands, Failed, Table, useLive } from "../parts.js";
 
 const PAGE = 100;
 const STATES = [["", "any state"], ["due", "due"], ["scheduled", "scheduled"], ["in_flight", "in flight"], ["retrying", "retrying"]];
@@ -21,6 +22,8 @@ function query({ state, within, prefix }, at) {
 export function Messages({ topic }) {
   const [filter, setFilter] = useState({ state: "", within: "", prefix: "" });
   const [asked, setAsked] = useState({ filter, at: Date.now() });
+  const live = useLive();
+  const [doing, setDoing] = useState(null);
   const [found, setFound] = useState({ messages: [] });
   const given = query(asked.filter, asked.at);
   const path = topicPath(topic, `/messages?${[...given, ["limit", String(PAGE)]].map(([name, text]) => `${name}=${encodeURIComponent(text)}`).join("&")}`);
@@ -52,6 +55,7 @@ export function Messages({ topic }) {
     { name: "Attempts", value: (row) => row.attempts, cell: (row) => number(row.attempts) },
     { name: "Shard", value: (row) => row.shard, cell: (row) => number(row.shard) },
   ];
+  const what = (action) => ({ action, ...Object.fromEntries(given.map(([name, text]) => [name, name.startsWith("due_") ? Number(text) : text])) });
   const rows = found.messages.map((message) => ({ key: message.id, ...message }));
   const command = `duetime list ${word(topic)}${given.map(([name, text]) => ` --${name.replace("_", "-")} ${word(text)}`).join("")}`;
   return html`<div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
@@ -61,5 +65,8 @@ export function Messages({ topic }) {
       <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${number(found.shards)} shards looked through, one after the other. ` : ""}Without payloads; dead letters have a screen of their own.</p>
       <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
       ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}
-      <${Commands} method="GET" path=${path} command=${command} /></div>`;
+      ${may(live, "admin") && rows.length > 0 && html`<p class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button></p>`}
+      <${Commands} method="GET" path=${path} command=${command} /></div>
+    <${Plans} topic=${topic} actions=${["cancel", "due_now", "reschedule"]} />
+    ${doing && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => setDoing(null)} />`}`;
 }

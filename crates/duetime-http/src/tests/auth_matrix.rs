@@ -41,6 +41,12 @@ const WANTED: &[(&str, &[&str])] = &[
     ("forecast", &["view", "produce", "consume"]),
     ("pause_topic", &[]),
     ("resume_topic", &[]),
+    ("create_plan", &[]),
+    ("list_plans", &["view"]),
+    ("get_plan", &["view"]),
+    ("delete_plan", &[]),
+    ("start_plan", &[]),
+    ("stop_plan", &[]),
     ("get_sink", &["view"]),
     ("probe_sink", &[]),
     // Open to everybody.

@@ -13,6 +13,7 @@ mod foreign;
 mod list;
 mod messages;
 mod operations;
+mod plans;
 mod sinks;
 mod topics;
 
@@ -30,7 +31,7 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_resize::{Draw, ResizeConfig, ResizeParts, Resizer, Tools};
-use duetime_router::{Catalog, Metering, Router};
+use duetime_router::{Catalog, Metering, Plans, Router};
 use duetime_testkit::{ManualClock, MemStore};
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -83,6 +84,7 @@ impl Consumers for EagerConsumers {
 
 pub struct TestApi {
     pub parts: HttpParts,
+    pub store: Arc<dyn Store>,
     pub clock: Arc<ManualClock>,
     api: axum::Router,
 }
@@ -149,7 +151,11 @@ impl TestApi {
             meters: meters.clone(),
             config: ResizeConfig::default(),
         });
+        let watcher = crate::PlanAudit::new(crate::Audit::default(), clock.clone());
+        let plans = Plans::new(router.clone(), store.clone(), clock.clone(), watcher, "n1");
+        let kept = store.clone();
         let parts = HttpParts {
+            plans,
             router,
             resizing: Arc::new(resizer),
             catalog,
@@ -164,12 +170,17 @@ impl TestApi {
             fleet: watch::channel(Arc::new(fleet)).1,
             draining: CancellationToken::new(),
         };
-        Self { api: crate::router(parts.clone(), axum::Router::new()), parts, clock }
+        Self { api: crate::router(parts.clone(), axum::Router::new()), parts, clock, store: kept }
     }
 
     /// The same with other parts.
     pub fn again(&self, parts: HttpParts) -> Self {
-        Self { api: crate::router(parts.clone(), axum::Router::new()), parts, clock: self.clock.clone() }
+        Self {
+            api: crate::router(parts.clone(), axum::Router::new()),
+            parts,
+            clock: self.clock.clone(),
+            store: self.store.clone(),
+        }
     }
 
     pub fn clone_api(&self) -> axum::Router {

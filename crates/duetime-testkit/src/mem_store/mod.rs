@@ -7,6 +7,7 @@
 mod claim;
 mod enqueue;
 mod moves;
+mod plans;
 mod reshard;
 mod server;
 mod settle;
@@ -41,6 +42,8 @@ struct Inside {
     shards: BTreeMap<(TopicName, u32), ShardState>,
     /// The last number of a life.
     lives: u64,
+    /// Bulk plans.
+    plans: BTreeMap<String, String>,
     /// What the replica of a shard has, where there is one.
     replicas: BTreeMap<(TopicName, u32), ShardState>,
     /// What the replica of the topics' records has.

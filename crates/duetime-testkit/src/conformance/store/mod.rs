@@ -12,6 +12,7 @@ pub mod enqueue;
 pub mod epoch;
 pub mod list;
 pub mod look;
+pub mod plans;
 pub mod receipt;
 pub mod repeat;
 pub mod settle;
@@ -150,6 +151,8 @@ macro_rules! store_conformance {
             look::a_forecast_counts_what_falls_into_each_bucket_over_all_shards,
             look::a_sooner_head_is_hinted,
             look::whatever_happens_the_counts_add_up,
+            plans::a_plan_is_changed_only_by_who_saw_it_as_it_is,
+            plans::plans_are_bounded_in_length_and_number,
             receipt::the_receipt_of_an_earlier_claim_is_refused,
             receipt::the_receipt_of_an_earlier_life_is_refused,
             receipt::a_settled_claim_is_not_settled_again,

@@ -31,7 +31,7 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 13] = [
+pub(super) const SOURCES: [(&str, &str); 14] = [
     ("claim", include_str!("claim.rs")),
     ("content", include_str!("content.rs")),
     ("dead", include_str!("dead.rs")),
@@ -40,6 +40,7 @@ pub(super) const SOURCES: [(&str, &str); 13] = [
     ("epoch", include_str!("epoch.rs")),
     ("list", include_str!("list.rs")),
     ("look", include_str!("look.rs")),
+    ("plans", include_str!("plans.rs")),
     ("receipt", include_str!("receipt.rs")),
     ("repeat", include_str!("repeat.rs")),
     ("settle", include_str!("settle.rs")),

@@ -1,0 +1,170 @@
+//! Bulk actions: planned, started, watched and stopped.
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::call::{ANSWER_MAX, Client, part};
+use crate::error::ClientError;
+
+/// What is to be done to which messages. Absent fields are left out.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct BulkAsk {
+    /// `redrive`, `purge`, `cancel`, `due_now` or `reschedule`.
+    pub action: String,
+    /// Live messages: `scheduled`, `due`, `in_flight` or `retrying`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Live messages: visible from this moment on, milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due_from: Option<i64>,
+    /// Live messages: visible before this moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due_to: Option<i64>,
+    /// How their ids begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Dead letters: their reason, as the groups have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The new due time of a `reschedule`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<i64>,
+    /// At most so many messages a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<u32>,
+}
+
+/// What became of the messages of a plan.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct BulkCounts {
+    /// The action took effect.
+    pub done: u64,
+    /// Somebody held a claim.
+    pub in_flight: u64,
+    /// Not there any more, or in another state by then.
+    pub unchanged: u64,
+    /// The store answered with an error.
+    pub failed: u64,
+    /// In a page whose outcome was not written; it was carried out again.
+    pub unrecorded: u64,
+}
+
+/// A message that the action failed on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BulkFailure {
+    /// Its id.
+    pub id: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A bulk action.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BulkPlan {
+    /// Its name.
+    pub id: String,
+    /// The topic.
+    pub topic: String,
+    /// What is done.
+    pub action: String,
+    /// `planned`, `running`, `stopping`, `stopped`, `done` or `failed`.
+    pub state: String,
+    /// At most so many a second.
+    pub per_second: u32,
+    /// Messages that matched when it was planned.
+    pub expected: u64,
+    /// Whether these were all.
+    pub counted_all: bool,
+    /// Some of their ids.
+    pub samples: Vec<String>,
+    /// What became of them.
+    pub counts: BulkCounts,
+    /// The first that it failed on.
+    pub failures: Vec<BulkFailure>,
+    /// Why it does not get on, or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// The node that carries it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The token that planned it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When it was planned, milliseconds since the Unix epoch.
+    pub created_at: i64,
+}
+
+impl BulkPlan {
+    /// Whether nothing happens any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state.as_str(), "stopped" | "done" | "failed")
+    }
+}
+
+#[derive(Deserialize)]
+struct Plans {
+    plans: Vec<BulkPlan>,
+}
+
+fn path(topic: &str, rest: &str) -> String {
+    format!("/v1/topics/{}/plans{rest}", part(topic))
+}
+
+impl Client {
+    /// Counts what matches, and keeps the plan.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`]; so with all calls.
+    pub async fn plan_bulk(&self, topic: &str, ask: &BulkAsk) -> Result<BulkPlan, ClientError> {
+        self.call(self.request(Method::POST, &path(topic, "")).timeout(ANSWER_MAX).json(ask)).await
+    }
+
+    /// The plans of a topic, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn bulk_plans(&self, topic: &str) -> Result<Vec<BulkPlan>, ClientError> {
+        Ok(self.get::<Plans>(&path(topic, "")).await?.plans)
+    }
+
+    /// One plan.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn bulk_plan(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
+        self.get(&path(topic, &format!("/{}", part(id)))).await
+    }
+
+    /// Starts a plan, or goes on with one that was stopped.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn start_bulk(&self, topic: &str, id: &str, per_second: Option<u32>) -> Result<BulkPlan, ClientError> {
+        let body = per_second.map_or_else(|| json!({}), |rate| json!({ "per_second": rate }));
+        self.call(self.request(Method::POST, &path(topic, &format!("/{}/start", part(id)))).json(&body)).await
+    }
+
+    /// Stops a plan.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn stop_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
+        self.call(self.request(Method::POST, &path(topic, &format!("/{}/stop", part(id)))).json(&json!({}))).await
+    }
+
+    /// Forgets a plan that does not run.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn forget_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
+        self.call(self.request(Method::DELETE, &path(topic, &format!("/{}", part(id))))).await
+    }
+}

@@ -1,0 +1,81 @@
+// Bulk actions: counted first, then carried out on the server at so many a second, with a stop.
+
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { ask, may, topicPath } from "../api.js";
+import { moment, number, word } from "../format.js";
+import { Commands, Confirm, Failed, Table, complain, tell, useAnswer, useLive } from "../parts.js";
+
+const TYPED_ABOVE = 1000;
+const SEEN_EVERY_MS = 2000;
+const RATE = 100;
+const WORDS = {
+  redrive: ["Redrive", "They are due at once, with all their attempts. What dies after this moment is left alone."],
+  purge: ["Purge", "They are removed and cannot be brought back."],
+  cancel: ["Cancel", "They are removed and never delivered, unless somebody is delivering them right now."],
+  due_now: ["Deliver now", "Those that wait are due at once. Their attempts begin again."],
+};
+const MOODS = { running: "good", done: "good", stopping: "careful", stopped: "careful", failed: "bad" };
+
+const options = ({ action, ...what }) => Object.entries(what).map(([name, value]) => ` --${name.replace("_", "-")} ${word(String(value))}`).join("");
+const matched = (plan) => `${plan.counted_all ? "" : "at least "}${number(plan.expected)}`;
+export const acted = ({ counts }) => counts.done + counts.in_flight + counts.unchanged + counts.failed;
+
+// What would be done, and to how many; then does it.
+export function PlanFirst({ topic, what, onClose }) {
+  const [state, set] = useState({});
+  const [rate, setRate] = useState(String(RATE));
+  const started = useRef(false);
+  const path = topicPath(topic, "/plans");
+  useEffect(() => {
+    ask("POST", path, what).then((plan) => set({ plan }), (problem) => set({ problem }));
+  }, []);
+  const { plan, problem } = state;
+  const close = () => {
+    // What was only looked at is forgotten.
+    if (plan && !started.current) ask("DELETE", `${path}/${plan.id}`).catch(() => {});
+    started.current = true;
+    onClose();
+  };
+  const start = async () => {
+    await ask("POST", `${path}/${plan.id}/start`, { per_second: Number(rate) || RATE });
+    started.current = true;
+    tell("It has begun, on the server; it can be stopped below.");
+  };
+  const [verb, means] = WORDS[what.action];
+  const many = plan && (plan.expected > TYPED_ABOVE || !plan.counted_all);
+  return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${plan ? matched(plan) : "…"} messages of ${topic}" danger=${what.action !== "redrive"} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? "Start" : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0}
+    commands=${html`<${Commands} method="POST" path=${path} body=${what} command=${`duetime bulk ${what.action.replace("_", "-")} ${word(topic)}${options(what)} --rate ${rate} --start`} />`}>
+    ${problem && html`<${Failed} problem=${problem} />`}
+    ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
+    ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.join(", ")}</p>`}
+      <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} /></label>`}
+  <//>`;
+}
+
+export function Plans({ topic, actions }) {
+  const state = useLive();
+  const path = topicPath(topic, "/plans");
+  const { answer, again } = useAnswer((signal) => ask("GET", path, undefined, signal), SEEN_EVERY_MS, [path]);
+  const rows = (answer?.plans ?? []).filter((plan) => actions.includes(plan.action)).map((plan) => ({ key: plan.id, ...plan }));
+  if (!rows.length) return null;
+  const act = (method, plan, rest, text) => async () => {
+    try {
+      await ask(method, `${path}/${plan.id}${rest}`, method === "POST" ? {} : undefined);
+      tell(text);
+      again();
+    } catch (problem) {
+      complain(problem);
+    }
+  };
+  const columns = [
+    { name: "What", left: true, wrap: true, value: (row) => row.action, cell: (row) => html`${WORDS[row.action]?.[0] ?? row.action}${row.reason ? html` <span class="quiet">${row.reason}</span>` : ""}${row.prefix ? html` <span class="mono">${row.prefix}…</span>` : ""}` },
+    { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${MOODS[row.state] ?? ""}">${row.state}</span>${row.trouble ? html` <span class="bad">${row.trouble}</span>` : ""}` },
+    { name: "Carried out", value: (row) => acted(row), cell: (row) => html`<progress max=${Math.max(1, row.expected, acted(row))} value=${acted(row)} aria-label="carried out"></progress> ${number(acted(row))} of ${matched(row)}` },
+    { name: "In flight", value: (row) => row.counts.in_flight, cell: (row) => number(row.counts.in_flight) },
+    { name: "Unchanged", value: (row) => row.counts.unchanged, cell: (row) => number(row.counts.unchanged) },
+    { name: "Failed", value: (row) => row.counts.failed, cell: (row) => html`<span class=${row.counts.failed ? "bad" : ""} title=${row.failures.map((one) => `${one.id}: ${one.reason}`).join("\n")}>${number(row.counts.failed)}</span>` },
+    { name: "Planned", value: (row) => row.created_at, cell: (row) => html`${moment(row.created_at)}${row.by ? ` by ${row.by}` : ""}` },
+    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
+  ];
+  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" /><${Commands} method="GET" path=${path} command=${`duetime bulk list ${word(topic)}`} /></div>`;
+}

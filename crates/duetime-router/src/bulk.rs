@@ -1,0 +1,490 @@
+//! Bulk actions: first a plan with a count and samples, then carried out page by page by some node, until it is stopped.
+//!
+//! A plan is a record in the store ([`PlanStore`]) that only who saw its present text changes. Each page is announced
+//! there before it is carried out, so a node that finds another record (the plan was stopped, or another node took it
+//! over) does nothing more. A page may be carried out twice: messages are found anew, and acting on one again changes
+//! nothing. Upstream: the API. Downstream: [`Router`].
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::plans::{PLANS_MAX, PlanStore};
+use duetime_core::{Clock, StoreError, Timestamp, TopicName};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::bulk_plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanState, cut};
+use crate::error::RouteError;
+use crate::router::Router;
+
+/// Messages a second that a plan may have.
+pub const PER_SECOND_MAX: u32 = 10_000;
+/// Ids that are shown of a plan.
+const SAMPLES: usize = 5;
+/// A count of what matches ends after so long, or so many messages.
+const COUNT_FOR: Duration = Duration::from_secs(2);
+const COUNT_MAX: u64 = 20_000;
+/// Nodes look for plans that nobody carries out so often; one that is started says so to its own.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A page that was announced longer ago is not carried out: the plan may have been stopped and be taken for ended.
+const ACT_WITHIN: Duration = Duration::from_secs(3);
+/// A page takes so long at most; what is left of it is counted as failed.
+const PAGE_FOR: Duration = Duration::from_millis(HELD_MS.unsigned_abs() * 2 / 3);
+/// After an error, and before another pass while the shard count changes.
+const REST: Duration = Duration::from_secs(2);
+/// A page of which nothing could be carried out is tried so often, then counted as failed and left behind.
+const FAILING_MAX: u32 = 30;
+/// Between two pages at least: one in which nothing matches costs the store a look all the same.
+const LOOK_REST: Duration = Duration::from_millis(20);
+/// How often a change of a record is tried again because the node that carries it out writes to it.
+const CHANGES_MAX: u32 = 20;
+
+/// Who is told of messages that an action failed on.
+pub trait PlanWatcher: Send + Sync + std::fmt::Debug + 'static {
+    /// The action of `plan` failed on message `id`.
+    fn failed(&self, plan: &BulkPlan, id: &str, reason: &str);
+}
+
+/// Why a plan could not be made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// There is none of that id for the topic.
+    #[error("there is no such plan")]
+    Unknown,
+    /// It is in another state; the sentence says what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// The topic's or the store's.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+}
+
+impl From<StoreError> for PlanError {
+    fn from(error: StoreError) -> Self {
+        Self::Route(error.into())
+    }
+}
+
+/// A plan that this node carries out, and its text in the store.
+struct Held {
+    seen: String,
+    plan: BulkPlan,
+    /// Pages in a row of which nothing could be carried out.
+    failing: u32,
+}
+
+/// The plans of an installation, at one node.
+#[derive(Debug)]
+pub struct Plans {
+    router: Arc<Router>,
+    store: Arc<dyn PlanStore>,
+    clock: Arc<dyn Clock>,
+    watcher: Arc<dyn PlanWatcher>,
+    /// This life of this node: after a restart it is another.
+    node: String,
+    started: Notify,
+}
+
+fn written(plan: &BulkPlan) -> String {
+    serde_json::to_string(plan).expect("plain data")
+}
+
+impl Plans {
+    /// Plans that are kept in `store` and carried out by `router`.
+    #[must_use]
+    pub fn new(
+        router: Arc<Router>,
+        store: Arc<dyn PlanStore>,
+        clock: Arc<dyn Clock>,
+        watcher: Arc<dyn PlanWatcher>,
+        node: &str,
+    ) -> Arc<Self> {
+        let node = format!("{node}/{:08x}", rand::random::<u32>());
+        Arc::new(Self { router, store, clock, watcher, node, started: Notify::new() })
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now().as_millis()
+    }
+
+    /// The plans of a topic, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn of_topic(&self, topic: &TopicName) -> Result<Vec<BulkPlan>, PlanError> {
+        let all = self.store.plans().await?.into_values();
+        let read = all.filter_map(|text| serde_json::from_str::<BulkPlan>(&text).ok());
+        let mut plans: Vec<BulkPlan> = read.filter(|plan| plan.topic == topic.as_str()).collect();
+        plans.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
+        Ok(plans)
+    }
+
+    async fn read(&self, id: &str) -> Result<Option<Held>, StoreError> {
+        let Some(seen) = self.store.plans().await?.remove(id) else { return Ok(None) };
+        let plan = serde_json::from_str(&seen);
+        let plan = plan.map_err(|error| StoreError::Damaged(format!("plan {id}: {error}")))?;
+        Ok(Some(Held { plan, seen, failing: 0 }))
+    }
+
+    /// One plan of a topic.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Unknown`], or the store's.
+    pub async fn get(&self, topic: &TopicName, id: &str) -> Result<BulkPlan, PlanError> {
+        let held = self.read(id).await?.filter(|held| held.plan.topic == topic.as_str());
+        Ok(held.ok_or(PlanError::Unknown)?.plan)
+    }
+
+    /// Counts what matches and keeps the plan, not begun.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::UnknownTopic`], or the store's: [`StoreError::Full`], where there are as many plans as may be.
+    pub async fn create(&self, topic: &TopicName, ask: PlanAsk) -> Result<BulkPlan, PlanError> {
+        let record = self.router.present_topic(topic).await?;
+        let now = self.now();
+        let mut plan = BulkPlan {
+            id: format!("{:x}-{:08x}", now, rand::random::<u32>()),
+            topic: topic.to_string(),
+            life: record.routing.life(),
+            action: ask.action,
+            to: ask.to.map(Timestamp::as_millis),
+            filter: ask.filter,
+            per_second: ask.per_second.clamp(1, PER_SECOND_MAX),
+            created_at: now,
+            by: ask.by,
+            state: PlanState::Planned,
+            number: 1,
+            node: None,
+            held_until: 0,
+            cursor: None,
+            epoch: record.routing.epoch,
+            passes: 0,
+            expected: 0,
+            counted_all: true,
+            samples: Vec::new(),
+            open: 0,
+            counts: PlanCounts::default(),
+            failures: Vec::new(),
+            trouble: None,
+            started_at: None,
+            ended_at: None,
+        };
+        self.count(&mut plan).await?;
+        self.make_way().await?;
+        self.store.swap_plan(&plan.id, None, Some(&written(&plan))).await?;
+        Ok(plan)
+    }
+
+    async fn count(&self, plan: &mut BulkPlan) -> Result<(), RouteError> {
+        let begun = Instant::now();
+        let mut cursor = None;
+        loop {
+            let page = self.router.plan_page(plan, cursor, BATCH_ITEMS_MAX).await?;
+            plan.expected += page.ids.len() as u64;
+            let missing = SAMPLES - plan.samples.len();
+            plan.samples.extend(page.ids.iter().take(missing).map(|id| cut(id.as_str())));
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(());
+            }
+            if plan.expected >= COUNT_MAX || begun.elapsed() >= COUNT_FOR {
+                plan.counted_all = false;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the oldest plan that ended, or was never begun, where there are as many as may be.
+    async fn make_way(&self) -> Result<(), StoreError> {
+        let all = self.store.plans().await?;
+        if all.len() < PLANS_MAX {
+            return Ok(());
+        }
+        let read = all.iter().filter_map(|(id, text)| Some((id, text, serde_json::from_str::<BulkPlan>(text).ok()?)));
+        let idle = read.filter(|(.., plan)| plan.state.has_ended() || plan.state == PlanState::Planned);
+        let Some((id, text, _)) = idle.min_by_key(|(.., plan)| plan.created_at) else { return Ok(()) };
+        match self.store.swap_plan(id, Some(text), None).await {
+            Err(StoreError::Conflict) => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn change(
+        &self,
+        topic: &TopicName,
+        id: &str,
+        change: impl Fn(&mut BulkPlan, i64) -> Result<(), String>,
+    ) -> Result<BulkPlan, PlanError> {
+        for _ in 0..CHANGES_MAX {
+            let held = self.read(id).await?.filter(|held| held.plan.topic == topic.as_str());
+            let Held { seen, mut plan, .. } = held.ok_or(PlanError::Unknown)?;
+            change(&mut plan, self.now()).map_err(PlanError::Refused)?;
+            match self.store.swap_plan(id, Some(&seen), Some(&written(&plan))).await {
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error.into()),
+                Ok(()) => return Ok(plan),
+            }
+        }
+        Err(PlanError::Refused("others keep changing it; try again".to_owned()))
+    }
+
+    /// Begins a plan, or goes on with one that was stopped.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`].
+    pub async fn start(&self, topic: &TopicName, id: &str, per_second: Option<u32>) -> Result<BulkPlan, PlanError> {
+        let per_second = per_second.map(|rate| rate.clamp(1, PER_SECOND_MAX));
+        let plan = self.change(topic, id, |plan, now| plan.start(now, per_second)).await?;
+        self.started.notify_one();
+        Ok(plan)
+    }
+
+    /// Stops a plan: no page is announced any more. The one that is under way may still be carried out, and the plan is
+    /// `stopping` until it was.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`].
+    pub async fn stop(&self, topic: &TopicName, id: &str) -> Result<BulkPlan, PlanError> {
+        self.change(topic, id, BulkPlan::stop).await
+    }
+
+    /// Forgets a plan that does not run.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`].
+    pub async fn delete(&self, topic: &TopicName, id: &str) -> Result<BulkPlan, PlanError> {
+        let held = self.read(id).await?.filter(|held| held.plan.topic == topic.as_str()).ok_or(PlanError::Unknown)?;
+        if matches!(held.plan.state, PlanState::Running | PlanState::Stopping) {
+            return Err(PlanError::Refused("it is running; stop it first".to_owned()));
+        }
+        match self.store.swap_plan(id, Some(&held.seen), None).await {
+            Err(StoreError::Conflict) => {
+                Err(PlanError::Refused("it was changed just now; look at it again".to_owned()))
+            }
+            other => Ok(other.map(|()| held.plan)?),
+        }
+    }
+
+    /// Carries out plans that are started, until `stop`.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut busy = HashSet::new();
+        let mut work = FuturesUnordered::new();
+        let mut complained = false;
+        loop {
+            match self.store.plans().await {
+                Ok(all) => {
+                    complained = false;
+                    let read = all.into_values().filter_map(|text| serde_json::from_str::<BulkPlan>(&text).ok());
+                    let waits = |plan: &BulkPlan| {
+                        matches!(plan.state, PlanState::Running | PlanState::Stopping) && !plan.is_held(self.now())
+                    };
+                    for plan in read.filter(waits) {
+                        if busy.insert(plan.id.clone()) {
+                            work.push(self.carry_out(plan.id, stop.clone()));
+                        }
+                    }
+                }
+                Err(error) if !complained => {
+                    complained = true;
+                    warn!(%error, "bulk plans could not be read");
+                }
+                Err(_) => {}
+            }
+            let look = sleep(LOOK_EVERY);
+            tokio::pin!(look);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {
+                        // Each gives its plan back, for another node.
+                        while work.next().await.is_some() {}
+                        return;
+                    }
+                    Some(id) = work.next(), if !work.is_empty() => {
+                        busy.remove(&id);
+                    }
+                    () = self.started.notified() => break,
+                    () = &mut look => break,
+                }
+            }
+        }
+    }
+
+    /// Carries out one plan until it ends, is stopped or taken over. Answers its id.
+    async fn carry_out(&self, id: String, stop: CancellationToken) -> String {
+        let mut held = match self.take(&id).await {
+            Ok(Some(held)) => held,
+            Ok(None) => return id,
+            Err(error) => {
+                warn!(plan = %id, %error, "a bulk plan could not be begun");
+                return id;
+            }
+        };
+        info!(plan = %id, topic = %held.plan.topic, action = ?held.plan.action, "bulk plan is carried out");
+        while !stop.is_cancelled() {
+            let begun = Instant::now();
+            let before = held.plan.counts;
+            let rest = match self.page(&mut held).await {
+                Ok(false) => return id,
+                Ok(true) => {
+                    let acted = total(&held.plan.counts).saturating_sub(total(&before));
+                    Duration::from_secs_f64(acted as f64 / f64::from(held.plan.per_second.max(1))).max(LOOK_REST)
+                }
+                Err(error) => {
+                    held.plan.trouble = Some(cut(&error.to_string()));
+                    REST
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = sleep(rest.saturating_sub(begun.elapsed())) => {}
+            }
+        }
+        held.plan.hold(&self.node, self.now());
+        held.plan.held_until = 0;
+        let _ = self.put(&mut held).await;
+        id
+    }
+
+    /// Takes a plan that nobody holds.
+    async fn take(&self, id: &str) -> Result<Option<Held>, StoreError> {
+        let Some(mut held) = self.read(id).await? else { return Ok(None) };
+        let now = self.now();
+        if held.plan.is_held(now) {
+            return Ok(None);
+        }
+        match held.plan.state {
+            PlanState::Running => held.plan.take(&self.node, now),
+            PlanState::Stopping => held.plan.end(PlanState::Stopped, now),
+            _ => return Ok(None),
+        }
+        Ok((self.put(&mut held).await? && held.plan.state == PlanState::Running).then_some(held))
+    }
+
+    /// Writes the plan if it is as this node saw it; false: it is another by now.
+    async fn put(&self, held: &mut Held) -> Result<bool, StoreError> {
+        let text = written(&held.plan);
+        let put = match self.store.swap_plan(&held.plan.id, Some(&held.seen), Some(&text)).await {
+            // The answer to this very change may have been lost.
+            Err(StoreError::Conflict) => self.read(&held.plan.id).await?.is_some_and(|there| there.seen == text),
+            other => other.map(|()| true)?,
+        };
+        if put {
+            held.seen = text;
+        }
+        Ok(put)
+    }
+
+    /// The plan was stopped while this node carried it out: writes what became of the last page.
+    async fn settle_stop(&self, mine: &Held) -> Result<(), StoreError> {
+        let Some(mut there) = self.read(&mine.plan.id).await? else { return Ok(()) };
+        if there.plan.state != PlanState::Stopping || there.plan.node.as_ref() != Some(&self.node) {
+            return Ok(());
+        }
+        let BulkPlan { counts, failures, cursor, passes, epoch, .. } = mine.plan.clone();
+        there.plan = BulkPlan { counts, failures, cursor, passes, epoch, open: 0, ..there.plan };
+        there.plan.end(PlanState::Stopped, self.now());
+        self.put(&mut there).await.map(drop)
+    }
+
+    /// One page; false: the plan ended, or is not this node's any more.
+    async fn page(&self, held: &mut Held) -> Result<bool, RouteError> {
+        let limit = (held.plan.per_second as usize).clamp(1, BATCH_ITEMS_MAX);
+        let topic = TopicName::new(&held.plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let record = match self.router.present_topic(&topic).await {
+            Ok(record) if record.routing.life() == held.plan.life => record,
+            Ok(_) | Err(RouteError::UnknownTopic(_)) => {
+                held.plan.trouble = Some("the topic was deleted".to_owned());
+                held.plan.end(PlanState::Failed, self.now());
+                self.put(held).await?;
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let found = self.router.plan_page(&held.plan, held.plan.cursor.clone(), limit).await?;
+        if !found.ids.is_empty() {
+            held.plan.open = found.ids.len() as u64;
+            held.plan.hold(&self.node, self.now());
+            let announced = Instant::now();
+            let is_mine = self.put(held).await?;
+            held.plan.open = 0;
+            if !is_mine {
+                self.settle_stop(held).await?;
+                return Ok(false);
+            }
+            if announced.elapsed() >= ACT_WITHIN {
+                return Ok(true);
+            }
+            let outcomes = self.router.plan_act(&held.plan, &topic, found.ids, PAGE_FOR).await;
+            let reason = outcomes.iter().map(|(_, outcome)| match outcome {
+                ItemOutcome::Failed(reason) => Some(reason.clone()),
+                _ => None,
+            });
+            // Nothing of it was carried out: the store is away, rather than these messages odd.
+            if let Some(reasons) = reason.collect::<Option<Vec<String>>>()
+                && held.failing < FAILING_MAX
+            {
+                held.failing += 1;
+                held.plan.trouble = reasons.first().map(|reason| cut(reason));
+                sleep(REST).await;
+                return Ok(true);
+            }
+            held.failing = 0;
+            for (id, outcome) in outcomes {
+                if let ItemOutcome::Failed(reason) = &outcome {
+                    self.watcher.failed(&held.plan, id.as_str(), reason);
+                }
+                held.plan.record(id.as_str(), &outcome);
+            }
+        }
+        held.plan.trouble = None;
+        if found.next.is_some() {
+            held.plan.cursor = found.next;
+            return self.keep_hold(held).await;
+        }
+        let is_moving = record.routing.is_moving();
+        if is_moving || record.routing.epoch != held.plan.epoch {
+            // What moved from a shard that was not reached yet to one that was is met in another pass.
+            (held.plan.cursor, held.plan.epoch) = (None, record.routing.epoch);
+            held.plan.passes += 1;
+            sleep(REST).await;
+            return self.keep_hold(held).await;
+        }
+        held.plan.end(PlanState::Done, self.now());
+        if !self.put(held).await? {
+            self.settle_stop(held).await?;
+        }
+        Ok(false)
+    }
+
+    /// Holds the plan for longer, where nothing was announced for a while.
+    async fn keep_hold(&self, held: &mut Held) -> Result<bool, RouteError> {
+        let now = self.now();
+        if held.plan.held_until - now > HELD_MS * 2 / 3 {
+            return Ok(true);
+        }
+        held.plan.hold(&self.node, now);
+        let is_mine = self.put(held).await?;
+        if !is_mine {
+            self.settle_stop(held).await?;
+        }
+        Ok(is_mine)
+    }
+}
+
+fn total(counts: &PlanCounts) -> u64 {
+    counts.done + counts.in_flight + counts.unchanged + counts.failed
+}

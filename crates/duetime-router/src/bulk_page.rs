@@ -1,0 +1,111 @@
+//! One page of a bulk plan: which messages it means, and what is done to them.
+
+use std::time::Duration;
+
+use duetime_core::store::{DeadAction, Edit};
+use duetime_core::{Due, ListPlace, MessageId, StoreError, StoredMessage, Timestamp, TopicName};
+use tokio::time::timeout;
+
+use crate::bulk_plan::{BulkAction, BulkPlan, ItemOutcome, PlanCursor};
+use crate::dead::DeadCursor;
+use crate::dead_groups::normalised;
+use crate::error::RouteError;
+use crate::list::{ListedState, MessageCursor, MessageFilter};
+use crate::router::{Changed, Router};
+
+/// The last moment a message can be due.
+const LAST_MS: i64 = 9_000_000_000_000;
+
+/// Messages of one page, and where the next one begins; `None`: this was the last.
+pub(crate) struct PlanPage {
+    pub ids: Vec<MessageId>,
+    pub next: Option<PlanCursor>,
+}
+
+impl Router {
+    /// Messages that a plan means, from `cursor` on.
+    pub(crate) async fn plan_page(
+        &self,
+        plan: &BulkPlan,
+        cursor: Option<PlanCursor>,
+        limit: usize,
+    ) -> Result<PlanPage, RouteError> {
+        let topic = TopicName::new(&plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let filter = &plan.filter;
+        if plan.action.is_of_dead() {
+            let from = cursor.map(|at| DeadCursor { shard: at.shard, from: at.score });
+            let page = self.dead(&topic, from, limit).await?;
+            let is_meant = |message: &StoredMessage| {
+                let Some(death) = &message.death else { return false };
+                death.at.as_millis() <= plan.created_at
+                    && message.id.as_str().starts_with(&filter.prefix)
+                    && filter.reason.as_ref().is_none_or(|reason| normalised(&death.reason) == *reason)
+            };
+            let meant = page.messages.into_iter().map(|(_, message)| message).filter(is_meant);
+            let next = page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None });
+            return Ok(PlanPage { ids: meant.map(|message| message.id).collect(), next });
+        }
+        let wanted = MessageFilter {
+            state: filter.state,
+            from: Timestamp::from_millis(filter.due_from.unwrap_or(0)),
+            till: Timestamp::from_millis(filter.due_to.unwrap_or(LAST_MS).min(LAST_MS)),
+            prefix: filter.prefix.clone(),
+        };
+        let from = cursor.map(|at| MessageCursor {
+            shard: at.shard,
+            epoch: plan.epoch,
+            after: at.score.zip(at.tie).map(|(score, tie)| ListPlace { score, tie }),
+        });
+        let page = self.list(&topic, &wanted, from, limit).await?;
+        let waits =
+            |state| plan.action != BulkAction::DueNow || !matches!(state, ListedState::Due | ListedState::InFlight);
+        let ids = page.messages.into_iter().filter(|one| waits(one.state)).map(|one| one.id).collect();
+        let next = page.next.map(|at| {
+            let (score, tie) = at.after.map(|after| (after.score, after.tie)).unzip();
+            PlanCursor { shard: at.shard, score, tie }
+        });
+        Ok(PlanPage { ids, next })
+    }
+
+    /// Does what the plan says to these messages, for so long at most. Doing it again changes nothing.
+    pub(crate) async fn plan_act(
+        &self,
+        plan: &BulkPlan,
+        topic: &TopicName,
+        ids: Vec<MessageId>,
+        within: Duration,
+    ) -> Vec<(MessageId, ItemOutcome)> {
+        let failed = |error: &dyn std::fmt::Display| ItemOutcome::Failed(error.to_string());
+        let due = match plan.action {
+            BulkAction::Redrive | BulkAction::Purge => {
+                let action = if plan.action == BulkAction::Purge { DeadAction::Purge } else { DeadAction::Redrive };
+                let settled = timeout(within, self.settle_dead(topic, &ids, action)).await;
+                return match settled {
+                    Ok(Ok(settled)) => {
+                        let outcome = |done| if done { ItemOutcome::Done } else { ItemOutcome::Unchanged };
+                        ids.into_iter().zip(settled.done.into_iter().map(outcome)).collect()
+                    }
+                    Ok(Err(error)) => ids.into_iter().map(|id| (id, failed(&error))).collect(),
+                    Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
+                };
+            }
+            BulkAction::Cancel => None,
+            BulkAction::DueNow => Some(plan.started_at.unwrap_or(plan.created_at)),
+            BulkAction::Reschedule => Some(plan.to.unwrap_or(plan.created_at)),
+        };
+        let edit = |id: &MessageId| match due {
+            None => Edit::Cancel(id.clone()),
+            Some(at) => Edit::Reschedule(id.clone(), Due::At(Timestamp::from_millis(at))),
+        };
+        match timeout(within, self.edit(topic, ids.iter().map(edit).collect())).await {
+            Ok(answers) => {
+                let outcome = |answer: Result<Changed, RouteError>| match answer {
+                    Ok(changed) => ItemOutcome::of(changed.edited),
+                    Err(error) => failed(&error),
+                };
+                ids.into_iter().zip(answers.into_iter().map(outcome)).collect()
+            }
+            Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! `duetime bulk redrive|purge|cancel|due-now|reschedule|list|get|start|stop|delete`
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use duetime_client::{BulkAsk, BulkPlan, Client};
+use duetime_core::units::parse_time;
+
+use super::output;
+use crate::connection::NodeArgs;
+
+/// How often a plan that runs is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Acts on all messages that match, on the server: counted first, then at so many a second, to be stopped at any time.
+#[derive(Debug, Subcommand)]
+pub enum BulkCommand {
+    /// Schedules dead letters at once, with all attempts given back.
+    Redrive(DeadArgs),
+    /// Removes dead letters for good.
+    Purge(DeadArgs),
+    /// Cancels live messages.
+    Cancel(LiveArgs),
+    /// Makes live messages that wait due at once.
+    DueNow(LiveArgs),
+    /// Gives live messages another due time.
+    Reschedule {
+        /// The new due time: RFC 3339, or milliseconds since the Unix epoch.
+        #[arg(long, value_name = "TIME")]
+        at: String,
+        #[command(flatten)]
+        live: LiveArgs,
+    },
+    /// Lists the plans of a topic.
+    List {
+        /// The topic.
+        topic: String,
+        #[command(flatten)]
+        connection: NodeArgs,
+    },
+    /// Shows a plan.
+    Get(PlanName),
+    /// Starts a plan, or goes on with one that was stopped.
+    Start {
+        #[command(flatten)]
+        plan: PlanName,
+        /// At most so many messages a second. [default: as planned]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        rate: Option<u32>,
+    },
+    /// Stops a plan.
+    Stop(PlanName),
+    /// Forgets a plan that does not run.
+    Delete(PlanName),
+}
+
+/// Which plan.
+#[derive(Debug, Args)]
+pub struct PlanName {
+    /// The topic.
+    topic: String,
+    /// The plan.
+    plan: String,
+    #[command(flatten)]
+    connection: NodeArgs,
+}
+
+/// How it is carried out.
+#[derive(Debug, Args)]
+pub struct How {
+    /// The topic.
+    topic: String,
+    /// Only ids that begin so.
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// At most so many messages a second.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+    /// Start it at once and wait for its end; else it is only planned, and `duetime bulk start` starts it.
+    #[arg(long)]
+    start: bool,
+    #[command(flatten)]
+    connection: NodeArgs,
+}
+
+/// Which dead letters.
+#[derive(Debug, Args)]
+pub struct DeadArgs {
+    #[command(flatten)]
+    how: How,
+    /// Only those of this reason, as `duetime dead groups` has it.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Which live messages.
+#[derive(Debug, Args)]
+pub struct LiveArgs {
+    #[command(flatten)]
+    how: How,
+    /// Only those that are so.
+    #[arg(long, value_parser = ["scheduled", "due", "in_flight", "retrying"])]
+    state: Option<String>,
+    /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.
+    #[arg(long, value_name = "TIME")]
+    due_from: Option<String>,
+    /// Only those that may be claimed before this moment.
+    #[arg(long, value_name = "TIME")]
+    due_to: Option<String>,
+}
+
+fn moment(text: Option<&str>) -> anyhow::Result<Option<i64>> {
+    text.map(|text| parse_time(text).map(|at| at.as_millis())).transpose().map_err(anyhow::Error::msg)
+}
+
+/// Runs one.
+pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
+    match command {
+        BulkCommand::Redrive(args) => dead("redrive", args).await,
+        BulkCommand::Purge(args) => dead("purge", args).await,
+        BulkCommand::Cancel(args) => live("cancel", args, None).await,
+        BulkCommand::DueNow(args) => live("due_now", args, None).await,
+        BulkCommand::Reschedule { at, live: args } => live("reschedule", args, moment(Some(&at))?).await,
+        BulkCommand::List { topic, connection } => list(&topic, &connection).await,
+        BulkCommand::Get(name) => {
+            let plan = name.connection.client()?.bulk_plan(&name.topic, &name.plan).await?;
+            show(&plan, name.connection.json)
+        }
+        BulkCommand::Start { plan: name, rate } => {
+            let client = name.connection.client()?;
+            let plan = client.start_bulk(&name.topic, &name.plan, rate).await?;
+            watch(&client, plan, name.connection.json).await
+        }
+        BulkCommand::Stop(name) => {
+            let client = name.connection.client()?;
+            let plan = client.stop_bulk(&name.topic, &name.plan).await?;
+            watch(&client, plan, name.connection.json).await.map(|_| true)
+        }
+        BulkCommand::Delete(name) => {
+            let plan = name.connection.client()?.forget_bulk(&name.topic, &name.plan).await?;
+            show(&plan, name.connection.json)
+        }
+    }
+}
+
+async fn dead(action: &str, args: DeadArgs) -> anyhow::Result<bool> {
+    make(args.how, BulkAsk { action: action.to_owned(), reason: args.reason, ..BulkAsk::default() }).await
+}
+
+async fn live(action: &str, args: LiveArgs, due_at: Option<i64>) -> anyhow::Result<bool> {
+    let (due_from, due_to) = (moment(args.due_from.as_deref())?, moment(args.due_to.as_deref())?);
+    let ask = BulkAsk { action: action.to_owned(), state: args.state, due_from, due_to, due_at, ..BulkAsk::default() };
+    make(args.how, ask).await
+}
+
+async fn make(how: How, ask: BulkAsk) -> anyhow::Result<bool> {
+    let client = how.connection.client()?;
+    let ask = BulkAsk { prefix: how.prefix, per_second: Some(how.rate), ..ask };
+    let plan = client.plan_bulk(&how.topic, &ask).await?;
+    if how.start {
+        let plan = client.start_bulk(&how.topic, &plan.id, None).await?;
+        return watch(&client, plan, how.connection.json).await;
+    }
+    show(&plan, how.connection.json)?;
+    if !how.connection.json {
+        output::line(&format!("nothing is done yet; start it with: duetime bulk start {} {}", how.topic, plan.id))?;
+    }
+    Ok(true)
+}
+
+/// Waits for the end of a plan; false: it failed, or some of its messages did.
+async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Result<bool> {
+    let live = !as_json && std::io::stderr().is_terminal();
+    while !plan.has_ended() {
+        if live {
+            let done = plan.counts.done + plan.counts.in_flight + plan.counts.unchanged + plan.counts.failed;
+            eprint!(
+                "\r{} {done} of {}{}  ",
+                plan.state,
+                if plan.counted_all { "" } else { "at least " },
+                plan.expected
+            );
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        plan = client.bulk_plan(&plan.topic, &plan.id).await?;
+    }
+    if live {
+        eprintln!();
+    }
+    show(&plan, as_json)?;
+    Ok(plan.state != "failed" && plan.counts.failed == 0)
+}
+
+fn expected(plan: &BulkPlan) -> String {
+    format!("{}{}", if plan.counted_all { "" } else { "at least " }, plan.expected)
+}
+
+fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
+    if as_json {
+        output::json(plan)?;
+        return Ok(true);
+    }
+    let counts = plan.counts;
+    let mut rows = vec![
+        ("plan", plan.id.clone()),
+        ("action", format!("{} on {}, {} a second", plan.action.replace('_', " "), plan.topic, plan.per_second)),
+        ("state", plan.state.clone()),
+        ("matched", expected(plan)),
+        ("for example", plan.samples.join(" ")),
+        ("done", counts.done.to_string()),
+        ("in flight", counts.in_flight.to_string()),
+        ("unchanged", counts.unchanged.to_string()),
+        ("failed", counts.failed.to_string()),
+    ];
+    if counts.unrecorded > 0 {
+        rows.push(("not recorded", format!("{} (their node ended; they were carried out again)", counts.unrecorded)));
+    }
+    rows.extend(plan.failures.iter().map(|failure| ("failed on", format!("{}: {}", failure.id, failure.reason))));
+    rows.extend(plan.trouble.clone().map(|trouble| ("trouble", trouble)));
+    output::pairs(rows)?;
+    Ok(true)
+}
+
+async fn list(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
+    let plans = connection.client()?.bulk_plans(topic).await?;
+    if connection.json {
+        output::json(&serde_json::json!({ "plans": plans }))?;
+        return Ok(true);
+    }
+    let rows = plans.iter().map(|plan| {
+        let at = output::away(plan.created_at);
+        let (done, failed) = (plan.counts.done.to_string(), plan.counts.failed.to_string());
+        vec![plan.id.clone(), plan.action.clone(), plan.state.clone(), expected(plan), done, failed, at]
+    });
+    let head = ["plan", "action", "state", "matched", "done", "failed", "planned"];
+    output::table(&head, rows.collect(), "no bulk plans")?;
+    Ok(true)
+}

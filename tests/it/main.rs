@@ -44,6 +44,7 @@ mod sink_redis_stream;
 mod sink_shared;
 mod sink_silent;
 mod sink_tls;
+mod smear;
 mod targets;
 mod test_node;
 mod topic_limits;

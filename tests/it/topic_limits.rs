@@ -12,17 +12,17 @@ use tokio::time::Instant;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Shop {
+pub struct Shop {
     http: reqwest::Client,
     url: String,
 }
 
 impl Shop {
-    fn of(node: &Node) -> Self {
+    pub fn of(node: &Node) -> Self {
         Self { http: crate::test_node::client(), url: node.url() }
     }
 
-    async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
+    pub async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
         let method = method.parse().unwrap();
         let mut request = self.http.request(method, format!("{}/v1/topics/{path}", self.url));
         if !body.is_null() {

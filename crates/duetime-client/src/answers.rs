@@ -28,6 +28,9 @@ pub struct Topic {
     /// Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
+    /// Messages fall due up to so much later than asked for.
+    #[serde(default, skip_serializing_if = "Duration::is_zero", with = "duetime_core::units::duration")]
+    pub smear: Duration,
     /// At least or at most once.
     pub delivery: DeliveryMode,
     /// Largest payload in bytes.
@@ -154,6 +157,9 @@ pub struct Placed {
     /// Replicas of Redis that have it, where `store.durability` waits for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
+    /// How many milliseconds later than asked for it falls due, where its topic has a `smear`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smeared_ms: Option<u64>,
 }
 
 /// What became of one cancel, reschedule or settlement.
@@ -167,6 +173,9 @@ pub struct Outcome {
     /// The due time it has now. After a reschedule only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
+    /// How many milliseconds later than asked for that is, where its topic has a `smear`. After a reschedule only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smeared_ms: Option<u64>,
     /// The receipt that counts from now on. After an extension only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,

@@ -29,6 +29,7 @@ pub mod routing;
 pub mod score;
 pub mod sink;
 pub mod sink_state;
+pub mod smear;
 pub mod store;
 mod store_error;
 pub mod stored;

@@ -45,6 +45,9 @@ pub const HEADER_BYTES_MAX: usize = 16 << 10;
 /// How far ahead a due time may lie: ten years of 365.25 days.
 pub const DUE_AHEAD_MAX: Duration = Duration::from_millis(315_576_000_000);
 
+/// Longest `smear` of a topic.
+pub const SMEAR_MAX: Duration = Duration::from_secs(3600);
+
 /// Shortest and longest visibility timeout.
 pub const VISIBILITY_MIN: Duration = Duration::from_millis(100);
 /// See [`VISIBILITY_MIN`].

@@ -23,6 +23,7 @@ fn shape() -> &'static Value {
                 visibility_timeout: TopicConfig::default().visibility_timeout,
                 retry: RetryPolicy::default(),
                 rate_limit: Some(RateLimit { per_second: 1.0, burst: 1 }),
+                smear: crate::limits::SMEAR_MAX,
                 delivery: DeliveryMode::AtLeastOnce,
                 max_payload: 1,
                 max_messages: Some(5),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
+use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
 use crate::names::TopicName;
 use crate::retry::RetryPolicy;
 use crate::routing::{Routing, RoutingRecord};
@@ -121,6 +121,12 @@ pub struct TopicConfig {
     /// Absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
+    /// Messages fall due up to so much later than asked for, each by a share that its id decides, at most 1 h.
+    /// Default `0s`: all of them when they were asked for.
+    ///
+    /// Set it where many messages fall due at one moment and their target is better asked over some seconds.
+    #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
+    pub smear: Duration,
     /// Default `at-least-once`.
     pub delivery: DeliveryMode,
     /// Largest payload, up to 16 MiB. Default 256 KiB.
@@ -153,6 +159,7 @@ impl Default for TopicConfig {
             visibility_timeout: Duration::from_secs(30),
             retry: RetryPolicy::default(),
             rate_limit: None,
+            smear: Duration::ZERO,
             delivery: DeliveryMode::AtLeastOnce,
             max_payload: PAYLOAD_BYTES_DEFAULT,
             max_messages: None,
@@ -192,6 +199,9 @@ impl TopicConfig {
         let mut found = Vec::new();
         found.extend(self.retry.check().err().map(|fault| ("retry", fault)));
         found.extend(check_visibility(self.visibility_timeout).err().map(|fault| ("visibility_timeout", fault)));
+        if self.smear > SMEAR_MAX {
+            found.push(("smear", "smear must be 1h or less; 0s for none".to_owned()));
+        }
         if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
             found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
         }

@@ -185,7 +185,9 @@ fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
 async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
     let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
     let (status, outcome, due_at) = edited(answer.edited);
-    let view = OutcomeView { due_at, replicas: answer.replicas, ..OutcomeView::word(Some(id.as_str()), outcome) };
+    let smeared_ms = answer.smeared.map(|by| u64::try_from(by.as_millis()).expect("within the bound of a smear"));
+    let word = OutcomeView::word(Some(id.as_str()), outcome);
+    let view = OutcomeView { due_at, smeared_ms, replicas: answer.replicas, ..word };
     Ok((status, Json(view)).into_response())
 }
 

@@ -68,6 +68,9 @@ pub(crate) struct PlacedView {
     /// Milliseconds since the Unix epoch; of a duplicate, where the store tells it.
     #[schema(nullable = false)]
     due_at: Option<i64>,
+    /// How many milliseconds later than asked for that is, where the topic has a `smear`; not of a duplicate.
+    #[schema(nullable = false)]
+    smeared_ms: Option<u64>,
     shard: u32,
     /// Replicas of Redis that have it, where `store.durability` waits for them.
     #[schema(nullable = false)]
@@ -177,7 +180,7 @@ pub(crate) fn outcome_word(outcome: EnqueueOutcome) -> &'static str {
     }
 }
 
-/// `{"id":…,"outcome":…,"due_at":…,"shard":…}`; no due time where the store does not tell it.
+/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"shard":…}`; no due time where the store does not tell it.
 pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
     const INFALLIBLE: &str = "memory can be written";
     out.extend_from_slice(b"{\"id\":");
@@ -185,6 +188,9 @@ pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
     write!(out, ",\"outcome\":\"{}\"", outcome_word(placed.outcome)).expect(INFALLIBLE);
     if placed.due_at.as_millis() != 0 || placed.outcome != EnqueueOutcome::Duplicate {
         write!(out, ",\"due_at\":{}", placed.due_at.as_millis()).expect(INFALLIBLE);
+    }
+    if let Some(smeared) = placed.smeared {
+        write!(out, ",\"smeared_ms\":{}", smeared.as_millis()).expect(INFALLIBLE);
     }
     write!(out, ",\"shard\":{}", placed.shard).expect(INFALLIBLE);
     if let Some(replicas) = placed.replicas {

@@ -32,12 +32,13 @@ pub(crate) const SETTINGS_BYTES_MAX: usize = 256 << 10;
 /// A deletion that takes longer is answered before it has ended.
 const DELETE_ANSWER_MAX: Duration = Duration::from_secs(20);
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "shards",
     "sink",
     "visibility_timeout",
     "retry",
     "rate_limit",
+    "smear",
     "delivery",
     "max_payload",
     "max_messages",
@@ -127,6 +128,8 @@ pub(crate) struct TopicChangeSchema {
     retry: Option<schema::RetrySchema>,
     /// Default: no limit.
     rate_limit: Option<schema::RateLimitSchema>,
+    /// Messages fall due up to so much later than asked for, each by a share that its id decides, at most 1 h. Default `0s`.
+    smear: Option<schema::DurationIn>,
     /// Default `at-least-once`.
     delivery: Option<schema::DeliverySchema>,
     /// Largest payload, 16 MiB at most. Default 256 KiB.

@@ -122,6 +122,9 @@ struct TopicSettings {
     retry: schema::RetrySchema,
     #[schema(nullable = false)]
     rate_limit: Option<schema::RateLimitSchema>,
+    /// Messages fall due up to so much later than asked for; absent: when they were asked for.
+    #[schema(nullable = false)]
+    smear: Option<String>,
     delivery: schema::DeliverySchema,
     max_payload: u64,
     /// Absent: no limit.
@@ -219,6 +222,10 @@ pub(crate) struct OutcomeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub due_at: Option<i64>,
+    /// How many milliseconds later than asked for that is, where the topic has a `smear`. After a reschedule only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub smeared_ms: Option<u64>,
     /// The receipt that counts from now on. After an extension only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -232,6 +239,6 @@ pub(crate) struct OutcomeView<'a> {
 impl<'a> OutcomeView<'a> {
     /// Just a word.
     pub fn word(id: Option<&'a str>, outcome: &'a str) -> Self {
-        Self { id, outcome, due_at: None, receipt: None, replicas: None }
+        Self { id, outcome, due_at: None, smeared_ms: None, receipt: None, replicas: None }
     }
 }

@@ -26,7 +26,7 @@ impl TopicChange {
         let mut fields = to_map(&TopicConfig::default());
         fields.insert("sink".to_owned(), Value::Null);
         fields.insert("rate_limit".to_owned(), Value::Null);
-        for absent in ["confirm_acks", "max_messages", "max_bytes", "paused"] {
+        for absent in ["confirm_acks", "max_messages", "max_bytes", "paused", "smear"] {
             fields.insert(absent.to_owned(), Value::Null);
         }
         fields.extend(to_map(config));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use duetime_core::reinstate::as_it_was;
 use duetime_core::routing::{life_of, shard_of};
+use duetime_core::smear::offset;
 use duetime_core::store::{
     AckWait, ClaimedMessage, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
 };
@@ -38,6 +39,9 @@ pub struct Placed {
     pub shard: u32,
     /// As [`duetime_core::store::Enqueued::replicas`].
     pub replicas: Option<u32>,
+    /// How much later than asked for it falls due, where its topic has a `smear`. Not of a duplicate: what is there
+    /// may have been asked for otherwise.
+    pub smeared: Option<Duration>,
 }
 
 /// What became of one cancel or reschedule.
@@ -47,6 +51,8 @@ pub struct Changed {
     pub edited: Edited,
     /// As [`duetime_core::store::Kept::replicas`].
     pub replicas: Option<u32>,
+    /// As [`Placed::smeared`], of a reschedule.
+    pub smeared: Option<Duration>,
 }
 
 /// How a consumer settles what it claimed.
@@ -149,25 +155,45 @@ impl Router {
         let admission = match self.topic(topic).await {
             Ok(record) => {
                 let nodes = *self.catalog.nodes().borrow();
-                self.limits.admit(&self.context, nodes, &record, &items).await.map_err(RouteError::from)
+                let admission = self.limits.admit(&self.context, nodes, &record, &items).await;
+                admission.map(|admission| (admission, record.config.smear)).map_err(RouteError::from)
             }
             Err(error) => Err(error),
         };
-        let admission = match admission {
+        let (admission, smear) = match admission {
             Ok(admission) => admission,
             Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),
         };
         if admission.refused.iter().all(Option::is_none) {
-            return self.place(topic, items).await;
+            return self.place_smeared(topic, items, smear).await;
         }
         let fitting = items.into_iter().zip(&admission.refused).filter(|(_, refused)| refused.is_none());
         let fitting: Vec<Enqueue> = fitting.map(|(item, _)| item).collect();
-        let mut placed = self.place(topic, fitting).await.into_iter();
+        let mut placed = self.place_smeared(topic, fitting, smear).await.into_iter();
         let answer = |refused: &Option<RouteError>| match refused {
             Some(error) => Err(error.clone()),
             None => placed.next().expect("one answer for each that was let in"),
         };
         admission.refused.iter().map(answer).collect()
+    }
+
+    /// The due times are spread once, before anything is sent: what is sent again is spread as before.
+    async fn place_smeared(&self, topic: &TopicName, mut items: Vec<Enqueue>, smear: Duration) -> Answers<Placed> {
+        if smear.is_zero() {
+            return self.place(topic, items).await;
+        }
+        let later = |item: &mut Enqueue| {
+            let by = offset(&item.id, smear);
+            item.due = item.due.later(by);
+            by
+        };
+        let smeared: Vec<Duration> = items.iter_mut().map(later).collect();
+        let placed = self.place(topic, items).await.into_iter().zip(smeared);
+        let say = |placed: Placed, by| match placed.outcome {
+            EnqueueOutcome::Scheduled | EnqueueOutcome::Replaced => Placed { smeared: Some(by), ..placed },
+            EnqueueOutcome::Duplicate => placed,
+        };
+        placed.map(|(answer, by)| answer.map(|placed| say(placed, by))).collect()
     }
 
     async fn place(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
@@ -180,6 +206,7 @@ impl Router {
                     due_at: done.due_at,
                     shard,
                     replicas: done.replicas,
+                    smeared: None,
                 })
             })
             .collect()
@@ -196,13 +223,31 @@ impl Router {
     }
 
     /// Cancels and reschedules.
-    pub async fn edit(&self, topic: &TopicName, edits: Vec<Edit>) -> Answers<Changed> {
+    pub async fn edit(&self, topic: &TopicName, mut edits: Vec<Edit>) -> Answers<Changed> {
+        let mut smeared = vec![None; edits.len()];
+        if edits.iter().any(|edit| matches!(edit, Edit::Reschedule(..))) {
+            let smear = match self.topic(topic).await {
+                Ok(record) => record.config.smear,
+                Err(error) => return edits.iter().map(|_| Err(error.clone())).collect(),
+            };
+            for (edit, smeared) in edits.iter_mut().zip(&mut smeared).filter(|_| !smear.is_zero()) {
+                if let Edit::Reschedule(id, due) = edit {
+                    let by = offset(id, smear);
+                    (*due, *smeared) = (due.later(by), Some(by));
+                }
+            }
+        }
         let of = |_, edit: &Edit| {
             let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
             (id.clone(), None)
         };
         let answers = self.dispatcher.run(&self.edits, topic, edits, of).await.into_iter();
-        answers.map(|answer| agreed(answer).map(|(_, (edited, replicas))| Changed { edited, replicas })).collect()
+        let changed = |(edited, replicas), smeared: Option<Duration>| {
+            let smeared = smeared.filter(|_| matches!(edited, Edited::Rescheduled(_)));
+            Changed { edited, replicas, smeared }
+        };
+        let answers = answers.zip(smeared);
+        answers.map(|(answer, smeared)| agreed(answer).map(|(_, done)| changed(done, smeared))).collect()
     }
 
     /// Reads messages, each with the shard it lives in.

@@ -95,7 +95,8 @@ async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
         ));
     } else {
         let due = placed.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
-        output::line(&format!("{} {}{due}", placed.id, placed.outcome))?;
+        let smeared = output::smeared(placed.smeared_ms);
+        output::line(&format!("{} {}{due}{smeared}", placed.id, placed.outcome))?;
     }
     Ok(!duplicate)
 }

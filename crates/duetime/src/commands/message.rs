@@ -171,7 +171,8 @@ pub async fn reschedule(args: RescheduleArgs) -> anyhow::Result<bool> {
     } else {
         let due = outcome.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
         let (word, meaning) = (&outcome.outcome, meaning(&outcome.outcome));
-        output::line(&format!("{} {word}{due}{meaning}{}", args.id, reached(&outcome)))?;
+        let smeared = output::smeared(outcome.smeared_ms);
+        output::line(&format!("{} {word}{due}{smeared}{meaning}{}", args.id, reached(&outcome)))?;
     }
     Ok(outcome.outcome == "rescheduled")
 }

@@ -65,6 +65,12 @@ fn trimmed(table: &Table) -> String {
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
+/// ` (3s later than asked for: the topic's smear)`, where the topic of a message has a `smear`.
+pub fn smeared(millis: Option<u64>) -> String {
+    let later = millis.map(|millis| units::show_duration(Duration::from_millis(millis)));
+    later.map(|later| format!(" ({later} later than asked for: the topic's smear)")).unwrap_or_default()
+}
+
 /// `30m from now`, `5s ago`.
 pub fn away(millis: i64) -> String {
     let (at, now) = (Timestamp::from_millis(millis), SystemClock.now());

@@ -101,6 +101,9 @@ pub struct SettingsArgs {
     /// How many may go at once after a pause.
     #[arg(long, value_name = "N", requires = "rate_limit")]
     burst: Option<u32>,
+    /// Messages fall due up to so much later than asked for, each by a share that its id decides; 0s for none.
+    #[arg(long, value_name = "DURATION")]
+    smear: Option<String>,
     /// at-least-once or at-most-once.
     #[arg(long, value_name = "MODE", value_parser = ["at-least-once", "at-most-once"])]
     delivery: Option<String>,
@@ -135,6 +138,7 @@ impl SettingsArgs {
             |text: &String| text.parse::<u64>().map_or_else(|_| Value::from(text.clone()), Value::from);
         set("shards", self.shards.as_ref().map(number_or_word));
         set("visibility_timeout", self.visibility_timeout.clone().map(Value::from));
+        set("smear", self.smear.clone().map(Value::from));
         set("delivery", self.delivery.clone().map(Value::from));
         set("max_payload", self.max_payload.clone().map(Value::from));
         let number_or_none = |text: &String| if text == "none" { Value::Null } else { number_or_word(text) };
@@ -346,6 +350,7 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
             ),
         ),
         ("rate limit", rate),
+        ("smear", units::show_duration(topic.smear)),
         ("delivery", delivery),
         ("max payload", units::show_size(topic.max_payload)),
         ("max messages", topic.max_messages.map_or_else(|| "none".to_owned(), |most| most.to_string())),

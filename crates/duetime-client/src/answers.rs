@@ -278,6 +278,9 @@ pub struct ClaimedMessage {
     /// settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<i64>,
+    /// The span that handling it belongs to, as W3C Trace Context writes it; absent where none was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// Proof of the claim.
     pub receipt: String,
 }

@@ -36,6 +36,7 @@ pub mod stored;
 pub mod suggest;
 pub mod time;
 pub mod topic;
+pub mod trace;
 pub mod units;
 
 pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, HeldBudget};

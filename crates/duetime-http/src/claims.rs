@@ -103,6 +103,11 @@ pub(crate) struct ClaimedView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     deadline: Option<i64>,
+    /// The span that handling it belongs to, as W3C Trace Context writes it: that of its producer. Absent where none
+    /// was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    traceparent: Option<String>,
     receipt: String,
 }
 
@@ -164,6 +169,7 @@ pub(crate) async fn claim(
         attempt: message.attempt,
         delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
+        traceparent: message.headers.creator().map(|span| span.to_string()),
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
     Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use duetime_core::store::{Enqueue, EnqueueOutcome};
+use duetime_core::trace::{ProducerTrace, TRACEPARENT, TRACESTATE};
 use duetime_core::{MessageId, TopicName, TopicRecord};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
@@ -116,29 +117,43 @@ pub(crate) async fn post(
 ) -> Result<Response, Problem> {
     let kind = body::kind(&headers)?;
     let record = app.router.topic(&topic).await?;
-    let style = style(&headers);
+    let (style, trace) = (style(&headers), trace_of(&headers));
     if kind == BodyKind::Ndjson {
-        return Ok(stream(app, caller, record, body, style).await);
+        return Ok(stream(app, caller, record, body, (style, trace)).await);
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);
     let bytes = body::whole(body, &headers, limit).await?;
     if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
-        many(&app, &caller, &record, &bytes, style).await
+        many(&app, &caller, &record, &bytes, (style, trace)).await
     } else {
         caller.take_messages(1)?;
         memory::take_items(1, bytes.len())?;
-        one(&app, &record, &bytes).await
+        one(&app, &record, &bytes, trace).await
     }
+}
+
+/// The trace that the request belongs to. More than one, or one that is malformed, is as good as none.
+fn trace_of(headers: &HeaderMap) -> Option<ProducerTrace> {
+    let only = |name| {
+        let mut all = headers.get_all(name).iter();
+        all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok())
+    };
+    ProducerTrace::new(only(TRACEPARENT), only(TRACESTATE))
 }
 
 /// What a message of the topic must keep to, where the longest one has so many bytes of JSON. A limit that
 /// another node has raised holds here too: before it refuses anything it is read again.
-async fn rules(app: &HttpParts, record: &TopicRecord, longest: usize) -> Result<Rules, Problem> {
+async fn rules<'a>(
+    app: &HttpParts,
+    record: &TopicRecord,
+    longest: usize,
+    trace: Option<&'a ProducerTrace>,
+) -> Result<Rules<'a>, Problem> {
     let mut payload_bytes_max = record.config.max_payload;
     if longest as u64 > payload_bytes_max {
         payload_bytes_max = app.router.present_topic(&record.name).await?.config.max_payload;
     }
-    Ok(Rules { now: app.clock.now(), payload_bytes_max })
+    Ok(Rules { now: app.clock.now(), payload_bytes_max, trace })
 }
 
 fn style(headers: &HeaderMap) -> Style {
@@ -154,8 +169,13 @@ fn answer(style: Style, body: Body) -> Response {
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
-async fn one(app: &HttpParts, record: &TopicRecord, bytes: &Bytes) -> Result<Response, Problem> {
-    let rules = rules(app, record, bytes.len()).await?;
+async fn one(
+    app: &HttpParts,
+    record: &TopicRecord,
+    bytes: &Bytes,
+    trace: Option<ProducerTrace>,
+) -> Result<Response, Problem> {
+    let rules = rules(app, record, bytes.len(), trace.as_ref()).await?;
     let item = message_in::read(bytes, &rules).map_err(|(_, refusal)| Problem::from(refusal))?;
     let id = item.id.clone();
     let placed = app.router.enqueue(&record.name, vec![item]).await.pop().expect("one answer")?;
@@ -175,13 +195,13 @@ async fn many(
     caller: &Caller,
     record: &TopicRecord,
     bytes: &Bytes,
-    style: Style,
+    (style, trace): (Style, Option<ProducerTrace>),
 ) -> Result<Response, Problem> {
     let raw: AtMost<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
     memory::take_items(raw.len(), bytes.len())?;
     caller.take_messages(raw.len())?;
     let longest = raw.iter().map(|item| item.get().len()).max().unwrap_or(0);
-    let rules = rules(app, record, longest).await?;
+    let rules = rules(app, record, longest, trace.as_ref()).await?;
     let mut results = Results::new(style);
     for some in raw.chunks(ARRAY_ITEMS) {
         let mut batch = Batch::default();
@@ -208,7 +228,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn read(&mut self, json: &[u8], line: Option<u64>, rules: &Rules) {
+    fn read(&mut self, json: &[u8], line: Option<u64>, rules: &Rules<'_>) {
         self.bytes += json.len();
         match message_in::read(json, rules) {
             Ok(item) => {
@@ -225,7 +245,7 @@ impl Batch {
         }
     }
 
-    fn read_line(&mut self, line: Line, rules: &Rules, bytes_max: usize) {
+    fn read_line(&mut self, line: Line, rules: &Rules<'_>, bytes_max: usize) {
         match line.bytes {
             Some(bytes) => self.read(&bytes, Some(line.number), rules),
             None => {
@@ -260,6 +280,7 @@ struct Stream {
     /// Most messages of one batch.
     items_max: usize,
     record: Arc<TopicRecord>,
+    trace: Option<ProducerTrace>,
     chunks: BodyDataStream,
     lines: Lines,
     line_bytes_max: usize,
@@ -273,7 +294,8 @@ impl Stream {
         if let Some(record) = self.app.catalog.get(&self.record.name) {
             self.record = record;
         }
-        let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max: self.record.config.max_payload };
+        let payload_bytes_max = self.record.config.max_payload;
+        let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max, trace: self.trace.as_ref() };
         let mut is_fresh = false;
         let mut batch = Batch::default();
         // Only a whole message, or a good part of a long one, keeps a stream open.
@@ -283,7 +305,8 @@ impl Stream {
                 let length = line.bytes.as_ref().map_or(0, Bytes::len);
                 if length as u64 > rules.payload_bytes_max && !is_fresh {
                     // Once for a batch. A topic that is gone is found out by the enqueue.
-                    rules = self::rules(&self.app, &self.record, length).await.unwrap_or(rules);
+                    let again = self::rules(&self.app, &self.record, length, rules.trace).await;
+                    rules = again.unwrap_or(rules);
                     is_fresh = true;
                 }
                 batch.read_line(line, &rules, self.line_bytes_max);
@@ -349,7 +372,13 @@ impl Stream {
     }
 }
 
-async fn stream(app: Arc<HttpParts>, caller: Caller, record: Arc<TopicRecord>, body: Body, style: Style) -> Response {
+async fn stream(
+    app: Arc<HttpParts>,
+    caller: Caller,
+    record: Arc<TopicRecord>,
+    body: Body,
+    (style, trace): (Style, Option<ProducerTrace>),
+) -> Response {
     let line_bytes_max = message_bytes_max(&record);
     let items_max = STREAM_ITEMS.min(caller.portion());
     let mut stream = Stream {
@@ -358,6 +387,7 @@ async fn stream(app: Arc<HttpParts>, caller: Caller, record: Arc<TopicRecord>, b
         account: Account::current(),
         items_max,
         record,
+        trace,
         chunks: body.into_data_stream(),
         lines: Lines::new(line_bytes_max),
         line_bytes_max,

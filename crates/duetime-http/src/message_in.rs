@@ -11,6 +11,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use duetime_core::store::Enqueue;
+use duetime_core::trace::ProducerTrace;
 use duetime_core::units::{check_delay, check_due_at, parse_duration, parse_time};
 use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict, Timestamp};
 use serde::de::{Error as _, MapAccess, Visitor};
@@ -32,9 +33,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// What a message is checked against.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct Rules<'a> {
     pub now: Timestamp,
     pub payload_bytes_max: u64,
+    /// Of the request that brings the message.
+    pub trace: Option<&'a ProducerTrace>,
 }
 
 /// A message to be scheduled. Give `delay` or `due_at`; with neither it is due at once.
@@ -56,7 +59,8 @@ pub(crate) struct MessageSchema {
     /// Any bytes. Instead of `payload`.
     #[schema(nullable = false)]
     payload_base64: Option<String>,
-    /// Names and values, handed over with the message.
+    /// Names and values, handed over with the message. One without `traceparent` takes over that of the request, and
+    /// its `tracestate`.
     #[schema(nullable = false)]
     headers: Option<std::collections::HashMap<String, String>>,
     #[schema(nullable = false)]
@@ -130,7 +134,7 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
 }
 
 /// Reads one message. The id comes back with the refusal where it could be read.
-pub(crate) fn read(json: &[u8], rules: &Rules) -> Result<Enqueue, (Option<String>, Refusal)> {
+pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<String>, Refusal)> {
     let found: Found<'_> = serde_json::from_slice(json).map_err(|error| (None, refuse(&error)))?;
     let [id, delay, due_at, payload, payload_base64, headers, on_conflict] = found.values;
     let given_id =
@@ -144,10 +148,11 @@ pub(crate) fn read(json: &[u8], rules: &Rules) -> Result<Enqueue, (Option<String
             None => make_id(rules.now),
         };
         let payload = read_payload(payload, present(payload_base64), rules)?;
+        let headers = present(headers).map(read_headers).transpose()?.unwrap_or_default();
         Ok(Enqueue {
             id,
             due: read_due(present(delay), present(due_at), rules.now)?.unwrap_or(Due::In(Duration::ZERO)),
-            headers: present(headers).map(read_headers).transpose()?.unwrap_or_default(),
+            headers: rules.trace.into_iter().fold(headers, Headers::traced),
             payload,
             on_conflict: present(on_conflict).map(read_on_conflict).transpose()?.unwrap_or_default(),
             nonce: Nonce(rand::random()),
@@ -229,7 +234,7 @@ pub(crate) fn read_due(
     }
 }
 
-fn read_payload(plain: Option<&RawValue>, base64: Option<&RawValue>, rules: &Rules) -> Result<Bytes, Refusal> {
+fn read_payload(plain: Option<&RawValue>, base64: Option<&RawValue>, rules: &Rules<'_>) -> Result<Bytes, Refusal> {
     let (payload, field) = match (plain, base64) {
         (Some(_), Some(_)) => {
             let detail = "payload and payload_base64 are both given; give one of them";

@@ -16,6 +16,7 @@ mod operations;
 mod plans;
 mod sinks;
 mod topics;
+mod trace;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! What is sent to a webhook: headers of the delivery, of the configuration and of the message.
 
+use duetime_core::trace::is_trace_header;
 use duetime_core::{Delivery, Timestamp};
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -98,7 +99,9 @@ impl RequestTemplate {
         let mut headers = HeaderMap::with_capacity(message.headers.len() + self.fixed.len() + 8);
         headers.insert(CONTENT_TYPE, self.content_type.clone());
         for (name, value) in message.headers.iter() {
-            let name = format!("{}{}", self.prefix, name.to_ascii_lowercase());
+            // A trace goes on under the names that every receiver knows.
+            let prefix = if is_trace_header(name) { "" } else { &self.prefix };
+            let name = format!("{prefix}{}", name.to_ascii_lowercase());
             if reserved(&name) || self.fixed.contains_key(name.as_str()) {
                 continue;
             }

@@ -130,6 +130,20 @@ async fn a_request_says_what_it_is_about_and_nothing_can_be_forged() {
 }
 
 #[tokio::test]
+async fn a_trace_goes_on_under_the_names_that_every_receiver_knows() {
+    let hook = Webhook::start();
+    let sink = sink_with(&hook, "header_prefix = \"x-message-\"", serde_json::json!({})).unwrap();
+    let span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let pairs = [("Traceparent", span), ("tracestate", "vendor=1"), ("shop", "42")];
+    let headers = Headers::new(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec()).unwrap();
+    let sent = Delivery { headers, ..message("a", "body") };
+    assert_eq!(sink.deliver(std::slice::from_ref(&sent)).await, [Verdict::Accepted]);
+    let hit = hook.hits().remove(0);
+    assert_eq!((hit.header("traceparent"), hit.header("tracestate")), (span, "vendor=1"));
+    assert_eq!(hit.header("x-message-shop"), "42");
+}
+
+#[tokio::test]
 async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_clock() {
     let hook = Webhook::start();
     let clock = ManualClock::at(Timestamp::from_millis(784_111_747_000));

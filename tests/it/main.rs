@@ -48,5 +48,6 @@ mod smear;
 mod targets;
 mod test_node;
 mod topic_limits;
+mod traces;
 mod vanished;
 mod webhook;

@@ -119,6 +119,7 @@ impl LoadTarget for Straight {
             meters: self.meters.clone(),
             config: DispatchConfig::default(),
             supervisor: Supervisor::new(self.meters.clone()),
+            tracer: None,
         });
         Ok(Box::new(Running { engine, _topics: topics }))
     }

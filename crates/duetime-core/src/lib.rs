@@ -37,6 +37,7 @@ pub mod suggest;
 pub mod time;
 pub mod topic;
 pub mod trace;
+pub mod tracer;
 pub mod units;
 
 pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, HeldBudget};

@@ -12,6 +12,7 @@ use crate::names::{MessageId, TopicName};
 use crate::routing::hash_of;
 use crate::time::Timestamp;
 use crate::topic::SinkRef;
+use crate::trace::SpanRef;
 
 /// One message to be handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Delivery {
     pub headers: Headers,
     /// As given, bit for bit.
     pub payload: Bytes,
+    /// The span of this hand-over, which goes on instead of the producer's; `None`: hand-overs are not recorded.
+    pub span: Option<SpanRef>,
 }
 
 impl Delivery {

@@ -139,7 +139,10 @@ mod tests {
         assert_eq!((read.trace_id, read.span_id), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331));
         assert!(read.sampled && read.to_string() == GIVEN);
         assert!(!SpanRef::parse(&GIVEN.replace("-01", "-00")).unwrap().sampled);
-        assert!(SpanRef::parse(&GIVEN.replace("00-0a", "cc-0a").replace("-01", "-01-what-ever")).is_some(), "a later one");
+        assert!(
+            SpanRef::parse(&GIVEN.replace("00-0a", "cc-0a").replace("-01", "-01-what-ever")).is_some(),
+            "a later one"
+        );
         for bad in [
             "",
             "00",

@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use crate::breaker::Breaker;
 use crate::budget::Permit;
 use crate::config::CALL_BYTES_MAX;
+use crate::spans;
 use crate::throughput::Throughput;
 use crate::undecided::{Matter, Undecided, Waiting};
 use crate::unsent::Unsent;
@@ -245,7 +246,7 @@ impl Deliverer {
                 late.push(held);
                 continue;
             }
-            call.deliveries.push(held.delivery);
+            call.deliveries.push(spans::begin(&self.work, held.delivery, &held.hold, now));
             call.holds.push(held.hold);
         }
         (!call.holds.is_empty()).then_some(call)
@@ -346,6 +347,8 @@ impl Deliverer {
         let mut freed = Permit::default();
         let mut owed = Vec::with_capacity(holds.len());
         for ((delivery, mut hold), said) in deliveries.into_iter().zip(holds).zip(&said) {
+            let ruling = if let Open::Ruled(ruling) = open { Some(ruling) } else { None };
+            spans::end(work, (&delivery, &hold, said), ruling, (ended, took));
             let unsent = said.unsent().filter(|_| work.at_most_once());
             match error_kind(said) {
                 None => {

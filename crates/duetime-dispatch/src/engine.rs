@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use duetime_core::ownership::Demand;
 use duetime_core::reinstate::Reinstate;
+use duetime_core::tracer::Tracer;
 use duetime_core::{
     ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, SinkStates, TopicName,
     TopicRecord, Topics,
@@ -58,6 +59,8 @@ pub struct EngineParts {
     pub config: DispatchConfig,
     /// Watches the engine's loops.
     pub supervisor: Supervisor,
+    /// Records hand-overs to sinks; `None`: nobody does.
+    pub tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// A running engine. Ends with [`Engine::drain`].
@@ -329,6 +332,7 @@ impl Reconciler {
             meters: parts.meters.clone(),
             topic_meters,
             config: self.config.clone(),
+            tracer: parts.tracer.clone(),
         };
         self.scheduler.schedules.write().insert(name.clone(), running.schedule.clone());
         let Some(sink) = &record.config.sink else {

@@ -37,6 +37,7 @@ mod scheduler;
 mod settler;
 mod shard_entry;
 mod sink_states;
+mod spans;
 mod throughput;
 mod undecided;
 mod unsent;

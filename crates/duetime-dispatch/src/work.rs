@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use duetime_core::reinstate::Reinstate;
 use duetime_core::store::{ClaimedMessage, Settle};
+use duetime_core::tracer::Tracer;
 use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Score, Timestamp, TopicRecord};
 use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
@@ -49,6 +50,7 @@ pub(crate) struct Work {
     pub(crate) meters: Arc<Meters>,
     pub(crate) topic_meters: Arc<TopicMeters>,
     pub(crate) config: Arc<DispatchConfig>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl Work {
@@ -151,6 +153,7 @@ impl Held {
             nonce: message.nonce,
             headers: message.headers,
             payload: message.payload,
+            span: None,
         };
         Self { delivery, hold }
     }

@@ -9,9 +9,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
+use duetime_core::store::ClaimedMessage;
 use duetime_core::topic::check_visibility;
+use duetime_core::trace::SpanRef;
+use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome};
 use duetime_core::units::check_delay;
-use duetime_core::{ClaimAsk, Receipt, TopicName, units};
+use duetime_core::{ClaimAsk, Receipt, Shard, TopicName, units};
 use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -103,8 +106,8 @@ pub(crate) struct ClaimedView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     deadline: Option<i64>,
-    /// The span that handling it belongs to, as W3C Trace Context writes it: that of its producer. Absent where none
-    /// was given.
+    /// The span that handling it belongs to, as W3C Trace Context writes it: that of this claim where the node
+    /// exports traces, else that of its producer. Absent where neither is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     traceparent: Option<String>,
@@ -169,10 +172,24 @@ pub(crate) async fn claim(
         attempt: message.attempt,
         delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
-        traceparent: message.headers.creator().map(|span| span.to_string()),
+        traceparent: span_of(&app, shard, message).map(|span| span.to_string()),
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
     Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())
+}
+
+/// Under which span `message` is handled: that of its claim where they are recorded, else that of its producer.
+fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage) -> Option<SpanRef> {
+    let Some(tracer) = &app.options.tracer else { return message.headers.creator() };
+    let (topic, due_at) = (&shard.topic, message.due_at);
+    let ClaimedMessage { id, nonce, attempt, headers, .. } = message;
+    let of = AttemptOf { topic, id, nonce: *nonce, due_at, attempt: *attempt, headers };
+    let lateness = app.clock.now().since(due_at);
+    let span = tracer.begin(of, lateness);
+    if tracer.wants(&span, false) {
+        tracer.end(HandOver { lateness, ..HandOver::new(of, span, shard.index, HandOverOutcome::Claimed) });
+    }
+    Some(span)
 }
 
 /// Receipts of claimed messages.

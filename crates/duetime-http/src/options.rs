@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use duetime_core::tracer::Tracer;
+
 use crate::audit::Audit;
 use crate::connections::ConnectionBounds;
 use crate::memory::RequestMemory;
@@ -23,4 +25,6 @@ pub struct HttpOptions {
     pub audit: Audit,
     /// Keys of the listener; `None`: no TLS.
     pub tls: Option<Tls>,
+    /// Records what consumers claim; `None`: nobody does.
+    pub tracer: Option<Arc<dyn Tracer>>,
 }

@@ -9,6 +9,7 @@ mod recent;
 mod retries;
 mod shards;
 mod sinks;
+mod spans;
 pub mod table;
 mod topic;
 mod topics;
@@ -35,6 +36,7 @@ pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreTrou
 pub use recent::{LATE_ABOVE_S, RECENT_SPAN, RECENT_STEP, Recent, RecentStep, Shares};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
+pub use spans::SpanMeters;
 pub use topic::TopicMeters;
 pub use topics::{REST, TOPIC_SERIES_MAX};
 
@@ -92,6 +94,7 @@ pub struct Meters {
     request_seconds: HistogramVec,
     auth_refused: IntCounterVec,
     build_info: IntGaugeVec,
+    spans: IntCounterVec,
 }
 
 fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
@@ -215,6 +218,7 @@ impl Meters {
                 refused
             },
             build_info: gauge(r, &table::BUILD_INFO),
+            spans: counter(r, &table::SPANS),
             registry,
         }
     }

@@ -198,9 +198,12 @@ fn entry(key: &str, max_length: Option<u64>, message: &Delivery) -> redis::Cmd {
     add.arg("*");
     // An entry's fields are ours but for those of the message, which say so.
     for (name, value) in own_headers::of(message) {
-        add.arg(&name[own_headers::PREFIX.len()..]).arg(value);
+        match name.strip_prefix(own_headers::PREFIX) {
+            Some(field) => add.arg(field).arg(value),
+            None => add.arg(format!("header.{name}")).arg(value),
+        };
     }
-    for (name, value) in message.headers.iter() {
+    for (name, value) in message.headers.iter().filter(|(name, _)| !own_headers::replaces(message, name)) {
         add.arg(format!("header.{name}")).arg(value);
     }
     add.arg("payload").arg(message.payload.as_ref());

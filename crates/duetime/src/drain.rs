@@ -32,6 +32,8 @@ pub struct Running {
     pub http: JoinHandle<()>,
     /// Ends the listener and the loops that run beside the engine.
     pub shutdown: CancellationToken,
+    /// Ends the loop that sends spans, once nobody records any more.
+    pub flush: CancellationToken,
     /// Watches all loops.
     pub supervisor: Supervisor,
 }
@@ -65,7 +67,7 @@ impl Signals {
 /// Runs until a signal, or until a loop that the node needs is given up; then drains within `grace`. A second
 /// signal ends the program at once. Answers whether it was a signal.
 pub async fn until_told(running: Running, mut signals: Signals, grace: Duration) -> bool {
-    let Running { engine, ownership, mut http, shutdown, supervisor } = running;
+    let Running { engine, ownership, mut http, shutdown, flush, supervisor } = running;
     let is_wanted = tokio::select! {
         biased;
         signal = signals.next() => {
@@ -92,6 +94,7 @@ pub async fn until_told(running: Running, mut signals: Signals, grace: Duration)
     tokio::join!(close, engine.drain(grace));
     ownership.leave().await;
     drop(engine);
+    flush.cancel();
     let tracker = supervisor.tracker();
     tracker.close();
     if tokio::time::timeout(LOOPS_WITHIN, tracker.wait()).await.is_err() {

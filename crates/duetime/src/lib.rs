@@ -17,6 +17,7 @@ mod run;
 mod serve;
 mod sharing;
 mod stores;
+mod traces;
 mod version;
 
 #[cfg(any(test, fuzzing))]

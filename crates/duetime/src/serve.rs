@@ -28,7 +28,7 @@ use crate::logs::{self, LogFormat};
 use crate::rates;
 use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
-use crate::{greeting, manager, version};
+use crate::{greeting, manager, traces, version};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
 #[derive(Debug, clap::Args)]
@@ -161,6 +161,7 @@ async fn start(
         ..Member::default()
     };
     let supervisor = Supervisor::new(meters.clone());
+    let me_id = me.id.clone();
     let parts = Parts {
         me,
         store: store.clone(),
@@ -170,6 +171,8 @@ async fn start(
         supervisor: supervisor.clone(),
     };
     let ownership = sharing::ownership(config, parts)?;
+    let flush = CancellationToken::new();
+    let tracer = traces::start(&me_id, &meters, &supervisor, &flush)?;
     let routed = RoutedStore::new(router.clone());
     let engine = Engine::start(EngineParts {
         store: routed.clone(),
@@ -183,6 +186,7 @@ async fn start(
         meters: meters.clone(),
         config: DispatchConfig::default(),
         supervisor: supervisor.clone(),
+        tracer: tracer.clone(),
     });
     let shutdown = CancellationToken::new();
     let resizer = Resizer::new(ResizeParts {
@@ -246,7 +250,7 @@ async fn start(
         clock,
         meters,
         auth: auth.clone(),
-        options: options.clone(),
+        options: HttpOptions { tracer, ..options.clone() },
         node,
         fleet: ownership.fleet(),
         draining: CancellationToken::new(),
@@ -265,7 +269,7 @@ async fn start(
     if config.node.log_format == LogFormat::Text {
         greeting::print(address, &shown, !auth.is_open(), options.tls.is_some(), has_topics);
     }
-    Ok(Running { engine, ownership, http, shutdown, supervisor })
+    Ok(Running { engine, ownership, http, shutdown, flush, supervisor })
 }
 
 /// Starts the loops that run beside the engine and end with the listener.

@@ -92,6 +92,7 @@ impl TestNode {
             meters: meters.clone(),
             config,
             supervisor: supervisor.clone(),
+            tracer: None,
         });
         Self { store, sink, binder, clock, meters, topics, engine, supervisor }
     }

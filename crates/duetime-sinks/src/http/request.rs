@@ -102,7 +102,7 @@ impl RequestTemplate {
             // A trace goes on under the names that every receiver knows.
             let prefix = if is_trace_header(name) { "" } else { &self.prefix };
             let name = format!("{prefix}{}", name.to_ascii_lowercase());
-            if reserved(&name) || self.fixed.contains_key(name.as_str()) {
+            if own_headers::hides(message, &name) || reserved(&name) || self.fixed.contains_key(name.as_str()) {
                 continue;
             }
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value.as_bytes())) {

@@ -198,10 +198,10 @@ pub(super) fn plain(c: char) -> char {
 
 fn headers(message: &Delivery) -> OwnedHeaders {
     let own = own_headers::of(message);
-    let own = own.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let given = message.headers.iter().filter(|(name, _)| !name.to_ascii_lowercase().starts_with(own_headers::PREFIX));
+    let own = own.iter().map(|(name, value)| (*name, value.as_str()));
+    let given = message.headers.iter().filter(|(name, _)| !own_headers::hides(message, name));
     let mut headers = OwnedHeaders::new_with_capacity(own.len() + message.headers.iter().count());
-    for (key, value) in own.into_iter().chain(given) {
+    for (key, value) in own.chain(given) {
         headers = headers.insert(Header { key, value: Some(value) });
     }
     headers

@@ -39,8 +39,8 @@ const STREAMS: &str = "$JS.API.STREAM.NAMES";
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Longest text of what the server or the network said.
 const SAID_BYTES: usize = 300;
-/// Headers with these prefixes are instructions to the server, or ours.
-const RESERVED: &[&str] = &["nats-", own_headers::PREFIX];
+/// Headers with these prefixes are instructions to the server.
+const RESERVED: &[&str] = &["nats-"];
 
 /// A named sink of this type.
 #[derive(Debug)]
@@ -290,7 +290,7 @@ fn headers(message: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in message.headers.iter() {
         let lower = name.to_ascii_lowercase();
-        if RESERVED.iter().any(|prefix| lower.starts_with(prefix)) {
+        if own_headers::hides(message, name) || RESERVED.iter().any(|prefix| lower.starts_with(prefix)) {
             continue;
         }
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {

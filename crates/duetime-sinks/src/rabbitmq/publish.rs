@@ -84,7 +84,7 @@ impl Route {
         let mut content_type = self.content_type.clone();
         for (name, value) in message.headers.iter() {
             let lower = name.to_ascii_lowercase();
-            if RESERVED.contains(&lower.as_str()) || lower.starts_with(own_headers::PREFIX) {
+            if RESERVED.contains(&lower.as_str()) || own_headers::hides(message, name) {
                 continue;
             }
             if lower == "content-type" {

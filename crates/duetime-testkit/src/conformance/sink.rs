@@ -105,6 +105,7 @@ pub fn message(id: &str, payload: impl Into<Bytes>) -> Delivery {
         nonce: Nonce(0x0123_4567_89ab_cdef),
         headers: Headers::default(),
         payload: payload.into(),
+        span: None,
     }
 }
 

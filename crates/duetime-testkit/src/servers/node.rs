@@ -109,7 +109,8 @@ impl Node {
             .args(["--listen", &address.to_string()])
             .stdout(output.try_clone().expect("a file can be shared"))
             .stderr(output);
-        for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
+        let steers = |name: &String| name.starts_with("DUETIME_") || name.starts_with("OTEL_");
+        for name in std::env::vars().map(|(name, _)| name).filter(steers) {
             command.env_remove(name);
         }
         command.envs(self.options.env.iter().map(|(name, value)| (name, value)));

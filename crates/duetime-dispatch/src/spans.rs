@@ -1,0 +1,46 @@
+//! Tells the tracer, where there is one, of each hand-over to the sink.
+
+use std::time::Duration;
+
+use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome};
+use duetime_core::{Delivery, Verdict};
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::verdicts::{Ruling, Said, error_kind, reason};
+use crate::work::{Hold, Work};
+
+/// The same delivery with the span under which it is handed over from `now` on.
+pub(crate) fn begin(work: &Work, delivery: Delivery, hold: &Hold, now: Instant) -> Delivery {
+    let Some(tracer) = &work.tracer else { return delivery };
+    let span = tracer.begin(AttemptOf::from(&delivery), hold.lateness(now));
+    Delivery { span: Some(span), ..delivery }
+}
+
+/// How a call ended for one message. `ruling`: where it is known by then whose matter a failure is.
+pub(crate) fn end(
+    work: &Work,
+    (delivery, hold, said): (&Delivery, &Hold, &Said),
+    ruling: Option<Ruling>,
+    (ended, took): (Instant, Duration),
+) {
+    let (Some(tracer), Some(span)) = (&work.tracer, delivery.span) else { return };
+    let kind = error_kind(said);
+    if !tracer.wants(&span, kind.is_some()) {
+        return;
+    }
+    let outcome = match kind {
+        None => HandOverOutcome::Accepted,
+        Some(kind) => {
+            let unavailable = matches!(said, Said::Verdict(Verdict::Unavailable { .. }));
+            let free = unavailable || said.not_sent().is_some() || matches!(ruling, Some(Ruling::Targets(_)));
+            let (topic, id, trace_id) = (&delivery.topic, &delivery.id, format!("{:032x}", span.trace_id));
+            debug!(%topic, %id, attempt = delivery.attempt, trace_id, kind, "message is not accepted");
+            HandOverOutcome::Failed { kind, reason: reason(said), free }
+        }
+    };
+    let sink = work.record.config.sink.as_ref().map(|sink| sink.name.as_str().into());
+    let (ago, lateness) = (ended.elapsed(), hold.lateness(ended));
+    let hand_over = HandOver::new(AttemptOf::from(delivery), span, hold.index, outcome);
+    tracer.end(HandOver { sink, took, ago, lateness, ..hand_over });
+}

@@ -1,0 +1,13 @@
+//! Sends the spans of hand-overs to a collector, by OTLP over HTTP.
+//!
+//! Upstream: the engine and the HTTP API, which tell of hand-overs by the contract `Tracer`. Downstream: a collector. A
+//! span waits in a queue with a bound until a loop sends it; what the queue or the collector does not take is
+//! counted and dropped, so that nobody waits for a collector.
+
+mod export;
+mod settings;
+mod spans;
+
+pub use export::Export;
+pub use settings::Settings;
+pub use spans::Spans;

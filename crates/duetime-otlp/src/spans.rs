@@ -1,0 +1,152 @@
+//! From hand-overs to spans: which are recorded, and what they say. Sends none itself.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use duetime_core::Clock;
+use duetime_core::trace::SpanRef;
+use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, Tracer, attempt_span};
+use duetime_metrics::SpanMeters;
+use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use tokio::sync::mpsc;
+
+/// A message that is handed over later than this is recorded, whatever the ratio.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Names of our attributes, and of those that OpenTelemetry's conventions for messaging name.
+mod names {
+    pub const SYSTEM: &str = "messaging.system";
+    pub const DESTINATION: &str = "messaging.destination.name";
+    pub const MESSAGE: &str = "messaging.message.id";
+    pub const OPERATION: &str = "messaging.operation.type";
+    pub const OPERATION_NAME: &str = "messaging.operation.name";
+    pub const ERROR: &str = "error.type";
+    pub const DELIVERY: &str = "duetime.delivery_id";
+    pub const ATTEMPT: &str = "duetime.attempt";
+    pub const DUE_AT: &str = "duetime.due_at";
+    pub const LATENESS: &str = "duetime.lateness_ms";
+    pub const SHARD: &str = "duetime.shard";
+    pub const SINK: &str = "duetime.sink";
+    pub const VERDICT: &str = "duetime.verdict";
+    pub const LINK: &str = "duetime.link";
+}
+
+/// Records hand-overs.
+#[derive(Debug)]
+pub struct Spans {
+    /// Traces whose id's last 63 bits are below this are recorded: the ids are hashes.
+    below: u64,
+    to: mpsc::Sender<SpanData>,
+    clock: Arc<dyn Clock>,
+    meters: SpanMeters,
+    scope: InstrumentationScope,
+}
+
+impl Spans {
+    /// Records this share of the hand-overs, and those that are late or fail.
+    #[must_use]
+    pub fn new(
+        ratio: f64,
+        version: &'static str,
+        to: mpsc::Sender<SpanData>,
+        clock: Arc<dyn Clock>,
+        meters: SpanMeters,
+    ) -> Self {
+        let scope = InstrumentationScope::builder("duetime").with_version(version).build();
+        Self { below: (ratio * (1u64 << 63) as f64) as u64, to, clock, meters, scope }
+    }
+}
+
+impl Tracer for Spans {
+    fn begin(&self, of: AttemptOf<'_>, lateness: Duration) -> SpanRef {
+        let span = attempt_span(of);
+        let drawn = u64::try_from(span.trace_id & u128::from(u64::MAX >> 1)).expect("63 bits");
+        SpanRef { sampled: drawn < self.below || lateness > LATE, ..span }
+    }
+
+    fn wants(&self, span: &SpanRef, failed: bool) -> bool {
+        span.sampled || failed
+    }
+
+    fn end(&self, hand_over: HandOver) {
+        let span = span_of(&hand_over, &self.scope, present(&*self.clock));
+        if self.to.try_send(span).is_err() {
+            self.meters.queue_full.inc();
+        }
+    }
+}
+
+fn present(clock: &dyn Clock) -> SystemTime {
+    let millis = u64::try_from(clock.now().as_millis()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
+}
+
+fn context(of: SpanRef) -> SpanContext {
+    let flags = if of.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
+    let (trace_id, span_id) = (TraceId::from(of.trace_id), SpanId::from(of.span_id));
+    SpanContext::new(trace_id, span_id, flags, true, TraceState::default())
+}
+
+fn link(to: Option<SpanRef>, what: &'static str) -> Option<Link> {
+    Some(Link::new(context(to?), vec![KeyValue::new(names::LINK, what)], 0))
+}
+
+/// What is exported. A hand-over that cost no attempt is a part of the attempt, whose own span follows.
+fn span_of(hand_over: &HandOver, scope: &InstrumentationScope, now: SystemTime) -> SpanData {
+    let HandOver { topic, span, attempt, outcome, .. } = hand_over;
+    let (operation, kind) = match hand_over.sink {
+        Some(_) => ("send", SpanKind::Client),
+        None => ("receive", SpanKind::Consumer),
+    };
+    let mut span = SpanRef { sampled: true, ..*span };
+    let mut parent = SpanId::INVALID;
+    let (verdict, status) = match outcome {
+        HandOverOutcome::Accepted => ("accepted", Status::Unset),
+        HandOverOutcome::Claimed => ("claimed", Status::Unset),
+        HandOverOutcome::Failed { kind, reason, free } => {
+            if *free {
+                parent = SpanId::from(span.span_id);
+                span.span_id = rand::random::<u64>().max(1);
+            }
+            (*kind, Status::error(reason.clone()))
+        }
+    };
+    let mut attributes = vec![
+        KeyValue::new(names::SYSTEM, "duetime"),
+        KeyValue::new(names::DESTINATION, topic.as_str().to_owned()),
+        KeyValue::new(names::MESSAGE, hand_over.id.as_str().to_owned()),
+        KeyValue::new(names::OPERATION, operation),
+        KeyValue::new(names::OPERATION_NAME, operation),
+        KeyValue::new(names::DELIVERY, hand_over.delivery_id.clone()),
+        KeyValue::new(names::ATTEMPT, i64::from(*attempt)),
+        KeyValue::new(names::DUE_AT, hand_over.due_at.as_millis()),
+        KeyValue::new(names::LATENESS, i64::try_from(hand_over.lateness.as_millis()).unwrap_or(i64::MAX)),
+        KeyValue::new(names::SHARD, i64::from(hand_over.shard)),
+        KeyValue::new(names::VERDICT, verdict),
+    ];
+    attributes.extend(hand_over.sink.as_ref().map(|sink| KeyValue::new(names::SINK, sink.to_string())));
+    if matches!(status, Status::Error { .. }) {
+        attributes.push(KeyValue::new(names::ERROR, verdict));
+    }
+    let links = [link(hand_over.creator, "created_by"), link(hand_over.before, "attempt_before")];
+    let mut span_links = SpanLinks::default();
+    span_links.links.extend(links.into_iter().flatten());
+    let end_time = now.checked_sub(hand_over.ago).unwrap_or(now);
+    SpanData {
+        span_context: context(span),
+        parent_span_id: parent,
+        parent_span_is_remote: false,
+        span_kind: kind,
+        name: format!("{operation} {topic}").into(),
+        start_time: end_time.checked_sub(hand_over.took).unwrap_or(end_time),
+        end_time,
+        attributes,
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: span_links,
+        status,
+        instrumentation_scope: scope.clone(),
+    }
+}

@@ -15,6 +15,7 @@ mod front;
 mod http_api;
 mod in_place;
 mod left;
+mod log;
 mod metrics;
 mod million;
 mod monitoring;

@@ -10,6 +10,7 @@ mod disk;
 mod drain;
 mod greeting;
 mod listener;
+mod log_rate;
 mod logs;
 mod manager;
 mod rates;

@@ -10,6 +10,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
+use crate::log_rate;
+
 /// The variable that says how much is logged, per module: `info`, `warn,duetime_dispatch=debug` …
 const LEVELS: &str = "DUETIME_LOG";
 
@@ -72,7 +74,7 @@ impl<W: Write> Write for Escaping<W> {
 /// Starts logging to standard error. Once per program.
 pub fn start(format: LogFormat) {
     let levels = EnvFilter::try_from_env(LEVELS).unwrap_or_else(|_| EnvFilter::new("info"));
-    let kept = levels.and(filter_fn(is_ours));
+    let kept = levels.and(filter_fn(is_ours)).and(log_rate::OURS.clone());
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Escaping(std::io::stderr()));
     let all = tracing_subscriber::registry();
     match format {

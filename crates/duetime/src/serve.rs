@@ -24,6 +24,7 @@ use crate::config::{self, Config, Overlay, OwnershipMode};
 use crate::disk;
 use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
+use crate::log_rate;
 use crate::logs::{self, LogFormat};
 use crate::rates;
 use crate::sharing::{self, Parts};
@@ -222,6 +223,7 @@ async fn start(
     if let Some(folder) = folder {
         loops.start("disk", (folder, meters.clone()), |(folder, meters), stop| disk::watch(folder, meters, stop));
     }
+    loops.start("log", log_rate::OURS.clone(), log_rate::LogRate::run);
     let begun = tokio::time::Instant::now();
     loops.start("rates", meters.clone(), move |meters, stop| rates::sample(meters, begun, stop));
     let clocks = (store.clone(), clock.clone(), ownership.clone(), meters.clone());

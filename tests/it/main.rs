@@ -11,6 +11,7 @@ mod deploy;
 mod embedded_crash;
 mod embedded_store;
 mod fleet;
+mod forecast;
 mod front;
 mod http_api;
 mod in_place;

@@ -1,0 +1,82 @@
+//! A herd at a full minute, as the forecast shows it before it is there: over HTTP, on the command line and in the
+//! metrics, on a real Redis and with several shards, counted once for all who look.
+
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use duetime_testkit::in_time;
+use duetime_testkit::servers::{Node, RedisServer};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::http_api::client;
+use crate::topic_limits::Shop;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+/// The metrics of a forecast are counted each half minute.
+const PATIENCE: Duration = Duration::from_secs(75);
+const HERD: usize = 2_000;
+const MINUTE_MS: i64 = 60_000;
+const VIEWERS: usize = 64;
+
+async fn metric(node: &Node, line: &str) -> f64 {
+    let told = client().get(format!("{}/metrics", node.url())).send().await.unwrap().text().await.unwrap();
+    let value = told.lines().find_map(|one| one.strip_prefix(line));
+    value.map_or(0.0, |value| value.trim().parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_once_for_all_viewers() {
+    let redis = RedisServer::start().await;
+    let node = Node::start(PROGRAM, &redis.url(), "").await;
+    let shop = Shop::of(&node);
+    let limit = json!({"shards": 8, "rate_limit": {"per_second": 100.0}});
+    assert_eq!(shop.send("PUT", "orders", limit).await.0, StatusCode::CREATED);
+    let present = i64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let at = (present / MINUTE_MS + 5) * MINUTE_MS;
+    let herd = (0..HERD).map(|n| json!({"id": format!("order-{n}"), "due_at": at}));
+    let others = (0..10).map(|n| json!({"id": format!("other-{n}"), "due_at": at + 7 * MINUTE_MS}));
+    let (status, _) = shop.send("POST", "orders/messages", herd.chain(others).collect()).await;
+    assert_eq!(status, StatusCode::OK);
+
+    let counts = "duetime_store_call_seconds_count{op=\"forecast\"}";
+    let before = metric(&node, counts).await;
+    let path = format!("{}/v1/topics/orders/forecast?bucket=1m&buckets=60", node.url());
+    let look = || async { client().get(&path).send().await.unwrap().json::<Value>().await.unwrap() };
+    let seen = futures::future::join_all((0..VIEWERS).map(|_| look())).await;
+    let forecast = &seen[0];
+    assert!(seen.iter().all(|one| one == forecast), "all see the same count");
+    // One for the minutes and one for the seconds of the fullest; the node's own look may come in between.
+    let counted = metric(&node, counts).await - before;
+    assert!((1.0..=4.0).contains(&counted), "{VIEWERS} viewers of 8 shards: {counted} counts");
+
+    let bucket = |from: i64| forecast["buckets"].as_array().unwrap().iter().find(|one| one["from"] == from).unwrap();
+    let full = bucket(at);
+    assert_eq!(
+        (&full["count"], &full["to"], &full["above_capacity"]),
+        (&json!(HERD), &json!(at + MINUTE_MS), &json!(true))
+    );
+    assert_eq!(bucket(at + 7 * MINUTE_MS)["count"], 10);
+    let (named, late) = (&forecast["herd"], forecast["herd"]["last_late_ms"].as_i64().expect("a herd"));
+    assert_eq!((&named["from"], &named["count"], &forecast["capacity"]), (&json!(at), &json!(HERD), &json!(100.0)));
+    assert!((19_000..=20_000).contains(&late), "2000 at 100 a second: {late} ms");
+    assert_eq!(full["last_late_ms"], late);
+
+    let mut typed = Command::new(PROGRAM);
+    typed.args(["forecast", "orders", "--bucket", "1m", "--horizon", "1h", "--node", &node.url()]);
+    let typed = typed.output().unwrap();
+    let text = String::from_utf8(typed.stdout).unwrap();
+    assert!(typed.status.success() && text.starts_with("0 are due, 2010 fall due within 1h, by 1m"), "{text}");
+    assert!(text.contains("2000 ! ") && text.contains(" late"), "{text}");
+    assert!(text.trim_end().ends_with(named["summary"].as_str().unwrap()), "{text}");
+
+    let (end, mut ahead) = (Instant::now() + PATIENCE, 0.0);
+    while ahead < 19.0 {
+        in_time!(Instant::now() < end, "HerdAhead would look at {ahead} s");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        ahead = metric(&node, "duetime_forecast_late_seconds{topic=\"orders\"}").await;
+    }
+    assert!(ahead <= 20.0, "{ahead}");
+    assert_eq!(metric(&node, "duetime_forecast{topic=\"orders\",within=\"1h\"}").await, 2_010.0);
+}

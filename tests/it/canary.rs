@@ -1,312 +1,401 @@
-//! Credentials appear in no log, error, answer or metric, whatever the targets do: some that are away,
-//! some that never answer, and some that repeat to us all that we told them.
+//! Secrets appear in no log, error, answer or metric, wherever they are configured, whatever characters they have and
+//! whatever the other sides do: some that are away, some that never answer, and some that repeat all that they are given.
+
+mod parrot;
+mod places;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use duetime_testkit::Webhook;
-use duetime_testkit::conformance::sink::CANARY;
-use duetime_testkit::servers::Node;
-use duetime_testkit::violation::violated;
-use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass, let_pass_blocking};
 use duetime_testkit::webhook::Answer;
-use parking_lot::Mutex;
-use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::test_node::client;
+use parrot::{Manner, Parrot};
+use places::{At, PLACES, Place, WRITTEN, Written, clean, escaped, secret};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// Where nobody listens.
 const AWAY: &str = "127.0.0.1:1";
-const INFO: &str = "INFO {\"server_id\":\"X\",\"version\":\"2.10.0\",\"proto\":1,\"host\":\"127.0.0.1\",\
-    \"port\":4222,\"headers\":true,\"max_payload\":1048576,\"auth_required\":true,\"nonce\":\"PXoWU7zWAMt75FY\"}\r\n";
-/// The seed of a user of NATS, from the documentation of its keys.
-const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+/// Programs that run at once.
+const AT_ONCE: usize = 8;
+/// How long a node that cannot start, or waits for its store, is watched.
+const WATCHED: Duration = Duration::from_secs(3);
 
-/// What a parrot does with what it is told.
-#[derive(Clone, Copy, PartialEq)]
-enum Manner {
-    Silent,
-    Raw,
-    Redis,
-    Nats,
+/// The other sides.
+struct Sides {
+    parrots: BTreeMap<Manner, Parrot>,
 }
 
-/// A target that speaks just enough of a protocol to repeat what it was told.
-struct Parrot {
-    address: String,
-    told: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Parrot {
-    async fn new(manner: Manner) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let heard = told.clone();
-        tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                let heard = heard.clone();
-                tokio::spawn(repeat(socket, manner, heard));
-            }
-        });
-        Self { address, told }
+impl Sides {
+    async fn new() -> Self {
+        let mut parrots = BTreeMap::new();
+        for manner in [Manner::Silent, Manner::Raw, Manner::Redis, Manner::Nats] {
+            parrots.insert(manner, Parrot::new(manner).await);
+        }
+        Self { parrots }
     }
-}
 
-/// Until the other side has enough.
-async fn repeat(mut socket: TcpStream, manner: Manner, heard: Arc<Mutex<Vec<u8>>>) -> Option<()> {
-    if manner == Manner::Nats {
-        socket.write_all(INFO.as_bytes()).await.ok()?;
+    fn host(&self, place: &Place, side: &str) -> &str {
+        match side {
+            "away" => AWAY,
+            "silent" => &self.parrots[&Manner::Silent].address,
+            _ => &self.parrots[&place.speaks].address,
+        }
     }
-    let mut chunk = vec![0; 64 << 10];
-    loop {
-        let length = socket.read(&mut chunk).await.ok().filter(|length| *length > 0)?;
-        heard.lock().extend_from_slice(&chunk[..length]);
-        let text = String::from_utf8_lossy(&chunk[..length]).replace(['\r', '\n', '\''], " ");
-        let answer = match manner {
-            Manner::Silent => continue,
-            Manner::Raw => chunk[..length].to_vec(),
-            Manner::Redis => format!("-WRONGPASS I was told {text}\r\n").into_bytes(),
-            Manner::Nats => format!("-ERR 'I was told {text}'\r\n").into_bytes(),
-        };
-        socket.write_all(&answer).await.ok()?;
-    }
-}
 
-fn key() -> String {
-    STANDARD.encode(format!("{CANARY}-signing-key-of-a-webhook"))
-}
-
-/// Fails for good when `text` has the credential in any of the forms that it has on its way.
-#[track_caller]
-fn clean(place: &str, text: &str) {
-    let bytes: Vec<String> = CANARY.bytes().map(|byte| byte.to_string()).collect();
-    let plain = STANDARD.encode(format!("\0duetime\0{CANARY}"));
-    for form in [CANARY.to_owned(), SEED.to_owned(), bytes.join(", "), plain, key(), "%2Dcanary".to_owned()] {
-        if let Some(at) = text.find(&form) {
-            let from = text[..at].rfind('\n').map_or(0, |line| line + 1);
-            let line: String = text[from..].chars().take(2_000).collect();
-            violated(format!("{place} has a credential: {line}"));
+    /// Without this, the search would have searched nothing.
+    fn were_given_secrets(&self, to: &[Manner]) {
+        for manner in to {
+            let given = self.parrots[manner].given();
+            assert!(given.contains("kept"), "{manner:?} was given no secret: {given}");
         }
     }
 }
 
-/// A topic for each, named alike.
-fn sinks(
-    parrots: &BTreeMap<&str, Parrot>,
-    hook: &Webhook,
-    silent: &str,
-    credentials: &Path,
-) -> BTreeMap<String, String> {
-    let mut sinks = BTreeMap::new();
-    let times = "timeout = \"500ms\"\nconnect_timeout = \"500ms\"";
-    for (how, of) in [("away", None), ("silent", Some(silent)), ("parrot", None)] {
-        let at = |kind: &str| of.unwrap_or(if how == "away" { AWAY } else { &parrots[kind].address }).to_owned();
-        let mut add = |name: &str, config: String| sinks.insert(format!("{name}-{how}"), config);
-        add(
-            "stream",
-            format!("type = \"redis-stream\"\nurl = \"redis://duetime:{CANARY}@{}/0\"\n{times}", at("redis")),
-        );
-        let rabbit = at("rabbitmq");
-        add("rabbit", format!("type = \"rabbitmq\"\nurl = \"amqp://duetime:{CANARY}@{rabbit}/v\"\n{times}"));
-        let nats = format!("type = \"nats\"\nurl = \"nats://{}\"\n{times}", at("nats"));
-        add("nats", format!("{nats}\nuser = \"duetime\"\npassword = \"{CANARY}\""));
-        add("token", format!("{nats}\ntoken = \"{CANARY}\""));
-        add("creds", format!("{nats}\ncredentials_file = {credentials:?}"));
-        if cfg!(feature = "kafka") {
-            let login = format!("sasl = {{ user = \"duetime\", password = \"{CANARY}\" }}");
-            let kafka = format!("type = \"kafka\"\nbrokers = \"{}\"\n{login}\ntimeout = \"500ms\"", at("rabbitmq"));
-            add("kafka", format!("{kafka}\nconnect_timeout = \"1s\""));
-        }
-    }
-    let http = |url: &str, allow: &str| {
-        format!(
-            "type = \"http\"\nurl = \"{url}?token={CANARY}\"\nsigning_secrets = [\"whsec_{}\"]\n\
-             headers = {{ authorization = \"Bearer {CANARY}\", x-key = \"{CANARY}\" }}\nallow = [{allow}]\n{times}",
-            key()
-        )
-    };
-    let local = "\"127.0.0.1\"";
-    for status in ["400", "401", "410", "302", "429", "500"] {
-        sinks.insert(format!("hook-{status}"), http(&hook.url("/due"), local));
-    }
-    sinks.insert("hook-away".to_owned(), http(&format!("http://{AWAY}/due"), local));
-    sinks.insert("hook-silent".to_owned(), http(&format!("http://{silent}/due"), local));
-    sinks.insert("hook-raw".to_owned(), http(&format!("http://{}/due", parrots["rabbitmq"].address), local));
-    sinks.insert("hook-refused".to_owned(), http("http://localhost:1/due", ""));
-    sinks
+/// One run of the program.
+struct Run {
+    label: String,
+    config: String,
+    variables: Vec<(String, String)>,
+    serves: bool,
 }
 
-fn check_config(text: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("duetime.toml");
-    std::fs::write(&file, text).unwrap();
-    let mut command = Command::new(PROGRAM);
-    command.current_dir(folder.path()).arg("check-config").arg(file).env("DUETIME_LOG", "trace");
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    assert!(!output.status.success(), "nothing here can be used");
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+impl Run {
+    /// All it printed. A node that is not refused is ended after a while.
+    fn printed(&self) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, output) = (folder.path().join("duetime.toml"), folder.path().join("output"));
+        std::fs::write(&file, &self.config).unwrap();
+        let mut command = Command::new(PROGRAM);
+        for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
+            command.env_remove(name);
+        }
+        if self.serves {
+            command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file);
+        } else {
+            command.arg("check-config").arg(&file);
+        }
+        let told = std::fs::File::create(&output).unwrap();
+        command.current_dir(folder.path()).env("DUETIME_LOG", "trace").env("RUST_BACKTRACE", "full");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(told.try_clone().unwrap()).stderr(told);
+        let (mut process, began) = (command.spawn().unwrap(), Instant::now());
+        while process.try_wait().unwrap().is_none() && (!self.serves || began.elapsed() < WATCHED) {
+            let_pass_blocking(Duration::from_millis(20), Because::AskedAgain);
+        }
+        let _ = process.kill();
+        process.wait().unwrap();
+        String::from_utf8_lossy(&std::fs::read(output).unwrap()).into_owned()
+    }
+}
+
+/// Runs them, some at a time, and looks for secrets in what each printed; all of it by its label.
+async fn all_printed(runs: Vec<Run>) -> BTreeMap<String, String> {
+    let printed = futures::stream::iter(runs).map(|run| {
+        tokio::task::spawn_blocking(move || {
+            let printed = run.printed();
+            clean(&run.label, &printed);
+            assert!(!printed.is_empty(), "{} printed nothing", run.label);
+            (run.label, printed)
+        })
+    });
+    printed.buffer_unordered(AT_ONCE).map(Result::unwrap).collect().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_is_in_no_log_no_answer_and_no_metric_whatever_the_targets_do() {
-    let mut parrots = BTreeMap::new();
-    for (kind, manner) in [("redis", Manner::Redis), ("nats", Manner::Nats), ("rabbitmq", Manner::Raw)] {
-        parrots.insert(kind, Parrot::new(manner).await);
+async fn no_secret_is_in_what_a_check_or_a_start_prints_wherever_and_however_it_is_configured() {
+    let (sides, redis, folder) = (Sides::new().await, RedisServer::start().await, tempfile::tempdir().unwrap());
+    let store = redis.url();
+    let mut runs = Vec::new();
+    for (how, side) in WRITTEN.into_iter().flat_map(|how| [(how, "away"), (how, "parrot")]) {
+        let mut sinks =
+            Run { label: format!("sinks {how:?} {side}"), config: String::new(), variables: Vec::new(), serves: false };
+        for (n, place) in PLACES.iter().enumerate().filter(|(_, place)| place.is_built_in()) {
+            let name = format!("p{n}-{how:?}-{side}");
+            let at = At { name: &name, host: sides.host(place, side), store: &store, folder: folder.path() };
+            let (config, variables) = place.configured(&at, how, &secret(n));
+            if place.is_of_a_sink() && !place.is_refused() {
+                sinks.config.push_str(&config);
+                sinks.variables.extend(variables);
+                continue;
+            }
+            // How it was written makes no difference once it is read.
+            let formats: &[&str] = if how == Written::Text { &["check", "text", "json"] } else { &["check"] };
+            for format in formats {
+                let serves = *format != "check";
+                let lines = if serves && !config.contains("[node]") {
+                    format!("[node]\nlog_format = {format:?}\n")
+                } else {
+                    String::new()
+                };
+                let label = format!("{} {how:?} {side} {format}", place.field);
+                runs.push(Run { label, config: format!("{lines}{config}"), variables: variables.clone(), serves });
+            }
+        }
+        runs.push(sinks);
     }
-    let silent = Parrot::new(Manner::Silent).await;
+    let printed = all_printed(runs).await;
+    for (how, side) in [(Written::Text, "away"), (Written::File, "parrot"), (Written::Env, "parrot")] {
+        let checked = &printed[&format!("sinks {how:?} {side}")];
+        for (n, place) in PLACES.iter().enumerate().filter(|(_, place)| place.is_built_in() && place.is_of_a_sink()) {
+            assert!(
+                place.is_refused() || checked.contains(&format!("sinks.p{n}-{how:?}-{side}: ")),
+                "{} is not complained about: {checked}",
+                place.field
+            );
+        }
+    }
+    sides.were_given_secrets(&[Manner::Raw, Manner::Redis, Manner::Nats]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_that_is_written_wrongly_is_in_a_complaint() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut runs = Vec::new();
+    for (n, place) in PLACES.iter().enumerate().filter(|(_, place)| place.is_built_in()) {
+        let at = At { name: "sink", host: AWAY, store: "embedded:data", folder: folder.path() };
+        let secret = secret(n);
+        let mut values = Vec::new();
+        for text in [secret.clone(), place.unescaped(&at, &secret)] {
+            values.extend([
+                format!("[{text:?}]"),
+                format!("[[{text:?}]]"),
+                format!("{{ text = {text:?} }}"),
+                format!("{{ file = [{text:?}] }}"),
+                format!("{{ env = {text:?}, file = {text:?} }}"),
+                format!("{text:?}"),
+                format!("{:?}", text.replacen("://", ":", 1)),
+                text.clone(),
+                format!("\"{text}\""),
+                format!("'{text}'"),
+                format!("{text:?}").trim_end_matches('"').to_owned(),
+                format!("{text:?} {text:?}"),
+                format!("true\n{text:?} = 1"),
+            ]);
+        }
+        for (at_value, value) in values.iter().enumerate() {
+            // A path is shown, and so is the name of a key.
+            if place.is_path() || at_value % 13 == 12 {
+                continue;
+            }
+            let config = place.around(&at, value);
+            runs.push(Run {
+                label: format!("{} as {at_value}", place.field),
+                config,
+                variables: Vec::new(),
+                serves: false,
+            });
+        }
+    }
+    for section in ["auth", "store", "sinks", "sinks.x", "ownership", "node"] {
+        let value = format!("{:?}", secret(8));
+        for (wrong, config) in
+            [("text", value.clone()), ("list", format!("[{value}]")), ("table", format!("{{ tokens = {value} }}"))]
+        {
+            runs.push(Run {
+                label: format!("{section} {wrong}"),
+                config: format!("{section} = {config}\n"),
+                variables: Vec::new(),
+                serves: false,
+            });
+        }
+    }
+    all_printed(runs).await;
+}
+
+/// The sinks of a node, each with one place: name and configuration.
+fn sinks(sides: &Sides, hook: &Webhook, folder: &Path) -> BTreeMap<String, (usize, String)> {
+    let mut sinks = BTreeMap::new();
+    let hook = format!("127.0.0.1:{}", hook.port());
+    for (n, place) in PLACES.iter().enumerate() {
+        if !place.is_of_a_sink() || !place.is_built_in() || place.is_refused() {
+            continue;
+        }
+        let mut add = |side: &str, host: &str| {
+            let name = format!("p{n}-{side}");
+            let at = At { name: &name, host, store: "", folder };
+            let config = place.configured(&at, Written::Text, &secret(n)).0;
+            let config = if side == "refused" { config.replace("allow = [\"127.0.0.1\"]", "") } else { config };
+            sinks.insert(name, (n, config));
+        };
+        for side in ["away", "silent", "parrot"] {
+            add(side, sides.host(place, side));
+        }
+        if place.field.contains("/http/") {
+            for status in ["400", "401", "410", "302", "429", "500"] {
+                add(status, &hook);
+            }
+            add("refused", "localhost:1");
+        }
+    }
+    sinks
+}
+
+/// A webhook that says what it was given, as it was given, as a program shows it, and as JSON.
+fn echo() -> Webhook {
     let hook = Webhook::start();
     hook.answer(|hit| {
-        let status = hit.header("duetime-topic").trim_start_matches("hook-").parse().unwrap_or(500);
-        let told = format!("I was told {} {:?} {}", hit.path, hit.headers, key());
-        Answer::status(status).header("location", format!("/{CANARY}")).header("retry-after", CANARY).body(told)
+        let topic = hit.header("duetime-topic").to_owned();
+        let status = topic.rsplit_once('-').and_then(|(_, status)| status.parse().ok()).unwrap_or(500);
+        let bearer = hit.header("authorization").to_owned();
+        let slashes = json!({ "path": hit.path, "authorization": bearer }).to_string().replace('/', "\\/");
+        let told = match hit.header("webhook-id").len() % 2 {
+            0 => format!("I was given {} {:?} {bearer}", hit.path, hit.headers),
+            _ => format!("I was given {slashes}"),
+        };
+        Answer::status(status).header("location", hit.path.clone()).header("retry-after", bearer).body(told)
     });
-    let folder = tempfile::tempdir().unwrap();
-    let credentials = folder.path().join("nats.creds");
-    let (dashes, jwt) = ("------", format!("{CANARY}.jwt"));
-    let file = format!(
-        "{dashes}JWT{dashes}\n{jwt}\n{dashes}END{dashes}\n\n{dashes}SEED{dashes}\n{SEED}\n{dashes}END{dashes}\n"
-    );
-    std::fs::write(&credentials, file).unwrap();
-    let sinks = sinks(&parrots, &hook, &silent.address, &credentials);
-    let mut config = String::new();
-    for (name, lines) in &sinks {
-        writeln!(config, "[sinks.{name}]\n{lines}").unwrap();
-    }
-    let checked = tokio::task::block_in_place(|| check_config(&config));
-    clean("check-config", &checked);
-    for name in sinks.keys().filter(|name| !name.contains("-silent") && !name.starts_with("hook-")) {
-        assert!(checked.contains(&format!("sinks.{name}: ")), "{name} is not complained about: {checked}");
-    }
+    hook
+}
 
+/// Every path that can be read, from the document of the API.
+fn paths_of(document: &Value, topics: &[String]) -> Vec<String> {
+    let mut paths = vec!["/".to_owned(), "/openapi.json".to_owned(), "/no-such-path".to_owned()];
+    for (path, _) in document["paths"].as_object().unwrap().iter().filter(|(_, methods)| methods["get"].is_object()) {
+        // Ends when the node does.
+        if path.ends_with("/events") {
+            continue;
+        }
+        if !path.contains("{topic}") {
+            paths.push(path.clone());
+            continue;
+        }
+        for topic in topics {
+            paths.push(path.replace("{topic}", topic).replace("{id}", "ab"));
+        }
+    }
+    assert!(paths.iter().all(|path| !path.contains('{')), "{paths:?}");
+    paths
+}
+
+async fn a_node_shows_no_secret(log_format: &str) {
+    let (sides, hook, folder) = (Sides::new().await, echo(), tempfile::tempdir().unwrap());
+    let sinks = sinks(&sides, &hook, folder.path());
+    let mut config = format!("[node]\nlog_format = {log_format:?}\naudit = \"log\"\n");
+    let is_token = |place: &Place| place.field.starts_with("crates/duetime-http/src/auth.rs") && !place.is_refused();
+    let mut tokens = Vec::new();
+    for (n, place) in PLACES.iter().enumerate().filter(|(_, place)| is_token(place)) {
+        let at = At { name: &format!("t{n}"), host: "", store: "", folder: folder.path() };
+        config.push_str(&place.configured(&at, Written::Text, &secret(n)).0);
+        tokens.push(secret(n));
+    }
+    for (_, lines) in sinks.values() {
+        config.push_str(lines);
+    }
     let all = vec![("DUETIME_LOG", "trace".to_owned())];
     let node = Node::start_with(PROGRAM, "embedded:data", &config, all).await;
     let client = client();
     let url = |path: &str| format!("{}{path}", node.url());
+    let ask = async |method: reqwest::Method, path: &str, token: &str, body: Value| {
+        let request = client.request(method, url(path)).header("authorization", format!("Bearer {token}"));
+        let request = if body.is_null() { request } else { request.json(&body) };
+        let answer = request.send().await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), format!("{:?}", answer.headers()));
+        let text = answer.text().await.unwrap();
+        clean(path, &headers);
+        clean(path, &text);
+        (status, text)
+    };
+    let (put, post, get) = (reqwest::Method::PUT, reqwest::Method::POST, reqwest::Method::GET);
     for name in sinks.keys() {
         let topic = json!({"shards": 1, "sink": {"name": name}, "retry": {"max_attempts": 1}});
-        let made = client.put(url(&format!("/v1/topics/{name}"))).json(&topic).send().await.unwrap();
-        assert_eq!(made.status(), 201, "{}", made.text().await.unwrap());
-        let messages = json!([{"id": "a", "delay": 0, "payload": "x"}, {"id": "b", "delay": 0, "payload": "x"}]);
-        let sent = client.post(url(&format!("/v1/topics/{name}/messages"))).json(&messages).send().await.unwrap();
-        assert_eq!(sent.status(), 200);
+        let made = ask(put.clone(), &format!("/v1/topics/{name}"), &tokens[0], topic).await;
+        assert_eq!(made.0, 201, "{}", made.1);
+        let messages = json!([{"id": "a", "delay": 0, "payload": "x"}, {"id": "ab", "delay": 0, "payload": "x"}]);
+        let sent = ask(post.clone(), &format!("/v1/topics/{name}/messages"), &tokens[1], messages).await;
+        assert_eq!(sent.0, 200, "{}", sent.1);
         let wrong = json!({"sink": {"name": name, "urll": 1, "password": true}});
-        let refused = client.put(url(&format!("/v1/topics/{name}"))).json(&wrong).send().await.unwrap();
-        assert!(refused.status().is_client_error());
-        clean("a refusal", &refused.text().await.unwrap());
+        assert!(ask(put.clone(), &format!("/v1/topics/{name}"), &tokens[0], wrong).await.0 >= 400);
+    }
+    // Almost a token.
+    for token in &tokens {
+        assert_eq!(ask(get.clone(), "/v1/topics", &format!("{token}x"), Value::Null).await.0, 401);
+        assert_eq!(ask(get.clone(), "/v1/topics", &token[1..], Value::Null).await.0, 401);
     }
     // Long enough for every time-out and for several probes.
     let_pass(Duration::from_secs(4), Because::Time).await;
 
-    let mut paths: Vec<String> =
-        ["/metrics", "/v1/topics", "/v1/nodes", "/readyz", "/openapi.json", "/"].map(str::to_owned).into();
-    for name in sinks.keys() {
-        for part in ["", "/dead", "/shards", "/messages/a", "/messages/b"] {
-            paths.push(format!("/v1/topics/{name}{part}"));
-        }
-    }
+    let document = ask(get.clone(), "/openapi.json", &tokens[0], Value::Null).await.1;
+    let topics: Vec<String> = sinks.keys().cloned().collect();
     let mut answers = String::new();
-    for path in paths {
-        let answer = client.get(url(&path)).send().await.unwrap().text().await.unwrap();
-        clean(&path, &answer);
-        answers.push_str(&answer);
+    for path in paths_of(&serde_json::from_str(&document).unwrap(), &topics) {
+        answers.push_str(&ask(get.clone(), &path, &tokens[0], Value::Null).await.1);
+    }
+    for command in
+        [&["status"][..], &["nodes"], &["audit"], &["explain", "p11-away", "a"], &["sink", "get", "p11-away"]]
+    {
+        let mut command_line = Command::new(PROGRAM);
+        command_line.args(command).env("DUETIME_NODE", node.url());
+        for (way, token) in [
+            ("token", tokens[0].clone()),
+            ("almost", format!("{}x", tokens[0])),
+            ("broken", format!("{}\n.", tokens[0])),
+        ] {
+            let output = command_line.env("DUETIME_TOKEN", token).env("DUETIME_LOG", "trace").output().unwrap();
+            let said =
+                format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            clean(&format!("{command:?} {way}"), &said);
+        }
     }
     let log = node.output();
     clean("the log", &log);
     // Without these the search would have searched nothing.
-    for parrot in parrots.values().chain([&silent]) {
-        assert!(String::from_utf8_lossy(&parrot.told.lock()).contains("duetime"), "a parrot was told nothing");
-    }
-    assert!(String::from_utf8_lossy(&parrots["redis"].told.lock()).contains(CANARY));
-    assert!(String::from_utf8_lossy(&parrots["nats"].told.lock()).contains(CANARY));
-    assert!(String::from_utf8_lossy(&parrots["nats"].told.lock()).contains(&jwt));
-    assert!(hook.hits().iter().any(|hit| format!("{:?}", hit.headers).contains(CANARY)));
-    assert!(answers.contains("I was told") && answers.contains("***"), "a reason repeats what the hook said");
+    sides.were_given_secrets(&[Manner::Redis, Manner::Nats, Manner::Raw]);
+    assert!(hook.hits().iter().any(|hit| format!("{:?}", hit.headers).contains("kept")));
+    assert!(answers.contains("I was given") && answers.contains("***"), "a reason repeats what the hook said");
     assert!(log.contains("sink is down"), "{log}");
 }
 
-#[test]
-fn a_configuration_that_cannot_be_read_is_explained_without_its_credentials() {
-    for text in [
-        format!("[sinks.x]\ntype = \"rabbitmq\"\nurl = \"amqp://u:{CANARY}@h"),
-        format!("[sinks.x]\ntype = \"rabbitmq\"\nurl = [\"amqp://u:{CANARY}@h\"]"),
-        format!("[sinks.x]\ntype = \"rabbitmq\"\nurl = \"amqpp://u:{CANARY}@h\""),
-        format!("[sinks.x]\ntype = \"nats\"\nurl = \"nats://u:{CANARY}@h\""),
-        format!("[sinks.x]\ntype = \"nats\"\nurl = \"nats://h\"\npassword = \"{CANARY}\""),
-        format!("[sinks.x]\ntype = \"nats\"\nurl = \"nats://h\"\ntoken = {{ text = \"{CANARY}\" }}"),
-        format!("[sinks.x]\ntype = \"nats\"\nurl = \"nats://h\"\ntoken = [\"{CANARY}\"]"),
-        format!("[sinks.x]\ntype = \"redis-stream\"\nurl = \"http://u:{CANARY}@h\""),
-        format!("[sinks.x]\ntype = \"http\"\nurl = \"http://u:{CANARY}@h\""),
-        format!("[sinks.x]\ntype = \"http\"\nurl = \"ftp://h?{CANARY}\""),
-        format!("[sinks.x]\ntype = \"http\"\nurl = \"http://h\"\nsigning_secrets = [\"{CANARY}\"]"),
-        format!("[sinks.x]\ntype = \"http\"\nurl = \"http://h\"\nheaders = {{ \"a b\" = \"{CANARY}\" }}"),
-        format!("[sinks.x]\ntype = \"http\"\nurl = \"http://h\"\nheaders = {{ a = \"{CANARY}\\n\" }}"),
-        format!("[sinks.x]\ntype = \"http\"\nurl = \"http://h\"\nheaders = \"{CANARY}\""),
-        format!("[sinks.x]\ntype = \"kafka\"\nbrokers = \"u:{CANARY}@h\""),
-        format!("[sinks.x]\ntype = \"kafka\"\nbrokers = \"h\"\nsasl = \"{CANARY}\""),
-        format!("[sinks.x]\ntype = \"kafka\"\nbrokers = \"h\"\nproperties = {{ \"linger.ms\" = \"{CANARY}\" }}"),
-        format!("[sinks.x]\ntype = \"pigeon\"\npassword = \"{CANARY}\""),
-        format!("[store]\nurl = \"redis://u:{CANARY}@{AWAY}/x\""),
-        format!("[store]\nurl = \"redis://u:{CANARY}@{AWAY}/0\""),
-    ] {
-        let said = check_config(&text);
-        clean(&text, &said);
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_shows_no_secret_in_its_answers_metrics_and_text_logs() {
+    a_node_shows_no_secret("text").await;
 }
 
-/// In passwords that were not escaped: the printable characters that mean something in an address or a file. That all of
-/// them are hidden is tested where addresses are shown.
-const ODD: &str = "/#?@:% \\\"";
-
-/// Fails for good when `said` has a part of the password.
-fn halves(place: &str, said: &str) {
-    for half in ["leftcanary", "canaryright"] {
-        if said.contains(half) {
-            violated(format!("{place}: {said}"));
-        }
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_shows_no_secret_in_its_answers_metrics_and_json_logs() {
+    a_node_shows_no_secret("json").await;
 }
 
-#[test]
-fn a_password_that_is_not_escaped_is_in_no_error_whatever_characters_it_has() {
-    let mut sinks = String::new();
-    for (n, odd) in ODD.chars().enumerate() {
-        let password = format!("leftcanary{odd}canaryright");
-        for (kind, url) in [
-            ("rabbitmq", format!("amqp://u:{password}@{AWAY}/v")),
-            ("redis-stream", format!("redis://u:{password}@{AWAY}/0")),
-            ("nats", format!("nats://u:{password}@{AWAY}")),
-            ("http", format!("http://u:{password}@{AWAY}/in")),
-        ] {
-            let times = if kind == "http" { "" } else { "timeout = \"500ms\"\nconnect_timeout = \"500ms\"\n" };
-            writeln!(sinks, "[sinks.{kind}-{n}]\ntype = \"{kind}\"\nurl = {url:?}\n{times}").unwrap();
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_shows_no_secret_of_a_store_that_no_longer_lets_it_in() {
+    let redis = RedisServer::start().await;
+    let password = secret(0);
+    let set = |password: &str| {
+        let said = redis.cli(&["ACL", "SETUSER", "u", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"]);
+        assert_eq!(said.trim(), "OK");
+    };
+    set(&password);
+    let store = format!("redis://u:{}@127.0.0.1:{}/0", escaped(&password), redis.port());
+    let mut nodes = Vec::new();
+    for format in ["text", "json"] {
+        let config = format!(
+            "[node]\nid = {format:?}\nlog_format = {format:?}\n[ownership]\nmode = \"round-robin\"\n\
+             [store]\nretry_for = \"1s\"\n[topics.a]\nshards = 1\n"
+        );
+        nodes.push(Node::start_with(PROGRAM, &store, &config, vec![("DUETIME_LOG", "trace".to_owned())]).await);
     }
-    halves("sinks", &check_config(&sinks));
-    // Each waits for servers that are away: all at once.
-    std::thread::scope(|scope| {
-        for odd in "/#?".chars() {
-            let password = format!("leftcanary{odd}canaryright");
-            for url in [
-                format!("redis://u:{password}@{AWAY}/0"),
-                format!("redis-cluster://u:{password}@{AWAY},127.0.0.1:2"),
-                format!("redis-sentinel://u:{password}@{AWAY}/master"),
-            ] {
-                scope.spawn(move || halves(&url, &check_config(&format!("[store]\nurl = {url:?}\n"))));
-            }
+    set("another");
+    redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    redis.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let client = client();
+    for node in &nodes {
+        let sent = client.post(format!("{}/v1/topics/a/messages", node.url())).json(&json!({"id": "x"}));
+        let refused = sent.send().await.unwrap();
+        assert_eq!(refused.status(), 503);
+        clean("a refusal", &refused.text().await.unwrap());
+        for path in ["/readyz", "/v1/nodes", "/v1/topics", "/v1/topics/a", "/v1/topics/a/messages/x", "/metrics"] {
+            clean(path, &client.get(format!("{}{path}", node.url())).send().await.unwrap().text().await.unwrap());
         }
-    });
-    for tokens in ["\"leftcanary\"", "[\"leftcanary\"]", "[[\"leftcanary\"]]", "{ secret = [\"leftcanary\"] }"] {
-        halves(tokens, &check_config(&format!("[auth]\ntokens = {tokens}\n")));
+        let output = node.output();
+        clean("the log", &output);
+        assert!(output.contains("redis refused the user or the password"), "{output}");
     }
-    halves("auth", &check_config("auth = \"leftcanary\"\n"));
 }

@@ -6,5 +6,6 @@ mod crates;
 mod docs;
 mod imports;
 mod repo;
+mod secrets;
 mod shape;
 mod words;

@@ -5,7 +5,8 @@
 use duetime_core::{Delivery, Headers, MessageId, Nonce, Timestamp, TopicName};
 
 pub use crate::http::fuzz::{addresses, retry_after};
-use crate::secret::{SCRUB_BYTES_MIN, Scrubber, Secret, TargetUrl};
+use crate::scrubber::{SCRUB_BYTES_MIN, Scrubber};
+use crate::secret::{Secret, TargetUrl};
 use crate::template::Template;
 
 fn delivery(id: &str, headers: Vec<(String, String)>) -> Option<Delivery> {

@@ -24,6 +24,7 @@ pub mod rabbitmq;
 pub mod redis_stream;
 pub mod registry;
 pub mod remedy;
+pub mod scrubber;
 pub mod secret;
 pub mod settings;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::info;
 
-use crate::secret::Scrubber;
+use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::target::Target;
 

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use crate::own_headers;
 use crate::probe_wait::ProbeWaitMax;
-use crate::secret::{Scrubber, TargetUrl};
+use crate::scrubber::Scrubber;
+use crate::secret::TargetUrl;
 use crate::settings;
 use crate::target::Target;
 use crate::template::Template;

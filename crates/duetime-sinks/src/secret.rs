@@ -1,7 +1,7 @@
 //! Credentials that cannot be printed by accident.
 //!
-//! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom,
-//! [`Scrubber`] takes known secrets out of what a target said.
+//! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom; what a target said is
+//! cleaned in `scrubber.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 /// What stands in the place of a credential.
-const DOTS: &str = "***";
-
-/// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
-pub(crate) const SCRUB_BYTES_MIN: usize = 6;
+pub(crate) const DOTS: &str = "***";
 
 /// More of a file is not read: what has no first line of this length holds no secret.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -180,86 +177,10 @@ impl fmt::Debug for TargetUrl {
     }
 }
 
-/// Takes known secrets out of texts that come from a target or a library.
-#[derive(Clone, Default)]
-pub struct Scrubber(Vec<String>);
-
-impl fmt::Debug for Scrubber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scrubber({})", self.0.len())
-    }
-}
-
-impl Scrubber {
-    /// Knows these secrets.
-    #[must_use]
-    pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let long = secrets.into_iter().filter(|text| text.len() >= SCRUB_BYTES_MIN);
-        // As it is, and as it is shown.
-        let mut known: Vec<String> = long.flat_map(|text| [plain(&text), text]).collect();
-        // A secret that contains another one is taken out whole.
-        known.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
-        known.dedup();
-        Self(known)
-    }
-
-    /// Whatever a secret covers goes, also where two of them overlap.
-    fn without(&self, text: &str) -> String {
-        let mut covered: Vec<(usize, usize)> = Vec::new();
-        for secret in &self.0 {
-            let mut from = 0;
-            while let Some(at) = text[from..].find(secret.as_str()) {
-                let begin = from + at;
-                covered.push((begin, begin + secret.len()));
-                // The next one may begin within this one.
-                from = begin + text[begin..].chars().next().map_or(1, char::len_utf8);
-            }
-        }
-        covered.sort_unstable();
-        let (mut shown, mut end) = (String::with_capacity(text.len()), 0);
-        for (begin, until) in covered {
-            if begin >= end {
-                shown.push_str(&text[end..begin]);
-                shown.push_str(DOTS);
-            }
-            end = end.max(until);
-        }
-        shown.push_str(&text[end..]);
-        shown
-    }
-
-    /// `text` with dots for each known secret, without control characters, cut after `bytes_max`.
-    #[must_use]
-    pub fn clean(&self, text: &str, bytes_max: usize) -> String {
-        let mut text = plain(&self.without(text));
-        text = self.without(&text);
-        // Where only the beginning of an answer was read, it may end within a secret.
-        if let Some(begun) = self.0.iter().filter_map(|secret| begun(&text, secret)).min() {
-            text.truncate(begun);
-            text.push_str(DOTS);
-        }
-        let end = text.floor_char_boundary(bytes_max);
-        text[..end].trim().to_owned()
-    }
-}
-
-/// `text` without control characters.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Where `text` ends with the beginning of `secret`, if it is long enough to be told from other words.
-fn begun(text: &str, secret: &str) -> Option<usize> {
-    // A character that was cut in two.
-    let text = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
-    let shortest = text.len().saturating_sub(secret.len());
-    let ends = text.char_indices().map(|(at, _)| at).filter(|at| *at >= shortest);
-    ends.take_while(|at| text.len() - at >= SCRUB_BYTES_MIN).find(|at| secret.starts_with(&text[*at..]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scrubber::Scrubber;
 
     #[test]
     fn a_credential_is_never_printed() {
@@ -298,19 +219,6 @@ mod tests {
         );
         let plain = "https://hooks.example/team/in";
         assert_eq!(TargetUrl::new(plain).to_string(), plain);
-    }
-
-    #[test]
-    fn a_secret_is_taken_out_of_a_text_that_was_cut_or_made_plain() {
-        let scrubber =
-            Scrubber::new(["key of many words".to_owned(), "tab\tbed secret".to_owned(), "schlüssel".to_owned()]);
-        assert_eq!(scrubber.clean("key\tof\nmany words", 500), DOTS);
-        assert_eq!(scrubber.clean("tab bed secret, tab\tbed secret", 500), "***, ***");
-        assert_eq!(scrubber.clean("refused: key of man", 500), "refused: ***");
-        assert_eq!(scrubber.clean(&String::from_utf8_lossy(&"x schlüssel".as_bytes()[..7]), 500), "x schl\u{fffd}");
-        assert_eq!(scrubber.clean("x schlüsse", 500), "x ***");
-        assert_eq!(scrubber.clean("the key of", 500), "the ***");
-        assert_eq!(scrubber.clean("the key", 500), "the key");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::request::RequestTemplate;
 use super::sign::Signer;
 use super::verdict;
 use crate::gate::{Gate, GateMember};
-use crate::secret::Scrubber;
+use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::target::Target;
 

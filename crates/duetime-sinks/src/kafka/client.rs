@@ -13,7 +13,7 @@ use rdkafka::producer::Producer as _;
 use super::config::KafkaConfig;
 use super::producer::{DOWN, Producer, SAID_BYTES};
 use super::verdict;
-use crate::secret::Scrubber;
+use crate::scrubber::Scrubber;
 use crate::shared_connection::SharedConnection;
 use crate::template::Template;
 

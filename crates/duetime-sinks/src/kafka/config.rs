@@ -9,7 +9,8 @@ use rdkafka::error::KafkaError;
 use serde::Deserialize;
 
 use crate::probe_wait::ProbeWaitMax;
-use crate::secret::{Scrubber, Secret};
+use crate::scrubber::Scrubber;
+use crate::secret::Secret;
 use crate::settings::listed;
 
 /// The type as in the configuration.

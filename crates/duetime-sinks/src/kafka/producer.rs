@@ -13,7 +13,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::producer::{FutureProducer, Producer as _};
 use tokio::time::Instant;
 
-use crate::secret::Scrubber;
+use crate::scrubber::Scrubber;
 
 /// Longest text of what the client library or a broker said.
 pub(super) const SAID_BYTES: usize = 300;

@@ -10,7 +10,7 @@ use super::client::KafkaTarget;
 use super::config::KafkaConfig;
 use super::producer::Producer;
 use super::verdict::{ends_producer, of_code};
-use crate::secret::Scrubber;
+use crate::scrubber::Scrubber;
 
 fn refused(text: &str) -> String {
     let config = toml::from_str::<KafkaConfig>(&format!("brokers = \"a:9092\"\n{text}"));

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::config::{KIND, NatsConfig, NatsSettings};
 use crate::own_headers;
-use crate::secret::Scrubber;
+use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::shared_connection::SharedConnection;
 use crate::target::Target;

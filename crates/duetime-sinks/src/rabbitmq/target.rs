@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
 use super::connection::Connection;
 use super::publish::{self, Outcome, Route};
-use crate::secret::Scrubber;
+use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::shared_connection::SharedConnection;
 use crate::target::Target;

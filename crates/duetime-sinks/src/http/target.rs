@@ -171,9 +171,11 @@ impl HttpTarget {
     }
 }
 
-/// Whether the connection was lost before there was an answer.
+/// Whether the connection was lost before there was an answer. One that cannot be read is an answer.
 fn was_cut(error: &reqwest::Error) -> bool {
-    error.is_request() && !error.is_connect() && !error.is_timeout()
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let is_answer = causes.filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse);
+    error.is_request() && !error.is_connect() && !error.is_timeout() && !is_answer
 }
 
 /// Where the configuration leads, if a webhook may go there at all.

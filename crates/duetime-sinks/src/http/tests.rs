@@ -1,6 +1,7 @@
 //! The sink `http` against a webhook that answers as each test wants.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,8 @@ use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, mess
 use duetime_testkit::servers::Proxy;
 use duetime_testkit::webhook::{Answer, Hit};
 use duetime_testkit::{ManualClock, WallClock, Webhook};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::registry::SinkRegistry;
@@ -239,6 +242,33 @@ async fn tls_is_verified_against_the_given_authority_and_http_2_is_spoken() {
     assert_eq!(format!("{:?}", hook.hits()[0].version), "HTTP/2.0");
     let missing = sink_with(&hook, "ca_file = \"/does/not/exist\"", serde_json::json!({})).unwrap_err();
     assert!(missing.contains("/does/not/exist"), "{missing}");
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_an_answer_and_nothing_is_posted_again() {
+    for answer in ["garbage\r\n\r\n", "HTTP/1.1 000 what\r\n\r\n", "HTTP/1.1 200 OK\r\n\0: x\r\n\r\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/in", listener.local_addr().unwrap());
+        let posts = Arc::new(AtomicUsize::new(0));
+        let counted = posts.clone();
+        let target = tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let mut head = vec![0; 4096];
+                if socket.read(&mut head).await.unwrap() > 0 {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    socket.write_all(answer.as_bytes()).await.unwrap();
+                }
+            }
+        });
+        let text = format!("[hook]\ntype = \"http\"\nurl = {url:?}\nallow = [\"127.0.0.1\"]\n");
+        let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
+        let sink = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
+        let Verdict::DestinationDown { reason, .. } = verdict(&sink).await else { panic!("nobody knows what it is") };
+        assert!(reason.contains("lost the connection"), "{reason}");
+        assert_eq!(posts.load(Ordering::Relaxed), 1, "{answer:?}");
+        target.abort();
+    }
 }
 
 #[tokio::test]

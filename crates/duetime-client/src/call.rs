@@ -55,6 +55,11 @@ pub(crate) fn value(text: &str) -> String {
     utf8_percent_encode(text, IN_QUERY).to_string()
 }
 
+/// An address as it may be shown: what stands before an `@` may be a password.
+fn shown(address: &str) -> String {
+    address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, place)| format!("***@{place}"))
+}
+
 /// An answer, read whole.
 pub(crate) struct Whole {
     pub bytes: bytes::Bytes,
@@ -74,9 +79,10 @@ impl Client {
         let given = base_url.trim();
         let scheme = if given.contains("://") { "" } else { "http://" };
         let base = format!("{scheme}{}", given.trim_end_matches('/'));
-        let address = || ClientError::Address(base_url.to_owned());
+        let address = || ClientError::Address(shown(base_url));
         let url = reqwest::Url::parse(&base).map_err(|_| address())?;
-        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() || !url.username().is_empty() {
+        let is_named = !url.username().is_empty() || url.password().is_some();
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() || is_named {
             return Err(address());
         }
         // The second one to install it is told so, and all is well.
@@ -176,7 +182,15 @@ mod tests {
     fn what_is_not_an_address_is_refused_with_an_example_and_a_token_is_never_shown() {
         for bad in ["", "ftp://x", "http://", "http://user:secret@host", "user:secret@host", "a b"] {
             let error = Client::new(bad, None).unwrap_err().to_string();
-            assert!(error.contains("http://127.0.0.1:3830"), "{bad}: {error}");
+            assert!(error.contains("http://127.0.0.1:3830") && !error.contains("secret"), "{bad}: {error}");
+        }
+        for odd in (' '..='~').map(|odd| format!("left{odd}right")) {
+            for bad in
+                [format!("http://u:{odd}@127.0.0.1:1"), format!("http://:{odd}@127.0.0.1:1"), format!("u:{odd}@h")]
+            {
+                let error = Client::new(&bad, None).unwrap_err().to_string();
+                assert!(!error.contains("left") && !error.contains("right"), "{bad}: {error}");
+            }
         }
         let client = Client::new("http://127.0.0.1:1/", Some("canary".to_owned())).unwrap();
         assert_eq!(client.base(), "http://127.0.0.1:1");

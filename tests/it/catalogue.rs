@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use duetime_testkit::servers::{Node, RedisServer};
-use duetime_testkit::{promised, violation};
+use duetime_testkit::{in_time, promised, violation};
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -17,8 +17,12 @@ const CLIENTS: usize = 8;
 /// Bytes of a payload that the topic takes only after its change.
 const LARGER: usize = 300 << 10;
 
+/// Sets another number of rounds, over all clients.
+const ROUNDS_VARIABLE: &str = "DUETIME_TEST_ROUNDS";
+
 fn rounds() -> usize {
-    if violation::is_long() { 10_000 } else { 160 }
+    let usual = if violation::is_long() { 10_000 } else { 160 };
+    std::env::var(ROUNDS_VARIABLE).map_or(usual, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
 /// Nodes of one store, asked in turn.
@@ -68,6 +72,8 @@ impl Nodes {
         let (attempts, fewer) = (json!(2 + round % 90), json!(1 + round % 90));
         let attempts_of = |topic: &Value| topic["retry"]["max_attempts"].clone();
         let step = |what: &str, answer: &(u16, Value), status: u16| {
+            // A store that does not answer in time contradicts nobody.
+            in_time!(answer.0 != 503, "{topic}, round {round}, {what}: {}", answer.1);
             promised!(answer.0 == status, "{topic}, round {round}, {what}: {} {}, not {status}", answer.0, answer.1);
         };
 

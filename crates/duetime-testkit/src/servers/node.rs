@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for one answer to "are you ready".
 const ASK_MAX: Duration = Duration::from_secs(1);
 
+/// Names another program than the one that the tests build: a release, for runs whose figures are kept.
+const PROGRAM_VARIABLE: &str = "DUETIME_TEST_PROGRAM";
+
 /// Where and how a node runs.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOptions {
@@ -66,7 +69,7 @@ impl Node {
     pub async fn start_as(program: impl AsRef<Path>, store: &str, config: &str, options: NodeOptions) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         std::fs::write(folder.path().join("duetime.toml"), config).expect("our own folder");
-        let program = program.as_ref().to_owned();
+        let program = std::env::var_os(PROGRAM_VARIABLE).map_or_else(|| program.as_ref().to_owned(), PathBuf::from);
         let mut node = Self {
             program,
             store: store.to_owned(),

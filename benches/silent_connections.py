@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Twenty thousand connections that send nothing, and how long `/healthz` takes meanwhile.
+
+benches/silent_connections.py PROGRAM [--silent 20000] [--connections 8192]
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+# Addresses that the connections come from, so that the bound over all is reached and not only that of one address.
+ADDRESSES = 16
+# Processes that hold them: one may have fewer files open.
+HOLDERS = 4
+# How often /healthz is asked, and for how long once all connections are open.
+EVERY_S = 0.02
+AFTER_S = 40
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def health(port):
+    """Milliseconds, on a connection of its own."""
+    begin = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    return (time.monotonic() - begin) * 1000
+
+
+def hold(port, count, first, are_open):
+    """Opens connections and keeps them."""
+    held = []
+    for n in range(first, first + count):
+        connection = socket.socket()
+        connection.bind((f"127.0.{1 + n % ADDRESSES}.1", 0))
+        connection.connect(("127.0.0.1", port))
+        held.append(connection)
+    are_open.release()
+    time.sleep(10 * AFTER_S)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("program")
+    arguments.add_argument("--silent", type=int, default=20_000)
+    arguments.add_argument("--connections", type=int, default=8_192, help="node.connections")
+    given = arguments.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    port, folder = free_port(), tempfile.mkdtemp()
+    with open(os.path.join(folder, "duetime.toml"), "w") as file:
+        file.write(f"[node]\nconnections = {given.connections}\nconnections_per_address = {given.connections}\n")
+    command = [os.path.abspath(given.program), "serve", "--config", "duetime.toml", "--store", "embedded:data"]
+    with open(os.path.join(folder, "log"), "w") as log:
+        node = subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], cwd=folder, stdout=log, stderr=log)
+    took, stop, are_open = [], threading.Event(), multiprocessing.Semaphore(0)
+
+    def ask():
+        while not stop.is_set():
+            took.append(health(port))
+            time.sleep(EVERY_S)
+
+    try:
+        for _ in range(300):
+            try:
+                health(port)
+                break
+            except OSError:
+                time.sleep(0.1)
+        asking = threading.Thread(target=ask)
+        asking.start()
+        begin = time.monotonic()
+        for n in range(HOLDERS):
+            holder = multiprocessing.Process(target=hold, args=(port, given.silent // HOLDERS, n, are_open), daemon=True)
+            holder.start()
+        for _ in range(HOLDERS):
+            are_open.acquire()
+        opened = time.monotonic() - begin
+        time.sleep(AFTER_S)
+        stop.set()
+        asking.join()
+        status = open(f"/proc/{node.pid}/status").read()
+        memory = next(int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    finally:
+        node.kill()
+        node.wait()
+        shutil.rmtree(folder)
+    took.sort()
+    at = {name: round(took[int(len(took) * part)], 1) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 0.99999))}
+    measured = {"silent": given.silent, "node.connections": given.connections, "opened in s": round(opened, 1)}
+    print(json.dumps({**measured, "asked": len(took), **at, "most MiB of the node": memory}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,10 +4,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::http_api::client;
+use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// A plan of a node that is gone is taken over after 15 s, and looked for every 5 s.
@@ -29,7 +30,7 @@ async fn plan_when(node: &Node, id: &str, wanted: impl Fn(&Value) -> bool) -> Va
             if wanted(&plan) {
                 return plan;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
         }
     };
     tokio::time::timeout(PATIENCE, seen).await.expect("the plan gets there in time")

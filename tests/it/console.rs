@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use duetime_testkit::Webhook;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::test_node::client;
@@ -74,7 +75,7 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
             "kill other" => other.kill(),
             "restart" => {
                 node.kill();
-                tokio::time::sleep(Duration::from_secs(3)).await;
+                let_pass(Duration::from_secs(3), Because::Fault).await;
                 node.start_again().await;
             }
             _ => {

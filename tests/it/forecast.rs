@@ -6,11 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use duetime_testkit::in_time;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::http_api::client;
+use crate::test_node::client;
 use crate::topic_limits::Shop;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
@@ -74,7 +75,7 @@ async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_o
     let (end, mut ahead) = (Instant::now() + PATIENCE, 0.0);
     while ahead < 19.0 {
         in_time!(Instant::now() < end, "HerdAhead would look at {ahead} s");
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        let_pass(Duration::from_millis(500), Because::AskedAgain).await;
         ahead = metric(&node, "duetime_forecast_late_seconds{topic=\"orders\"}").await;
     }
     assert!(ahead <= 20.0, "{ahead}");

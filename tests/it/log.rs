@@ -3,18 +3,18 @@
 use duetime_testkit::Webhook;
 use serde_json::{Value, json};
 
-use crate::hand_over::House;
+use crate::test_node::TestNode;
 
 #[tokio::test]
 async fn each_line_of_a_json_log_has_the_documented_fields() {
     let mut hook = Webhook::start();
     hook.stop();
     let sink = format!("[sinks.s]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]", hook.url("/"));
-    let house = House::new(&format!("[node]\nlog_format = \"json\"\n{sink}")).await;
-    house.orders(&json!({}), json!("30s")).await;
-    house.enqueue("orders", ["a".to_owned()]).await;
-    house.breaker(true).await;
-    let output = house.node.output();
+    let node = TestNode::new(&format!("[node]\nlog_format = \"json\"\n{sink}")).await;
+    node.orders(&json!({}), json!("30s")).await;
+    node.enqueue("orders", ["a".to_owned()]).await;
+    node.breaker(true).await;
+    let output = node.process.output();
     let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect();
     for line in &lines {
         let text = |field: &str| line[field].as_str().unwrap_or_else(|| panic!("{field} of {line}"));

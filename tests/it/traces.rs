@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use duetime_testkit::Webhook;
 use duetime_testkit::servers::Node;
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::{Answer, Hit};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -12,7 +13,7 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::http_api::client;
+use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -83,7 +84,7 @@ impl World {
                 return spans;
             }
             duetime_testkit::in_time!(Instant::now() < end, "{} of {many} spans\n{}", spans.len(), self.node.output());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     }
 
@@ -91,7 +92,7 @@ impl World {
         let end = Instant::now() + PATIENCE;
         while self.hook.hits().len() < many {
             duetime_testkit::in_time!(Instant::now() < end, "{} of {many} came", self.hook.hits().len());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
         self.hook.hits()
     }
@@ -234,7 +235,7 @@ async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
             break;
         }
         duetime_testkit::in_time!(Instant::now() < end, "{failed} failed, {full} did not fit");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     let warned = world.node.output().matches("the collector did not take spans").count();
     assert_eq!(warned, 1, "once a minute at most: {}", world.node.output());

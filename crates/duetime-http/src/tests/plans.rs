@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{House, within};
+use super::{TestApi, within};
 use crate::PlanAudit;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Another node over the same store.
-fn node(house: &House, name: &str) -> std::sync::Arc<Plans> {
-    let parts = &house.parts;
+fn node(api: &TestApi, name: &str) -> std::sync::Arc<Plans> {
+    let parts = &api.parts;
     let watcher = PlanAudit::new(parts.options.audit.clone(), parts.clock.clone());
-    Plans::new(parts.router.clone(), house.store.clone(), parts.clock.clone(), watcher, name)
+    Plans::new(parts.router.clone(), api.store.clone(), parts.clock.clone(), watcher, name)
 }
 
 fn runs(plans: std::sync::Arc<Plans>) -> JoinHandle<()> {
     tokio::spawn(plans.run(CancellationToken::new()))
 }
 
-async fn fill(house: &House, prefix: &str, count: usize) {
+async fn fill(api: &TestApi, prefix: &str, count: usize) {
     let batch: Vec<Value> = (0..count).map(|n| json!({ "id": format!("{prefix}{n:03}"), "delay": "1h" })).collect();
     for some in batch.chunks(500) {
-        assert_eq!(house.enqueue(&json!(some).to_string()).await.status, 200);
+        assert_eq!(api.enqueue(&json!(some).to_string()).await.status, 200);
     }
 }
 
-async fn planned(house: &House, ask: Value) -> Value {
-    let answer = house.post("/v1/topics/orders/plans", &ask.to_string()).await;
+async fn planned(api: &TestApi, ask: Value) -> Value {
+    let answer = api.post("/v1/topics/orders/plans", &ask.to_string()).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     answer.json()
 }
@@ -40,15 +40,15 @@ fn path(plan: &Value, rest: &str) -> String {
     format!("/v1/topics/orders/plans/{}{rest}", plan["id"].as_str().unwrap())
 }
 
-async fn started(house: &House, plan: &Value, ask: Value) {
-    let answer = house.post(&path(plan, "/start"), &ask.to_string()).await;
+async fn started(api: &TestApi, plan: &Value, ask: Value) {
+    let answer = api.post(&path(plan, "/start"), &ask.to_string()).await;
     assert_eq!((answer.status.as_u16(), &answer.json()["state"]), (200, &json!("running")), "{}", answer.text);
 }
 
-async fn seen(house: &House, plan: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
+async fn seen(api: &TestApi, plan: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
     within(PATIENCE, async {
         loop {
-            let now = house.get(&path(plan, "")).await.json();
+            let now = api.get(&path(plan, "")).await.json();
             if wanted(&now) {
                 return now;
             }
@@ -58,111 +58,111 @@ async fn seen(house: &House, plan: &Value, wanted: impl Fn(&Value) -> bool) -> V
     .await
 }
 
-async fn scheduled(house: &House) -> u64 {
-    house.get("/v1/topics/orders").await.json()["scheduled"].as_u64().unwrap()
+async fn scheduled(api: &TestApi) -> u64 {
+    api.get("/v1/topics/orders").await.json()["scheduled"].as_u64().unwrap()
 }
 
 #[tokio::test]
 async fn a_plan_counts_first_and_acts_once_it_is_started() {
-    let house = House::with_orders().await;
-    fill(&house, "a-", 30).await;
-    fill(&house, "b-", 5).await;
-    let _runs = runs(house.parts.plans.clone());
-    let plan = planned(&house, json!({ "action": "cancel", "prefix": "a-", "per_second": 10_000 })).await;
+    let api = TestApi::with_orders().await;
+    fill(&api, "a-", 30).await;
+    fill(&api, "b-", 5).await;
+    let _runs = runs(api.parts.plans.clone());
+    let plan = planned(&api, json!({ "action": "cancel", "prefix": "a-", "per_second": 10_000 })).await;
     assert_eq!(
         (&plan["state"], &plan["expected"], &plan["counted_all"]),
         (&json!("planned"), &json!(30), &json!(true))
     );
     assert_eq!(plan["samples"].as_array().unwrap().len(), 5);
-    assert_eq!(scheduled(&house).await, 35, "a plan alone does nothing");
-    started(&house, &plan, json!({})).await;
-    let done = seen(&house, &plan, |plan| plan["state"] == "done").await;
+    assert_eq!(scheduled(&api).await, 35, "a plan alone does nothing");
+    started(&api, &plan, json!({})).await;
+    let done = seen(&api, &plan, |plan| plan["state"] == "done").await;
     assert_eq!((&done["counts"]["done"], &done["counts"]["failed"]), (&json!(30), &json!(0)));
-    assert_eq!(scheduled(&house).await, 5);
-    let again = house.post(&path(&plan, "/start"), "{}").await;
+    assert_eq!(scheduled(&api).await, 5);
+    let again = api.post(&path(&plan, "/start"), "{}").await;
     assert_eq!(again.problem(), (409, "conflict".to_owned()));
-    let listed = house.get("/v1/topics/orders/plans").await.json();
+    let listed = api.get("/v1/topics/orders/plans").await.json();
     assert_eq!(listed["plans"][0]["id"], plan["id"]);
-    assert_eq!(house.delete(&path(&plan, "")).await.status, 200);
-    assert_eq!(house.get(&path(&plan, "")).await.problem(), (404, "unknown_plan".to_owned()));
+    assert_eq!(api.delete(&path(&plan, "")).await.status, 200);
+    assert_eq!(api.get(&path(&plan, "")).await.problem(), (404, "unknown_plan".to_owned()));
 }
 
 #[tokio::test]
 async fn dead_letters_are_redriven_and_purged_by_reason_and_not_those_that_die_later() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     let bury = async |ids: std::ops::Range<usize>, reason: &str| {
         for n in ids {
-            house.enqueue(&json!({ "id": format!("d-{n}") }).to_string()).await;
-            let claim = house.post("/v1/topics/orders/claim", r#"{"max":1}"#).await.json();
+            api.enqueue(&json!({ "id": format!("d-{n}") }).to_string()).await;
+            let claim = api.post("/v1/topics/orders/claim", r#"{"max":1}"#).await.json();
             let nack = json!({ "receipts": [claim["messages"][0]["receipt"]], "dead": true, "reason": format!("{reason} {n}") });
-            assert_eq!(house.post("/v1/topics/orders/nack", &nack.to_string()).await.status, 200);
+            assert_eq!(api.post("/v1/topics/orders/nack", &nack.to_string()).await.status, 200);
         }
     };
     bury(0..6, "503 after").await;
     bury(6..8, "no such order").await;
-    let groups = house.get("/v1/topics/orders/dead/groups").await.json();
+    let groups = api.get("/v1/topics/orders/dead/groups").await.json();
     let reason = groups["groups"][0]["reason"].clone();
     let ask = |action: &str| json!({ "action": action, "reason": reason, "per_second": 10_000 });
-    let (redrive, purge) = (planned(&house, ask("redrive")).await, planned(&house, json!({ "action": "purge" })).await);
+    let (redrive, purge) = (planned(&api, ask("redrive")).await, planned(&api, json!({ "action": "purge" })).await);
     assert_eq!((&redrive["expected"], &purge["expected"]), (&json!(6), &json!(8)));
-    house.advance("1s");
-    let _runs = runs(house.parts.plans.clone());
-    started(&house, &redrive, json!({})).await;
-    let done = seen(&house, &redrive, |plan| plan["state"] == "done").await;
+    api.advance("1s");
+    let _runs = runs(api.parts.plans.clone());
+    started(&api, &redrive, json!({})).await;
+    let done = seen(&api, &redrive, |plan| plan["state"] == "done").await;
     assert_eq!(done["counts"]["done"], 6);
     bury(8..9, "503 after").await;
-    started(&house, &purge, json!({ "per_second": 50 })).await;
-    seen(&house, &purge, |plan| plan["state"] == "done").await;
-    let left = house.get("/v1/topics/orders/dead").await.json();
+    started(&api, &purge, json!({ "per_second": 50 })).await;
+    seen(&api, &purge, |plan| plan["state"] == "done").await;
+    let left = api.get("/v1/topics/orders/dead").await.json();
     assert_eq!(left["messages"].as_array().unwrap().len(), 1, "what died after the plan was made is left alone");
 }
 
 #[tokio::test]
 async fn a_plan_that_is_stopped_does_nothing_more_and_goes_on_where_it_was() {
-    let house = House::with_orders().await;
-    fill(&house, "m-", 300).await;
-    let _runs = runs(house.parts.plans.clone());
-    let plan = planned(&house, json!({ "action": "cancel", "per_second": 20 })).await;
-    started(&house, &plan, json!({})).await;
-    seen(&house, &plan, |plan| plan["counts"]["done"].as_u64() > Some(0)).await;
-    assert_eq!(house.delete(&path(&plan, "")).await.problem().0, 409, "a plan that runs is not forgotten");
-    assert_eq!(house.post(&path(&plan, "/stop"), "{}").await.status, 200);
-    let stopped = seen(&house, &plan, |plan| plan["state"] == "stopped").await;
-    let left = scheduled(&house).await;
+    let api = TestApi::with_orders().await;
+    fill(&api, "m-", 300).await;
+    let _runs = runs(api.parts.plans.clone());
+    let plan = planned(&api, json!({ "action": "cancel", "per_second": 20 })).await;
+    started(&api, &plan, json!({})).await;
+    seen(&api, &plan, |plan| plan["counts"]["done"].as_u64() > Some(0)).await;
+    assert_eq!(api.delete(&path(&plan, "")).await.problem().0, 409, "a plan that runs is not forgotten");
+    assert_eq!(api.post(&path(&plan, "/stop"), "{}").await.status, 200);
+    let stopped = seen(&api, &plan, |plan| plan["state"] == "stopped").await;
+    let left = scheduled(&api).await;
     assert_eq!(stopped["counts"]["done"].as_u64().unwrap() + left, 300, "{stopped}");
     assert!(left > 0);
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(scheduled(&house).await, left, "a plan that was stopped went on");
-    started(&house, &plan, json!({ "per_second": 10_000 })).await;
-    let done = seen(&house, &plan, |plan| plan["state"] == "done").await;
-    assert_eq!((&done["counts"]["done"], scheduled(&house).await), (&json!(300), 0));
+    assert_eq!(scheduled(&api).await, left, "a plan that was stopped went on");
+    started(&api, &plan, json!({ "per_second": 10_000 })).await;
+    let done = seen(&api, &plan, |plan| plan["state"] == "done").await;
+    assert_eq!((&done["counts"]["done"], scheduled(&api).await), (&json!(300), 0));
 }
 
 #[tokio::test]
 async fn another_node_goes_on_with_a_plan_whose_node_is_gone() {
-    let house = House::with_orders().await;
-    fill(&house, "m-", 200).await;
-    let first = runs(node(&house, "first"));
-    let plan = planned(&house, json!({ "action": "due_now", "per_second": 40 })).await;
-    started(&house, &plan, json!({})).await;
+    let api = TestApi::with_orders().await;
+    fill(&api, "m-", 200).await;
+    let first = runs(node(&api, "first"));
+    let plan = planned(&api, json!({ "action": "due_now", "per_second": 40 })).await;
+    started(&api, &plan, json!({})).await;
     // Its own loop was not told: it looks by itself.
-    seen(&house, &plan, |plan| plan["counts"]["done"].as_u64() > Some(0)).await;
+    seen(&api, &plan, |plan| plan["counts"]["done"].as_u64() > Some(0)).await;
     first.abort();
-    let _second = runs(node(&house, "second"));
+    let _second = runs(node(&api, "second"));
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let before = house.get(&path(&plan, "")).await.json();
+    let before = api.get(&path(&plan, "")).await.json();
     assert_eq!(before["node"], "first", "it is held for a while");
-    house.advance("20s");
-    let done = seen(&house, &plan, |plan| plan["state"] == "done").await;
+    api.advance("20s");
+    let done = seen(&api, &plan, |plan| plan["state"] == "done").await;
     let counts = |name: &str| done["counts"][name].as_u64().unwrap();
     assert!(counts("done") + counts("unrecorded") >= 200, "{done}");
     assert!(counts("unrecorded") <= 40, "{done}");
-    assert_eq!(house.get("/v1/topics/orders").await.json()["due"], 200);
+    assert_eq!(api.get("/v1/topics/orders").await.json()["due"], 200);
 }
 
 #[tokio::test]
 async fn a_plan_asked_for_wrongly_says_what_to_give() {
-    let house = House::with_orders().await;
+    let api = TestApi::with_orders().await;
     for (ask, word) in [
         (json!({}), "action"),
         (json!({ "action": "delete" }), "redrive"),
@@ -174,10 +174,10 @@ async fn a_plan_asked_for_wrongly_says_what_to_give() {
         (json!({ "action": "cancel", "per_second": 0 }), "1 to 10000"),
         (json!({ "action": "cancel", "prefx": "a" }), "prefix"),
     ] {
-        let answer = house.post("/v1/topics/orders/plans", &ask.to_string()).await;
+        let answer = api.post("/v1/topics/orders/plans", &ask.to_string()).await;
         assert_eq!(answer.problem().0, 400, "{ask}");
         assert!(answer.text.contains(word), "{ask}: {}", answer.text);
     }
-    assert_eq!(house.post("/v1/topics/nope/plans", r#"{"action":"cancel"}"#).await.problem().0, 404);
-    assert_eq!(house.post("/v1/topics/orders/plans/x/start", "{}").await.problem().0, 404);
+    assert_eq!(api.post("/v1/topics/nope/plans", r#"{"action":"cancel"}"#).await.problem().0, 404);
+    assert_eq!(api.post("/v1/topics/orders/plans/x/start", "{}").await.problem().0, 404);
 }

@@ -156,7 +156,7 @@ def main():
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("Purge 2 messages of orders")
         expect(dialog).to_contain_text("duetime bulk purge orders --reason")
-        purge = page.get_by_role("button", name="Start", exact=True)
+        purge = dialog.get_by_role("button", name="Start", exact=True)
         page.wait_for_timeout(1200)
         assert purge.is_disabled(), "dead letters are purged without the topic's name"
         page.get_by_label("Type orders to go on").fill("orders")
@@ -172,7 +172,7 @@ def main():
         page.get_by_role("button", name="Cancel all of these …").click()
         expect(page.get_by_role("dialog")).to_contain_text("Cancel 11 messages of orders")
         page.get_by_label("Messages a second, at most").fill("1")
-        page.get_by_role("button", name="Start", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
         region = page.get_by_role("region", name="bulk actions")
         expect(region).to_contain_text("running")
         region.get_by_role("button", name="Stop").click()

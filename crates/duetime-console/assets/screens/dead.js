@@ -50,7 +50,7 @@ export function Dead({ topic }) {
   return html`${problem && html`<${Failed} problem=${problem} />`}
     <div class="card"><h2>${number(answer.read)}${answer.more ? " and more" : ""} dead letters, ${number(answer.groups.length)} ${answer.groups.length === 1 ? "reason" : "reasons"}</h2>
       ${answer.more && html`<p class="quiet">Only the first ${number(answer.read)} are read here. For all of them: <code>duetime dead redrive ${topic} --all</code></p>`}
-      <p class="quiet">Mend the cause first, redrive ten of them, look, then redrive the rest.</p>
+      <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p>
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
       <${Commands} method="GET" path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />

@@ -30,6 +30,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     meters.build_info(["0.1.0", "1234567890ab", "none"], "embedded", "solo");
     meters.store_bytes("a:1", 7, Some(9));
     meters.topic(&topic).forecast([1, 2, 3, 4]);
+    meters.spans().exported.inc();
     let text = meters.render();
     for row in table::TABLE {
         assert!(text.contains(&format!("# HELP {} ", row.name)), "{} is not served", row.name);

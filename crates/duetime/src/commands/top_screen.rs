@@ -436,7 +436,7 @@ mod tests {
     }
 
     fn drawn(screen: &Screen) -> String {
-        let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(160, 16)).unwrap();
+        let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(160, 24)).unwrap();
         terminal.draw(|frame| screen.draw(frame)).unwrap();
         terminal.backend().to_string()
     }

@@ -2,6 +2,8 @@
 //!
 //! Upstream: `fuzz/fuzz_targets`, and the tests below with the corpora. Not in a plain build.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::get;
@@ -11,6 +13,7 @@ use duetime_core::store::Enqueue;
 use duetime_core::{MessageId, Nonce, Timestamp, TopicConfig, TopicName};
 use futures::FutureExt as _;
 use percent_encoding::percent_decode_str;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tower::ServiceExt as _;
 
@@ -32,8 +35,9 @@ fn read(json: &[u8]) -> Item {
     let item = message_in::read(json, &RULES).map_err(|(id, refusal)| (id, refusal.code, refusal.field))?;
     assert!(item.payload.len() as u64 <= RULES.payload_bytes_max);
     // Random, like an id that is made: what does not compare is taken out.
-    let made = item.id.as_str().len() == 36 && !std::str::from_utf8(json).is_ok_and(|text| text.contains("\"id\""));
-    let id = if made { MessageId::new("made").expect("a plain id") } else { item.id };
+    let fields = serde_json::from_slice::<BTreeMap<String, Option<IgnoredAny>>>(json).expect("it was read");
+    let is_given = fields.get("id").is_some_and(Option::is_some);
+    let id = if is_given { item.id } else { MessageId::new("made").expect("a plain id") };
     Ok(format!("{:?}", Enqueue { id, nonce: Nonce(0), ..item }))
 }
 

@@ -218,7 +218,7 @@ impl Meters {
                 refused
             },
             build_info: gauge(r, &table::BUILD_INFO),
-            spans: counter(r, &table::SPANS),
+            spans: from_zero(counter(r, &table::SPANS), &["exported", "queue_full", "failed"]),
             registry,
         }
     }

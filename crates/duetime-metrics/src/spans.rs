@@ -16,7 +16,7 @@ pub struct SpanMeters {
 }
 
 impl Meters {
-    /// The counters of spans, which exist from then on.
+    /// The counters of spans.
     #[must_use]
     pub fn spans(&self) -> SpanMeters {
         let of = |outcome| self.spans.with_label_values(&[outcome]);

@@ -137,7 +137,7 @@ table! {
     AUTH_REFUSED = "duetime_auth_refused_total", Kind::Counter, ["reason"],
         "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
     SPANS = "duetime_spans_total", Kind::Counter, ["outcome"],
-        "Spans of hand-overs by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). Only where traces are exported.";
+        "Spans of hand-overs by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
     BUILD_INFO = "duetime_build_info", Kind::Gauge, ["version", "commit", "features", "store", "mode"],
         "1, with the version of the program, the commit it is built from, what is built in beyond a plain build, the kind of its store (embedded, redis, redis-cluster, redis-sentinel) and how nodes share the shards.";
 }

@@ -66,7 +66,7 @@ impl Mutation {
     pub const fn first_seed(self) -> u64 {
         match self {
             Self::LateCalls => 1,
-            Self::LateCreation => 194,
+            Self::LateCreation => 127,
             Self::FenceOfAnotherLife => 193,
             Self::CreationOverMessages => 4,
             Self::AnyLife => 3,
@@ -74,7 +74,7 @@ impl Mutation {
             Self::HighWater => 7,
             Self::DeletionOfAnyLife => 5,
             Self::DeadlinesRunAhead => 1,
-            Self::LongCancels => 22,
+            Self::LongCancels => 29,
             Self::BatchOfOneAnswer => 7,
         }
     }

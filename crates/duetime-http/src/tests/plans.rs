@@ -88,6 +88,15 @@ async fn a_plan_counts_first_and_acts_once_it_is_started() {
 }
 
 #[tokio::test]
+async fn a_plan_of_a_topic_that_was_deleted_is_not_started() {
+    let api = TestApi::with_orders().await;
+    let plan = planned(&api, json!({ "action": "cancel" })).await;
+    assert_eq!(api.delete("/v1/topics/orders?force=true").await.status, 200);
+    let started = api.post(&path(&plan, "/start"), "{}").await;
+    assert_eq!(started.problem(), (404, "unknown_topic".to_owned()));
+}
+
+#[tokio::test]
 async fn dead_letters_are_redriven_and_purged_by_reason_and_not_those_that_die_later() {
     let api = TestApi::with_orders().await;
     let bury = async |ids: std::ops::Range<usize>, reason: &str| {

@@ -282,7 +282,7 @@ impl Reconciler {
 
     fn run_topic(&mut self, name: &TopicName, record: &Arc<TopicRecord>, indices: &[u32]) {
         // Another topic of the same name: nothing of the old one goes on.
-        if self.running.get(name).is_some_and(|running| running.record.created_at_ms != record.created_at_ms) {
+        if self.running.get(name).is_some_and(|running| running.record.routing.life() != record.routing.life()) {
             self.end(name);
         }
         let parts = &self.parts;

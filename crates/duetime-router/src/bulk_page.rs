@@ -67,7 +67,8 @@ impl Router {
         Ok(PlanPage { ids, next })
     }
 
-    /// Does what the plan says to these messages, for so long at most. Doing it again changes nothing.
+    /// Does what the plan says to these messages, for so long at most, in the life of the topic that the plan was made
+    /// for. Doing it again changes nothing.
     pub(crate) async fn plan_act(
         &self,
         plan: &BulkPlan,
@@ -75,11 +76,12 @@ impl Router {
         ids: Vec<MessageId>,
         within: Duration,
     ) -> Vec<(MessageId, ItemOutcome)> {
+        let life = Some(plan.life);
         let failed = |error: &dyn std::fmt::Display| ItemOutcome::Failed(error.to_string());
         let due = match plan.action {
             BulkAction::Redrive | BulkAction::Purge => {
                 let action = if plan.action == BulkAction::Purge { DeadAction::Purge } else { DeadAction::Redrive };
-                let settled = timeout(within, self.settle_dead(topic, &ids, action)).await;
+                let settled = timeout(within, self.settle_dead_in(topic, life, &ids, action)).await;
                 return match settled {
                     Ok(Ok(settled)) => {
                         let outcome = |done| if done { ItemOutcome::Done } else { ItemOutcome::Unchanged };
@@ -97,7 +99,7 @@ impl Router {
             None => Edit::Cancel(id.clone()),
             Some(at) => Edit::Reschedule(id.clone(), Due::At(Timestamp::from_millis(at))),
         };
-        match timeout(within, self.edit(topic, ids.iter().map(edit).collect())).await {
+        match timeout(within, self.edit_in(topic, life, ids.iter().map(edit).collect())).await {
             Ok(answers) => {
                 let outcome = |answer: Result<Changed, RouteError>| match answer {
                     Ok(changed) => ItemOutcome::of(changed.edited),

@@ -7,6 +7,7 @@ use duetime_core::{MessageId, Shard, StoreError, StoredMessage, TopicName};
 use tokio::time::Instant;
 
 use crate::error::{RouteError, is_misrouted};
+use crate::route::Aim;
 use crate::router::Router;
 
 /// Dead letters read in one call: their bodies come along.
@@ -143,8 +144,19 @@ impl Router {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<DeadSettled, RouteError> {
+        self.settle_dead_in(topic, None, ids, action).await
+    }
+
+    /// [`Self::settle_dead`] in one life of the topic.
+    pub(crate) async fn settle_dead_in(
+        &self,
+        topic: &TopicName,
+        life: Option<u64>,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<DeadSettled, RouteError> {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
-        let answers = self.dispatcher.run(&self.deads, topic, items, |_, (id, _)| (id.clone(), None)).await;
+        let answers = self.dispatcher.run(&self.deads, topic, items, |_, (id, _)| Aim::in_life(id, life)).await;
         let mut all = DeadSettled::default();
         for answer in answers {
             let (_, (done, replicas)) = answer?;

@@ -11,6 +11,9 @@ pub enum RouteError {
     /// No such topic, here or in the store.
     #[error("topic {:?} does not exist", .0.as_str())]
     UnknownTopic(TopicName),
+    /// What was meant belongs to an earlier life of the topic, which was deleted since and made again.
+    #[error("topic {:?} was deleted and made again since", .0.as_str())]
+    EarlierLife(TopicName),
     /// The topic holds as much as it may; nothing was written for this message.
     #[error("topic {:?} is full: its {limit} is {most}", .topic.as_str())]
     TopicFull {
@@ -43,7 +46,7 @@ impl RouteError {
 impl From<RouteError> for StoreError {
     fn from(error: RouteError) -> Self {
         match error {
-            RouteError::UnknownTopic(topic) => Self::UnknownShard(topic.to_string()),
+            RouteError::UnknownTopic(topic) | RouteError::EarlierLife(topic) => Self::UnknownShard(topic.to_string()),
             full @ RouteError::TopicFull { .. } => Self::Full(full.to_string()),
             RouteError::Store(error) => Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
                 Self::Stale(routing) => Self::Stale(routing.clone()),

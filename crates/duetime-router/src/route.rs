@@ -5,12 +5,13 @@
 //! also have been made in a shard that is neither (found by the scrubber, or before a change): then
 //! that one comes first.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::reshard::{Floor, Lookup};
-use duetime_core::routing::shard_of;
+use duetime_core::routing::{life_of, shard_of};
 use duetime_core::{MessageId, Role, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use futures::StreamExt as _;
@@ -63,6 +64,32 @@ impl Stops {
     fn at(&self, stop: usize) -> (u32, Role) {
         let role = if stop + 1 == self.1 { Role::Home } else { Role::Source };
         (self.0[stop], role)
+    }
+}
+
+/// Which message an item is about.
+pub(crate) struct Aim {
+    pub id: MessageId,
+    /// Where it was claimed.
+    pub claimed: Option<u32>,
+    /// The life of the topic that is meant; `None`: whichever there is.
+    pub life: Option<u64>,
+}
+
+impl Aim {
+    /// A message by its name.
+    pub fn at(id: &MessageId) -> Self {
+        Self { id: id.clone(), claimed: None, life: None }
+    }
+
+    /// A message of one life of the topic.
+    pub fn in_life(id: &MessageId, life: Option<u64>) -> Self {
+        Self { life, ..Self::at(id) }
+    }
+
+    /// A message that was claimed in a shard under an epoch.
+    pub fn claimed(id: &MessageId, shard: u32, epoch: u64) -> Self {
+        Self { id: id.clone(), claimed: Some(shard), life: Some(life_of(epoch)) }
     }
 }
 
@@ -173,13 +200,14 @@ impl Dispatcher {
     }
 
     /// Sends every item to the places where it may be, and again where the routing was behind.
-    /// Each answer comes with the shard that gave it. `of`: an item's id, and where it was claimed.
+    /// Each answer comes with the shard that gave it. An item that means an earlier life of the topic than there is
+    /// is refused, by the shard itself if need be: its epoch names the life that was looked at here.
     pub(crate) async fn run<O: Op>(
         &self,
         queues: &BatchQueues<O>,
         topic: &TopicName,
         items: Vec<O::Item>,
-        of: impl Fn(usize, &O::Item) -> (MessageId, Option<u32>),
+        of: impl Fn(usize, &O::Item) -> Aim,
     ) -> Answers<(u32, O::Answer)>
     where
         O::Item: Clone,
@@ -202,10 +230,17 @@ impl Dispatcher {
             }
             let seed = record.routing.seed(topic);
             let mut groups: BTreeMap<(u32, Role), Vec<Pending<O::Item>>> = BTreeMap::new();
+            let mut of_later_life = Vec::new();
             for next in pending.drain(..) {
-                let (id, claimed) = of(next.place, &next.item);
-                let seat = Stops::of(&record, seed, &id, claimed).at(next.stop);
-                groups.entry(seat).or_default().push(next);
+                let aim = of(next.place, &next.item);
+                match aim.life.map_or(Ordering::Equal, |life| life.cmp(&record.routing.life())) {
+                    Ordering::Less => answers[next.place] = Some(Err(RouteError::EarlierLife(topic.clone()))),
+                    Ordering::Greater => of_later_life.push(next),
+                    Ordering::Equal => {
+                        let seat = Stops::of(&record, seed, &aim.id, aim.claimed).at(next.stop);
+                        groups.entry(seat).or_default().push(next);
+                    }
+                }
             }
             let works = groups
                 .into_iter()
@@ -252,9 +287,25 @@ impl Dispatcher {
                 }
                 pending.extend(again.into_iter().map(|(_, next)| next));
             }
+            if !of_later_life.is_empty() {
+                let error = self.meet_life(topic, record.routing.life()).await.err();
+                match error {
+                    Some(error) => {
+                        of_later_life.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                    }
+                    None => pending.append(&mut of_later_life),
+                }
+            }
             pending.sort_unstable_by_key(|next| next.place);
         }
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
+    }
+
+    /// Somebody has seen a later life of the topic than `known`: reads the catalogue, which has it too.
+    async fn meet_life(&self, topic: &TopicName, known: u64) -> Result<(), RouteError> {
+        self.catalog.refresh().await?;
+        let is_same = self.catalog.get(topic).is_some_and(|record| record.routing.life() <= known);
+        if is_same { Err(self.reports.outdated(topic).into()) } else { Ok(()) }
     }
 
     /// Does what makes another try worth it: learns the present record, tells a shard of it that has
@@ -361,133 +412,4 @@ impl Dispatcher {
 }
 
 #[cfg(test)]
-mod tests {
-    use duetime_core::limits::BATCH_ITEMS_MAX;
-    use duetime_core::routing::RoutingState;
-    use duetime_core::{Timestamp, TopicConfig, TopicStore as _};
-    use duetime_resize::Draw;
-    use duetime_testkit::{ManualClock, MemStore};
-    use parking_lot::Mutex;
-
-    use super::*;
-    use crate::batch_queue::Called;
-
-    #[test]
-    fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
-        let topic = TopicName::new("t").unwrap();
-        let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, String::new(), Timestamp::ZERO);
-        record.routing =
-            Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving, seed: None };
-        let seed = record.routing.seed(&topic);
-        let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
-        let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
-        let stays = ids().find(|id| shard_of(id, seed, 8) == 1).unwrap();
-        let stops = |record: &TopicRecord, id, claimed| {
-            let stops = Stops::of(record, seed, id, claimed);
-            (0..stops.1).map(|stop| stops.at(stop)).collect::<Vec<_>>()
-        };
-        assert_eq!(stops(&record, &moves, None), [(1, Role::Source), (5, Role::Home)]);
-        assert_eq!(stops(&record, &moves, Some(5)), [(1, Role::Source), (5, Role::Home)]);
-        assert_eq!(stops(&record, &moves, Some(3)), [(3, Role::Source), (1, Role::Source), (5, Role::Home)]);
-        assert_eq!(stops(&record, &stays, Some(1)), [(1, Role::Home)]);
-        record.routing.state = RoutingState::Stable;
-        assert_eq!(stops(&record, &moves, None), [(5, Role::Home)]);
-        assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Source), (5, Role::Home)]);
-        assert_eq!(stops(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
-    }
-
-    /// Where each call went, and what is answered there.
-    struct Script {
-        calls: Mutex<Vec<(u32, Role, usize)>>,
-        answer: Box<dyn Fn(usize) -> Lookup<()> + Send + Sync>,
-    }
-
-    struct Scripted;
-
-    impl Op for Scripted {
-        type Item = (usize, Arc<Script>);
-        type Answer = ();
-
-        fn weight(_: &Self::Item) -> usize {
-            1
-        }
-
-        async fn call(_: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
-            items[0].1.calls.lock().push((shard.index, role, items.len()));
-            let answer = |(n, script): &Self::Item| match role {
-                Role::Source => (script.answer)(*n),
-                Role::Home => Lookup::Found(()),
-            };
-            let mut called = Called::new(items.len());
-            called.add(items.len(), Ok(items.iter().map(answer).collect()));
-            called
-        }
-    }
-
-    async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatcher, BatchQueues<Scripted>) {
-        let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
-        let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, "first".into(), Timestamp::ZERO);
-        record.routing = Routing { epoch: 1, ..routing.clone() };
-        store.put_topic(&record, None).await.unwrap();
-        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
-        catalog.learn(topic, &routing);
-        let meters = Arc::new(duetime_metrics::Meters::new());
-        let mover = Arc::new(duetime_resize::Tools::new(store.clone()));
-        let context = OpContext { store, mover, clock, meters: meters.clone() };
-        let reports = Reports::new(catalog.clone(), meters);
-        (catalog.clone(), Dispatcher::new(context.clone(), catalog, reports), BatchQueues::new(context))
-    }
-
-    fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
-        // The first topic of a store is in life 1.
-        let epoch = duetime_core::routing::LIFE + epoch;
-        Routing { epoch, rid: format!("r{epoch}"), shards, previous, state: RoutingState::Moving, seed: None }
-    }
-
-    #[tokio::test]
-    async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
-        let topic = TopicName::new("t").unwrap();
-        let (_, _, queues) = routed(&topic, moving(2, 4, 8)).await;
-        let answer = |n| if n == 5 { Lookup::Frozen } else { Lookup::Absent };
-        let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
-        // More than one call takes, all for one shard.
-        let count = BATCH_ITEMS_MAX + 44;
-        let group = (0..count).map(|n| Pending { place: n, stop: 0, item: (n, script.clone()) }).collect();
-        let shard = Shard { topic, index: 1, epoch: 2 };
-        let worked = work::<Scripted>(&queues, (shard, Role::Source), group).await;
-        assert_eq!(
-            *script.calls.lock(),
-            [(1, Role::Source, BATCH_ITEMS_MAX)],
-            "the second call waits for the frozen id"
-        );
-        let places = |pending: &[Pending<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
-        let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
-        assert_eq!(places(&worked.frozen), behind);
-        assert!(worked.frozen.iter().all(|next| next.stop == 0) && worked.absent.iter().all(|next| next.stop == 1));
-        assert_eq!(worked.absent.len() + worked.frozen.len(), count);
-    }
-
-    #[tokio::test]
-    async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place() {
-        let topic = TopicName::new("t").unwrap();
-        let first = moving(2, 4, 8);
-        let (catalog, dispatcher, queues) = routed(&topic, first.clone()).await;
-        let second = moving(3, 16, 32);
-        let seed = first.seed(&topic);
-        let ids = || (0..10_000).map(|n| MessageId::new(&n.to_string()).unwrap());
-        let moves = |id: &MessageId, from, to| shard_of(id, seed, from) != shard_of(id, seed, to);
-        let id = ids().find(|id| moves(id, 4, 8) && moves(id, 16, 32) && moves(id, 8, 16)).unwrap();
-        let home = |shards| shard_of(&id, seed, shards);
-        // While it is looked for at its first place, another node ends this change and begins the next.
-        let learned = (catalog.clone(), topic.clone(), second.clone());
-        let answer = move |_| {
-            learned.0.learn(&learned.1, &learned.2);
-            Lookup::Absent
-        };
-        let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
-        let answers = dispatcher.run(&queues, &topic, vec![(0, script.clone())], |_, _| (id.clone(), None)).await;
-        assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
-        let calls = [(home(4), Role::Source, 1), (home(16), Role::Source, 1), (home(32), Role::Home, 1)];
-        assert_eq!(*script.calls.lock(), calls, "what is absent at an old home may have been moved to another since");
-    }
-}
+mod tests;

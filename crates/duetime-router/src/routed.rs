@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::reinstate::Reinstate;
+use duetime_core::routing::life_of;
 use duetime_core::store::{AckWait, Claim, ClaimRequest, ClaimedMessage, Kept, Settle, Settled, StoreError};
 use duetime_core::{ClaimStore, Lookup, Role, Shard, Timestamp};
 
@@ -43,6 +44,10 @@ impl RoutedStore {
         loop {
             let record = self.router.catalog.get(topic);
             let Some(routing) = record.as_ref().map(|record| &record.routing) else { return ask(shard.clone()).await };
+            // What is claimed now would be settled in a life of the topic that has ended.
+            if routing.life() > life_of(shard.epoch) {
+                return Err(StoreError::UnknownShard(shard.to_string()));
+            }
             match ask(routing.shard(topic, shard.index)).await {
                 Err(error) if is_misrouted(&error) && tries < CLAIM_TRIES => {
                     self.router.dispatcher.catch_up(topic, routing, shard.index, &error).await?;

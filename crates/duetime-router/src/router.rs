@@ -25,7 +25,7 @@ use crate::error::RouteError;
 use crate::forecasts::Forecasts;
 use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
 use crate::reports::Reports;
-use crate::route::{Answers, Dispatcher};
+use crate::route::{Aim, Answers, Dispatcher};
 use crate::topic_limits::TopicLimits;
 
 /// What became of one enqueue, and where.
@@ -180,7 +180,7 @@ impl Router {
     /// The due times are spread once, before anything is sent: what is sent again is spread as before.
     async fn place_smeared(&self, topic: &TopicName, mut items: Vec<Enqueue>, smear: Duration) -> Answers<Placed> {
         if smear.is_zero() {
-            return self.place(topic, items).await;
+            return self.place(topic, None, items).await;
         }
         let later = |item: &mut Enqueue| {
             let by = offset(&item.id, smear);
@@ -188,7 +188,7 @@ impl Router {
             by
         };
         let smeared: Vec<Duration> = items.iter_mut().map(later).collect();
-        let placed = self.place(topic, items).await.into_iter().zip(smeared);
+        let placed = self.place(topic, None, items).await.into_iter().zip(smeared);
         let say = |placed: Placed, by| match placed.outcome {
             EnqueueOutcome::Scheduled | EnqueueOutcome::Replaced => Placed { smeared: Some(by), ..placed },
             EnqueueOutcome::Duplicate => placed,
@@ -196,8 +196,8 @@ impl Router {
         placed.map(|(answer, by)| answer.map(|placed| say(placed, by))).collect()
     }
 
-    async fn place(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
-        let of = |_, item: &Enqueue| (item.id.clone(), None);
+    async fn place(&self, topic: &TopicName, life: Option<u64>, items: Vec<Enqueue>) -> Answers<Placed> {
+        let of = |_, item: &Enqueue| Aim::in_life(&item.id, life);
         let answers = self.dispatcher.run(&self.enqueues, topic, items, of).await.into_iter();
         answers
             .map(|answer| {
@@ -214,16 +214,22 @@ impl Router {
 
     /// See [`duetime_core::reinstate::Reinstate`]. A topic's limits are not asked: these messages were let in once.
     pub(crate) async fn reinstate(&self, shard: &Shard, messages: &[ClaimedMessage]) -> Result<Vec<bool>, StoreError> {
-        let record = self.catalog.find(&shard.topic).await?;
-        if record.is_none_or(|record| record.routing.life() != life_of(shard.epoch)) {
-            return Ok(vec![false; messages.len()]);
-        }
-        let placed = self.place(&shard.topic, messages.iter().map(as_it_was).collect()).await.into_iter();
-        placed.map(|answer| Ok(answer.map_err(StoreError::from)?.outcome == EnqueueOutcome::Scheduled)).collect()
+        let life = Some(life_of(shard.epoch));
+        let placed = self.place(&shard.topic, life, messages.iter().map(as_it_was).collect()).await.into_iter();
+        let is_there = |answer: Result<Placed, RouteError>| match answer {
+            Err(RouteError::UnknownTopic(_) | RouteError::EarlierLife(_)) => Ok(false),
+            answer => Ok(answer.map_err(StoreError::from)?.outcome == EnqueueOutcome::Scheduled),
+        };
+        placed.map(is_there).collect()
     }
 
     /// Cancels and reschedules.
-    pub async fn edit(&self, topic: &TopicName, mut edits: Vec<Edit>) -> Answers<Changed> {
+    pub async fn edit(&self, topic: &TopicName, edits: Vec<Edit>) -> Answers<Changed> {
+        self.edit_in(topic, None, edits).await
+    }
+
+    /// [`Self::edit`] in one life of the topic.
+    pub(crate) async fn edit_in(&self, topic: &TopicName, life: Option<u64>, mut edits: Vec<Edit>) -> Answers<Changed> {
         let mut smeared = vec![None; edits.len()];
         if edits.iter().any(|edit| matches!(edit, Edit::Reschedule(..))) {
             let smear = match self.topic(topic).await {
@@ -239,7 +245,7 @@ impl Router {
         }
         let of = |_, edit: &Edit| {
             let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
-            (id.clone(), None)
+            Aim::in_life(id, life)
         };
         let answers = self.dispatcher.run(&self.edits, topic, edits, of).await.into_iter();
         let changed = |(edited, replicas), smeared: Option<Duration>| {
@@ -252,7 +258,7 @@ impl Router {
 
     /// Reads messages, each with the shard it lives in.
     pub async fn get(&self, topic: &TopicName, ids: Vec<MessageId>) -> Answers<(u32, Option<StoredMessage>)> {
-        self.dispatcher.run(&self.gets, topic, ids, |_, id| (id.clone(), None)).await
+        self.dispatcher.run(&self.gets, topic, ids, |_, id| Aim::at(id)).await
     }
 
     /// Settles claims by their receipts; with each answer, how many replicas have it where the topic's acks
@@ -280,7 +286,7 @@ impl Router {
         }
         let of = |at: usize, settle: &Settle| {
             let receipt: &Receipt = &receipts[at];
-            (settle.id.clone(), Some(receipt.shard))
+            Aim::claimed(&settle.id, receipt.shard, receipt.epoch)
         };
         let settled = if record.config.confirm_acks {
             self.dispatcher.run(&self.kept_settles, topic, items, of).await
@@ -290,14 +296,19 @@ impl Router {
         let settled: Vec<_> = settled.into_iter().map(agreed).collect();
         let gone = self.gone(topic, &receipts, &settled).await;
         for ((place, receipt), answer) in places.into_iter().zip(&receipts).zip(settled) {
+            // Its message went with the life of the topic that it was in.
+            if let Err(RouteError::EarlierLife(_)) = answer {
+                answers[place] = Some(Ok((SettleAnswer::Gone, None)));
+                continue;
+            }
             answers[place] = Some(answer.map(|(shard, (settled, replicas))| {
                 let answer = match settled {
                     Settled::Ok => SettleAnswer::Ok,
                     Settled::Expired if gone.contains(&receipt.id) => SettleAnswer::Gone,
                     Settled::Expired => SettleAnswer::Expired,
                     Settled::Extended(score) => {
-                        let epoch = record.routing.epoch;
-                        SettleAnswer::Extended(Receipt::new(topic, shard, epoch, receipt.id.clone(), score))
+                        let extended = Receipt::new(topic, shard, receipt.epoch, receipt.id.clone(), score);
+                        SettleAnswer::Extended(extended)
                     }
                 };
                 (answer, replicas)
@@ -329,7 +340,8 @@ impl Router {
         let record = self.topic(topic).await?;
         let (routing, seed) = (&record.routing, record.routing.seed(topic));
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
-        if !routing.is_moving() && batch.iter().all(at_home) {
+        let is_of_this_life = routing.life() == life_of(shard.epoch);
+        if is_of_this_life && !routing.is_moving() && batch.iter().all(at_home) {
             let (present, now) = (routing.shard(topic, shard.index), self.context.clock.now());
             let store = &self.context.store;
             let wait = if record.config.confirm_acks { AckWait::ForReplicas } else { AckWait::No };
@@ -340,14 +352,17 @@ impl Router {
                 answer => return answer,
             }
         }
-        let of = |_, settle: &Settle| (settle.id.clone(), Some(shard.index));
+        let of = |_, settle: &Settle| Aim::claimed(&settle.id, shard.index, shard.epoch);
         let settled = if record.config.confirm_acks {
             self.dispatcher.run(&self.kept_quiet_settles, topic, batch.to_vec(), of).await
         } else {
             self.dispatcher.run(&self.quiet_settles, topic, batch.to_vec(), of).await
         };
-        let settled = settled.into_iter().map(|answer| agreed(answer).map(|(_, (settled, _))| settled));
-        settled.map(|answer| answer.map_err(StoreError::from)).collect()
+        let settled = settled.into_iter().map(|answer| match agreed(answer) {
+            Err(RouteError::EarlierLife(_)) => Ok(Settled::Expired),
+            answer => answer.map(|(_, (settled, _))| settled).map_err(StoreError::from),
+        });
+        settled.collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Batch queues, routing and the catalog against the reference store.
 
 mod limits;
+mod lives;
 
 use std::ops::Range;
 use std::sync::Arc;

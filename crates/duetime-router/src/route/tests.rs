@@ -1,0 +1,126 @@
+//! Where ids are looked for, with scripted shards.
+
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::routing::RoutingState;
+use duetime_core::{Timestamp, TopicConfig, TopicStore as _};
+use duetime_resize::Draw;
+use duetime_testkit::{ManualClock, MemStore};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::batch_queue::Called;
+
+#[test]
+fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
+    let topic = TopicName::new("t").unwrap();
+    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, String::new(), Timestamp::ZERO);
+    record.routing =
+        Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving, seed: None };
+    let seed = record.routing.seed(&topic);
+    let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
+    let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
+    let stays = ids().find(|id| shard_of(id, seed, 8) == 1).unwrap();
+    let stops = |record: &TopicRecord, id, claimed| {
+        let stops = Stops::of(record, seed, id, claimed);
+        (0..stops.1).map(|stop| stops.at(stop)).collect::<Vec<_>>()
+    };
+    assert_eq!(stops(&record, &moves, None), [(1, Role::Source), (5, Role::Home)]);
+    assert_eq!(stops(&record, &moves, Some(5)), [(1, Role::Source), (5, Role::Home)]);
+    assert_eq!(stops(&record, &moves, Some(3)), [(3, Role::Source), (1, Role::Source), (5, Role::Home)]);
+    assert_eq!(stops(&record, &stays, Some(1)), [(1, Role::Home)]);
+    record.routing.state = RoutingState::Stable;
+    assert_eq!(stops(&record, &moves, None), [(5, Role::Home)]);
+    assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Source), (5, Role::Home)]);
+    assert_eq!(stops(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
+}
+
+/// Where each call went, and what is answered there.
+struct Script {
+    calls: Mutex<Vec<(u32, Role, usize)>>,
+    answer: Box<dyn Fn(usize) -> Lookup<()> + Send + Sync>,
+}
+
+struct Scripted;
+
+impl Op for Scripted {
+    type Item = (usize, Arc<Script>);
+    type Answer = ();
+
+    fn weight(_: &Self::Item) -> usize {
+        1
+    }
+
+    async fn call(_: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
+        items[0].1.calls.lock().push((shard.index, role, items.len()));
+        let answer = |(n, script): &Self::Item| match role {
+            Role::Source => (script.answer)(*n),
+            Role::Home => Lookup::Found(()),
+        };
+        let mut called = Called::new(items.len());
+        called.add(items.len(), Ok(items.iter().map(answer).collect()));
+        called
+    }
+}
+
+async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatcher, BatchQueues<Scripted>) {
+    let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
+    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, "first".into(), Timestamp::ZERO);
+    record.routing = Routing { epoch: 1, ..routing.clone() };
+    store.put_topic(&record, None).await.unwrap();
+    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
+    catalog.learn(topic, &routing);
+    let meters = Arc::new(duetime_metrics::Meters::new());
+    let mover = Arc::new(duetime_resize::Tools::new(store.clone()));
+    let context = OpContext { store, mover, clock, meters: meters.clone() };
+    let reports = Reports::new(catalog.clone(), meters);
+    (catalog.clone(), Dispatcher::new(context.clone(), catalog, reports), BatchQueues::new(context))
+}
+
+fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
+    // The first topic of a store is in life 1.
+    let epoch = duetime_core::routing::LIFE + epoch;
+    Routing { epoch, rid: format!("r{epoch}"), shards, previous, state: RoutingState::Moving, seed: None }
+}
+
+#[tokio::test]
+async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
+    let topic = TopicName::new("t").unwrap();
+    let (_, _, queues) = routed(&topic, moving(2, 4, 8)).await;
+    let answer = |n| if n == 5 { Lookup::Frozen } else { Lookup::Absent };
+    let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
+    // More than one call takes, all for one shard.
+    let count = BATCH_ITEMS_MAX + 44;
+    let group = (0..count).map(|n| Pending { place: n, stop: 0, item: (n, script.clone()) }).collect();
+    let shard = Shard { topic, index: 1, epoch: 2 };
+    let worked = work::<Scripted>(&queues, (shard, Role::Source), group).await;
+    assert_eq!(*script.calls.lock(), [(1, Role::Source, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
+    let places = |pending: &[Pending<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
+    let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
+    assert_eq!(places(&worked.frozen), behind);
+    assert!(worked.frozen.iter().all(|next| next.stop == 0) && worked.absent.iter().all(|next| next.stop == 1));
+    assert_eq!(worked.absent.len() + worked.frozen.len(), count);
+}
+
+#[tokio::test]
+async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place() {
+    let topic = TopicName::new("t").unwrap();
+    let first = moving(2, 4, 8);
+    let (catalog, dispatcher, queues) = routed(&topic, first.clone()).await;
+    let second = moving(3, 16, 32);
+    let seed = first.seed(&topic);
+    let ids = || (0..10_000).map(|n| MessageId::new(&n.to_string()).unwrap());
+    let moves = |id: &MessageId, from, to| shard_of(id, seed, from) != shard_of(id, seed, to);
+    let id = ids().find(|id| moves(id, 4, 8) && moves(id, 16, 32) && moves(id, 8, 16)).unwrap();
+    let home = |shards| shard_of(&id, seed, shards);
+    // While it is looked for at its first place, another node ends this change and begins the next.
+    let learned = (catalog.clone(), topic.clone(), second.clone());
+    let answer = move |_| {
+        learned.0.learn(&learned.1, &learned.2);
+        Lookup::Absent
+    };
+    let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
+    let answers = dispatcher.run(&queues, &topic, vec![(0, script.clone())], |_, _| Aim::at(&id)).await;
+    assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
+    let calls = [(home(4), Role::Source, 1), (home(16), Role::Source, 1), (home(32), Role::Home, 1)];
+    assert_eq!(*script.calls.lock(), calls, "what is absent at an old home may have been moved to another since");
+}

@@ -6,7 +6,6 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
 
-use crate::feed::Feed;
 use crate::problem::Problem;
 use crate::state::{Document, HttpParts};
 use crate::{audit, guard, memory, openapi, origin, routes};
@@ -33,7 +32,6 @@ pub fn router(parts: HttpParts, pages: Router) -> Router {
     routes
         .route_layer(from_fn_with_state(state.clone(), guard::let_in))
         .layer(Extension(Document(openapi::text())))
-        .layer(Extension(Arc::<Feed>::default()))
         .merge(pages.with_state(()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

@@ -4,14 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::feed::{Feed, FeedChange, LISTENERS_MAX, Listener};
+use crate::feed::{FeedChange, LISTENERS_MAX, Listener};
 use crate::problem::Problem;
 use crate::state::HttpParts;
 
@@ -38,7 +37,7 @@ struct Stream {
     in_trouble: bool,
 }
 
-fn event(name: &str, id: Option<i64>, data: &impl Serialize) -> String {
+fn event(name: &str, id: Option<String>, data: &impl Serialize) -> String {
     let data = serde_json::to_string(data).expect("plain data");
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("event: {name}\n{id}data: {data}\n\n")
@@ -65,7 +64,8 @@ impl Stream {
                 let ended = std::mem::take(&mut self.in_trouble);
                 let is_empty = topics.is_empty() && gone.is_empty();
                 let name = if is_first { "topics" } else { "change" };
-                (!is_empty || is_first || ended).then(|| event(name, Some(at), &FeedChange { at, topics, gone }))
+                (!is_empty || is_first || ended)
+                    .then(|| event(name, Some(self.listener.id(at)), &FeedChange { at, topics, gone }))
             }
         }
     }
@@ -104,17 +104,13 @@ impl Stream {
     responses((status = 200, description = "A stream without an end; `data` of `topics` and `change` has `at`, `topics` and `gone`",
         body = String, content_type = "text/event-stream"))
 )]
-pub(crate) async fn get(
-    State(app): State<Arc<HttpParts>>,
-    Extension(feed): Extension<Arc<Feed>>,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let listener = feed.listen(&app).ok_or_else(|| {
+pub(crate) async fn get(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let listener = app.feed.listen().ok_or_else(|| {
         let detail = format!("{LISTENERS_MAX} clients listen to this node already; close some, or ask another node");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_in(RETRY_IN_S)
     })?;
     // What is not one of our ids is not known: all is sent.
-    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
+    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| listener.time(id));
     let stream = Stream { app, listener, headers, seen, begun: false, in_trouble: false };
     let body = Body::from_stream(futures::stream::unfold(stream, Stream::next));
     let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_router::TopicSurvey;
+use duetime_core::{Clock, SinkState, SinkStates};
+use duetime_router::{Router, TopicSurvey};
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
-
-use crate::state::HttpParts;
 
 /// Listeners at one node.
 pub(crate) const LISTENERS_MAX: usize = 128;
@@ -52,9 +52,8 @@ impl TopicEvent {
         &self.name
     }
 
-    fn new(app: &HttpParts, survey: &TopicSurvey) -> Self {
+    fn new(survey: &TopicSurvey, state: Option<SinkState>) -> Self {
         let (record, total) = (&survey.record, &survey.total);
-        let state = app.sinks.state(&record.name);
         Self {
             name: record.name.to_string(),
             version: record.version,
@@ -74,7 +73,7 @@ impl TopicEvent {
 /// What a listener is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct FeedChange {
-    /// When the topics were counted, milliseconds since the Unix epoch. Also the id of the event.
+    /// When the topics were counted, milliseconds since the Unix epoch.
     pub at: i64,
     /// Topics that changed; of the first event, all.
     pub topics: Vec<TopicEvent>,
@@ -143,24 +142,18 @@ impl Known {
 
 /// The feed of one node. See the module.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub struct Feed {
+    router: Arc<Router>,
+    sinks: Arc<dyn SinkStates>,
+    clock: Arc<dyn Clock>,
+    /// This life of this node: what another one sent, this one does not know.
+    life: u64,
     known: Mutex<Known>,
-    /// The id of the last change; who listens is woken by it.
+    /// The time of the last change; who listens is woken by it.
     changes: watch::Sender<i64>,
     listeners: Arc<Semaphore>,
-    /// Held by the loop that counts.
-    counting: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl Default for Feed {
-    fn default() -> Self {
-        Self {
-            known: Mutex::default(),
-            changes: watch::Sender::new(0),
-            listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
-            counting: Arc::default(),
-        }
-    }
+    /// Somebody listens again.
+    listened: Notify,
 }
 
 /// One who listens.
@@ -172,63 +165,75 @@ pub(crate) struct Listener {
 }
 
 impl Feed {
+    /// A feed of the topics of `router`. Nothing is counted before [`Self::run`].
+    #[must_use]
+    pub fn new(router: Arc<Router>, sinks: Arc<dyn SinkStates>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            router,
+            sinks,
+            clock,
+            life: rand::random(),
+            known: Mutex::default(),
+            changes: watch::Sender::new(0),
+            listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            listened: Notify::new(),
+        })
+    }
+
     /// One more listener; `None`: there are too many.
-    pub fn listen(self: &Arc<Self>, app: &Arc<HttpParts>) -> Option<Listener> {
+    pub(crate) fn listen(self: &Arc<Self>) -> Option<Listener> {
         let place = self.listeners.clone().try_acquire_owned().ok()?;
         let changes = self.changes.subscribe();
-        if let Ok(alone) = self.counting.clone().try_lock_owned() {
-            tokio::spawn(self.clone().count_alone(app.clone(), alone));
-        }
+        self.listened.notify_one();
         Some(Listener { feed: self.clone(), changes, _place: place })
     }
 
-    async fn count_alone(self: Arc<Self>, app: Arc<HttpParts>, mut alone: OwnedMutexGuard<()>) {
-        loop {
-            self.count(&app).await;
-            drop(alone);
-            // Who came while the loop was ending found it still there.
-            if self.changes.receiver_count() == 0 || app.draining.is_cancelled() {
-                return;
+    /// Counts while anybody listens, until `stop`.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let counting = async {
+            loop {
+                while self.changes.receiver_count() > 0 {
+                    let begun = tokio::time::Instant::now();
+                    self.count().await;
+                    tokio::time::sleep(COUNT_EVERY.max(begun.elapsed() * REST_FACTOR)).await;
+                }
+                self.listened.notified().await;
             }
-            let Ok(again) = self.counting.clone().try_lock_owned() else { return };
-            alone = again;
-        }
+        };
+        stop.run_until_cancelled(counting).await;
     }
 
-    /// Counts until nobody listens, or the node drains.
-    async fn count(&self, app: &Arc<HttpParts>) {
-        while self.changes.receiver_count() > 0 {
-            let begun = tokio::time::Instant::now();
-            let counted = tokio::select! {
-                biased;
-                () = app.draining.cancelled() => return,
-                counted = app.router.survey_all() => counted,
-            };
-            let changed = match counted {
-                Ok(surveys) => {
-                    let topics = surveys.iter().map(|survey| TopicEvent::new(app, survey)).collect();
-                    self.known.lock().take(app.clock.now().as_millis(), topics)
-                }
-                Err(error) => {
-                    let mut known = self.known.lock();
-                    known.trouble.replace(error.to_string()).is_none()
-                }
-            };
-            if changed {
-                let at = self.known.lock().at;
-                self.changes.send_replace(at);
+    async fn count(&self) {
+        let changed = match self.router.survey_all().await {
+            Ok(surveys) => {
+                let event = |survey: &TopicSurvey| TopicEvent::new(survey, self.sinks.state(&survey.record.name));
+                let topics = surveys.iter().map(event).collect();
+                self.known.lock().take(self.clock.now().as_millis(), topics)
             }
-            let pause = COUNT_EVERY.max(begun.elapsed() * REST_FACTOR);
-            tokio::select! {
-                biased;
-                () = app.draining.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+            Err(error) => {
+                let mut known = self.known.lock();
+                known.trouble.replace(error.to_string()).is_none()
             }
+        };
+        if changed {
+            let at = self.known.lock().at;
+            self.changes.send_replace(at);
         }
     }
 }
 
 impl Listener {
+    /// What names the state at `at` to whoever comes back, at this node.
+    pub fn id(&self, at: i64) -> String {
+        format!("{at}.{:x}", self.feed.life)
+    }
+
+    /// The time in such a name; `None`: it is not one of this node's.
+    pub fn time(&self, id: &str) -> Option<i64> {
+        let (at, life) = id.split_once('.')?;
+        if u64::from_str_radix(life, 16).ok()? == self.feed.life { at.parse().ok() } else { None }
+    }
+
     /// Waits for something to change.
     pub async fn changed(&mut self) {
         // The feed lives as long as the listener.

@@ -66,6 +66,7 @@ pub use app::router;
 pub use audit::{Audit, AuditFile, AuditTarget, LogWord, PlanAudit};
 pub use auth::{Auth, AuthConfig, Scope, TokenConfig, new_token};
 pub use connections::ConnectionBounds;
+pub use feed::Feed;
 pub use memory::RequestMemory;
 pub use openapi::openapi;
 pub use options::HttpOptions;

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
+use crate::feed::Feed;
 use crate::options::HttpOptions;
 
 /// What the API says of this node.
@@ -35,6 +36,8 @@ pub struct HttpParts {
     pub consumers: Arc<dyn Consumers>,
     /// Knows which sinks are down.
     pub sinks: Arc<dyn SinkStates>,
+    /// The counts of all topics as they change; [`Feed::run`] is the caller's to start.
+    pub feed: Arc<Feed>,
     /// Bulk actions.
     pub plans: Arc<Plans>,
     /// Changes shard counts.

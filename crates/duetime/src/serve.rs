@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Auth, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
+use duetime_http::{Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{Draw, ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, CatalogError, Metering, Plans, RoutedStore, Router};
@@ -241,8 +241,12 @@ async fn start(
         ownership.mode(),
     );
     info!(%address, node = %node.id, store = %shown, "node is serving");
+    let feed = Feed::new(router.clone(), engine.sinks(), clock.clone());
+    let (counting, stop) = (feed.clone(), shutdown.clone());
+    supervisor.start("events", Policy::Restart, &shutdown, move || counting.clone().run(stop.clone()));
     let parts = HttpParts {
         router,
+        feed,
         catalog,
         plans,
         store,

@@ -40,7 +40,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::{Auth, HttpOptions, HttpParts, NodeInfo};
+use crate::{Auth, Feed, HttpOptions, HttpParts, NodeInfo};
 
 /// 2025-11-21T00:00:00Z.
 pub const NOW_MS: i64 = 1_763_683_200_000;
@@ -155,21 +155,26 @@ impl TestApi {
         let watcher = crate::PlanAudit::new(crate::Audit::default(), clock.clone());
         let plans = Plans::new(router.clone(), store.clone(), clock.clone(), watcher, "n1");
         let kept = store.clone();
+        let sinks: Arc<dyn duetime_core::SinkStates> = Arc::new(sinks::FixedSinks::default());
+        let draining = CancellationToken::new();
+        let feed = Feed::new(router.clone(), sinks.clone(), clock.clone());
+        tokio::spawn(feed.clone().run(draining.clone()));
         let parts = HttpParts {
+            feed,
             plans,
             router,
             resizing: Arc::new(resizer),
             catalog,
             store,
             consumers: Arc::new(consumers),
-            sinks: Arc::new(sinks::FixedSinks::default()),
+            sinks,
             clock: clock.clone(),
             meters,
             auth,
             options: HttpOptions::default(),
             node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
             fleet: watch::channel(Arc::new(fleet)).1,
-            draining: CancellationToken::new(),
+            draining,
         };
         Self { api: crate::router(parts.clone(), axum::Router::new()), parts, clock, store: kept }
     }

@@ -272,8 +272,8 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
 
 /// Plan a bulk action
 ///
-/// Counts what matches, shows some of it, and does nothing else until it is started. 64 plans are kept at most; of more,
-/// the oldest that has ended, or was never started, is forgotten.
+/// Counts what matches, shows some of it, and does nothing else until it is started. 16 plans of a topic are kept, and 64 in
+/// all; of more, the oldest that has ended, or was never started, is forgotten.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "create_plan",
     params(("topic" = String, Path, description = "Name of the topic")),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::plans::{PLANS_MAX, PlanStore};
+use duetime_core::plans::PlanStore;
 use duetime_core::{Clock, StoreError, Timestamp, TopicName};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -19,7 +19,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::bulk_plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanState, cut};
+use crate::bulk_plan::{
+    BulkPlan, HELD_MS, ItemOutcome, PLANS_OF_TOPIC_MAX, PlanAsk, PlanCounts, PlanState, Space, cut, space_for,
+};
 use crate::error::RouteError;
 use crate::router::Router;
 
@@ -179,7 +181,7 @@ impl Plans {
             ended_at: None,
         };
         self.count(&mut plan).await?;
-        self.make_way().await?;
+        self.make_way(topic).await?;
         self.store.swap_plan(&plan.id, None, Some(&written(&plan))).await?;
         Ok(plan)
     }
@@ -203,18 +205,21 @@ impl Plans {
         }
     }
 
-    /// Removes the oldest plan that ended, or was never begun, where there are as many as may be.
-    async fn make_way(&self) -> Result<(), StoreError> {
+    /// Makes space for one more plan of `topic`, where there are as many as may be.
+    async fn make_way(&self, topic: &TopicName) -> Result<(), PlanError> {
         let all = self.store.plans().await?;
-        if all.len() < PLANS_MAX {
-            return Ok(());
-        }
-        let read = all.iter().filter_map(|(id, text)| Some((id, text, serde_json::from_str::<BulkPlan>(text).ok()?)));
-        let idle = read.filter(|(.., plan)| plan.state.has_ended() || plan.state == PlanState::Planned);
-        let Some((id, text, _)) = idle.min_by_key(|(.., plan)| plan.created_at) else { return Ok(()) };
-        match self.store.swap_plan(id, Some(text), None).await {
+        let plans: Vec<BulkPlan> = all.values().filter_map(|text| serde_json::from_str(text).ok()).collect();
+        let forgotten = match space_for(topic.as_str(), &plans, all.len()) {
+            Space::There => return Ok(()),
+            Space::Instead(plan) => plan,
+            Space::None => {
+                let full = format!("{PLANS_OF_TOPIC_MAX} plans of this topic are running; wait for one, or stop it");
+                return Err(PlanError::Refused(full));
+            }
+        };
+        match self.store.swap_plan(&forgotten.id, all.get(&forgotten.id).map(String::as_str), None).await {
             Err(StoreError::Conflict) => Ok(()),
-            other => other,
+            other => Ok(other?),
         }
     }
 

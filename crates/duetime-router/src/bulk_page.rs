@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_core::smear::offset;
 use duetime_core::store::{DeadAction, Edit};
 use duetime_core::{Due, ListPlace, MessageId, StoreError, StoredMessage, Timestamp, TopicName};
 use tokio::time::timeout;
@@ -10,7 +11,7 @@ use crate::bulk_plan::{BulkAction, BulkPlan, ItemOutcome, PlanCursor};
 use crate::dead::DeadCursor;
 use crate::dead_groups::normalised;
 use crate::error::RouteError;
-use crate::list::{ListedState, MessageCursor, MessageFilter};
+use crate::list::{Listed, ListedState, MessageCursor, MessageFilter};
 use crate::router::{Changed, Router};
 
 /// The last moment a message can be due.
@@ -57,9 +58,17 @@ impl Router {
             after: at.score.zip(at.tie).map(|(score, tie)| ListPlace { score, tie }),
         });
         let page = self.list(&topic, &wanted, from, limit).await?;
-        let waits =
-            |state| plan.action != BulkAction::DueNow || !matches!(state, ListedState::Due | ListedState::InFlight);
-        let ids = page.messages.into_iter().filter(|one| waits(one.state)).map(|one| one.id).collect();
+        let smear = self.topic(&topic).await?.config.smear;
+        // What a page put later is met again by a page behind it.
+        let is_meant = |one: &Listed| match plan.action {
+            BulkAction::DueNow => !matches!(one.state, ListedState::Due | ListedState::InFlight),
+            BulkAction::Reschedule => {
+                let to = Timestamp::from_millis(plan.to.unwrap_or(plan.created_at));
+                one.state != ListedState::Scheduled || one.visible_at != to.plus(offset(&one.id, smear))
+            }
+            _ => true,
+        };
+        let ids = page.messages.into_iter().filter(is_meant).map(|one| one.id).collect();
         let next = page.next.map(|at| {
             let (score, tie) = at.after.map(|after| (after.score, after.tie)).unzip();
             PlanCursor { shard: at.shard, score, tie }

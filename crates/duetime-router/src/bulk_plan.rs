@@ -1,6 +1,9 @@
 //! What a bulk plan says, and how it changes: the record that is kept in the store. Pure rules.
 
+use std::cmp::Reverse;
+
 use duetime_core::Timestamp;
+use duetime_core::plans::PLANS_MAX;
 use duetime_core::store::Edited;
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +192,37 @@ pub struct BulkPlan {
     pub started_at: Option<i64>,
     /// When it ended.
     pub ended_at: Option<i64>,
+}
+
+/// Plans that one topic may have, so that nobody's are forgotten for another's.
+pub(crate) const PLANS_OF_TOPIC_MAX: usize = 16;
+
+/// Whether another plan may be kept.
+pub(crate) enum Space<'a> {
+    /// It may.
+    There,
+    /// Instead of this one, which has ended or was never begun.
+    Instead(&'a BulkPlan),
+    /// All plans of its topic are running.
+    None,
+}
+
+/// Whether another plan of `topic` may be kept where there are these: instead of the topic's own if it has its share,
+/// else of the topic that has the most.
+pub(crate) fn space_for<'a>(topic: &str, plans: &'a [BulkPlan], kept: usize) -> Space<'a> {
+    let of = |name: &str| plans.iter().filter(|plan| plan.topic == name).count();
+    let has_share = of(topic) >= PLANS_OF_TOPIC_MAX;
+    if !has_share && kept < PLANS_MAX {
+        return Space::There;
+    }
+    let is_idle = |plan: &&BulkPlan| plan.state.has_ended() || plan.state == PlanState::Planned;
+    let idle = plans.iter().filter(is_idle).filter(|plan| !has_share || plan.topic == topic);
+    match idle.min_by_key(|plan| (Reverse(of(&plan.topic)), plan.created_at)) {
+        Some(plan) => Space::Instead(plan),
+        None if has_share => Space::None,
+        // The store says that there are too many.
+        None => Space::There,
+    }
 }
 
 /// What a plan is made of.

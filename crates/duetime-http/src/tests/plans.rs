@@ -88,6 +88,44 @@ async fn a_plan_counts_first_and_acts_once_it_is_started() {
 }
 
 #[tokio::test]
+async fn what_a_reschedule_put_later_is_not_moved_and_counted_again() {
+    for smear in ["0s", "5s"] {
+        let api = TestApi::with_orders().await;
+        assert_eq!(api.put("/v1/topics/orders", &json!({ "smear": smear }).to_string()).await.status, 200);
+        fill(&api, "m-", 300).await;
+        let _runs = runs(api.parts.plans.clone());
+        let due_at = duetime_core::Clock::now(&*api.clock).as_millis() + 7_200_000;
+        let ask = json!({ "action": "reschedule", "due_at": due_at, "per_second": 10_000 });
+        let plan = planned(&api, ask.clone()).await;
+        assert_eq!(plan["expected"], 300);
+        started(&api, &plan, json!({})).await;
+        let done = seen(&api, &plan, |plan| plan["state"] == "done").await;
+        assert_eq!((&done["counts"]["done"], &done["counts"]["unchanged"]), (&json!(300), &json!(0)), "{done}");
+        let listed = api.get(&format!("/v1/topics/orders/messages?due_from={due_at}&limit=500")).await.json();
+        assert_eq!(listed["messages"].as_array().unwrap().len(), 300);
+        assert_eq!(planned(&api, ask).await["expected"], 0, "all of them are due then");
+    }
+}
+
+#[tokio::test]
+async fn plans_of_one_topic_take_no_place_from_those_of_another() {
+    let api = TestApi::with_orders().await;
+    let ask = json!({ "action": "cancel" });
+    let kept = planned(&api, ask.clone()).await;
+    for topic in 0..6 {
+        assert_eq!(api.put(&format!("/v1/topics/greedy-{topic}"), "{}").await.status, 201);
+        for _ in 0..20 {
+            api.advance("1ms");
+            let answer = api.post(&format!("/v1/topics/greedy-{topic}/plans"), &ask.to_string()).await;
+            assert_eq!(answer.status, 201, "{}", answer.text);
+        }
+        let listed = api.get(&format!("/v1/topics/greedy-{topic}/plans")).await.json();
+        assert!(listed["plans"].as_array().unwrap().len() <= 16, "{listed}");
+    }
+    assert_eq!(api.get(&path(&kept, "")).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_plan_of_a_topic_that_was_deleted_is_not_started() {
     let api = TestApi::with_orders().await;
     let plan = planned(&api, json!({ "action": "cancel" })).await;

@@ -15,6 +15,7 @@ mod forecast;
 mod front;
 mod http_api;
 mod in_place;
+mod late_requests;
 mod left;
 mod log;
 mod metrics;

@@ -37,7 +37,6 @@ fn background_loops_are_started_by_the_supervisor() {
     // what it watches.
     let ends_by_itself = [
         "crates/duetime-dispatch/src/asks.rs",
-        "crates/duetime-http/src/feed.rs",
         "crates/duetime-http/src/server.rs",
         "crates/duetime-http/src/topics.rs",
         "crates/duetime-http/src/unread.rs",

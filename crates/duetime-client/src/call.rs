@@ -1,10 +1,12 @@
 //! One request and its answer.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Method, Response};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
+use reqwest::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +24,12 @@ const IDLE_MAX: usize = 256;
 /// How much of an answer that is not understood is shown.
 const SHOWN_MAX: usize = 200;
 
+/// Until when a request is waited for, in milliseconds since the Unix epoch.
+const NOT_AFTER: &str = "duetime-not-after";
+
+/// Clocks that differ by less than this agree.
+const CLOCKS_APART_MS: i64 = 3_000;
+
 /// Everything that has a meaning in a path.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -33,12 +41,23 @@ const IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'&').ad
 pub struct Client {
     http: reqwest::Client,
     base: String,
+    /// How far the node's clock is before ours, in milliseconds, as its last answer had it.
+    ahead_ms: Arc<AtomicI64>,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("base", &self.base).finish_non_exhaustive()
     }
+}
+
+fn millis_of(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn now_ms() -> i64 {
+    millis_of(SystemTime::now())
 }
 
 /// One part of a path, encoded once.
@@ -104,7 +123,7 @@ impl Client {
             .no_proxy()
             .build()
             .map_err(|_| address())?;
-        Ok(Self { http, base })
+        Ok(Self { http, base, ahead_ms: Arc::default() })
     }
 
     /// The address of the node.
@@ -117,8 +136,38 @@ impl Client {
         self.http.request(method, format!("{}{path}", self.base))
     }
 
+    /// Sends a request, which says until when it is waited for: the node begins nothing of it later. One that was
+    /// refused because the clocks are apart is sent again once, by the node's clock.
     pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, ClientError> {
-        request.send().await.map_err(|error| ClientError::from_transport(&self.base, &error))
+        let transport = |error| ClientError::from_transport(&self.base, &error);
+        let request = request.build().map_err(transport)?;
+        let again = request.try_clone();
+        let response = self.http.execute(self.ending(request)).await.map_err(transport)?;
+        self.look_at_clock(&response);
+        match again {
+            Some(again) if response.status() == StatusCode::PRECONDITION_FAILED => {
+                self.http.execute(self.ending(again)).await.map_err(transport)
+            }
+            _ => Ok(response),
+        }
+    }
+
+    fn ending(&self, mut request: Request) -> Request {
+        if let Some(limit) = request.timeout().copied().filter(|_| !request.method().is_safe()) {
+            let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+            let end = now_ms().saturating_add(self.ahead_ms.load(Ordering::Relaxed)).saturating_add(limit);
+            request.headers_mut().insert(NOT_AFTER, HeaderValue::from(end.max(0)));
+        }
+        request
+    }
+
+    fn look_at_clock(&self, response: &Response) {
+        let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
+        let Some(date) = date.and_then(|date| httpdate::parse_http_date(date).ok()) else { return };
+        let ahead = millis_of(date) - now_ms();
+        // It is told in whole seconds, some of which passed on the way.
+        let ahead = if ahead.abs() <= CLOCKS_APART_MS { 0 } else { ahead };
+        self.ahead_ms.store(ahead, Ordering::Relaxed);
     }
 
     /// Reads the answer; a problem document becomes an error.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::{Extension, Router};
 
 use crate::problem::Problem;
@@ -36,7 +36,7 @@ pub fn router(parts: HttpParts, pages: Router) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(request_memory, memory::counted))
-        .layer(from_fn(guard::in_time))
+        .layer(from_fn_with_state(state.clone(), guard::in_time))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
         .layer(from_fn_with_state(hosts, origin::check))
         .layer(from_fn_with_state(audit, audit::recorded))

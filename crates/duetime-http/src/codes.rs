@@ -58,6 +58,8 @@ pub(crate) const CODES: &[&str] = &[
     "shard_lost",
     "draining",
     "timeout",
+    "too_late",
+    "stood_still",
     "busy",
     "store_full",
     "topic_full",

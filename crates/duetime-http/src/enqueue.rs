@@ -4,6 +4,7 @@
 //! batch, so neither its length nor its answer's is ever held in memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, BodyDataStream};
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use duetime_core::store::{Enqueue, EnqueueOutcome};
 use duetime_core::trace::{ProducerTrace, TRACEPARENT, TRACESTATE};
 use duetime_core::{MessageId, TopicName, TopicRecord};
+use duetime_request::RequestEnd;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -272,6 +274,9 @@ impl Batch {
     }
 }
 
+/// A batch of a stream is enqueued in so long.
+const BATCH_MAX: Duration = Duration::from_secs(60);
+
 /// A stream under way.
 struct Stream {
     app: Arc<HttpParts>,
@@ -285,6 +290,7 @@ struct Stream {
     lines: Lines,
     line_bytes_max: usize,
     results: Results,
+    end: RequestEnd,
     ended: bool,
 }
 
@@ -359,12 +365,19 @@ impl Stream {
     }
 
     async fn step(&mut self) -> Vec<u8> {
-        let batch = self.batch().await;
+        let mut batch = self.batch().await;
+        if self.end.stood_still() {
+            self.ended = true;
+            let detail = "the node stood still; open another stream, and send again what was not answered";
+            batch = Batch::default();
+            batch.entries.push(Entry::Refused(None, Refusal::new("stood_still", detail), None));
+        }
         // What was counted as it came is by now in the batch, in the line that is not whole, or gone.
         self.account.hold(self.lines.held() + 2 * batch.bytes + batch.entries.len() * memory::ITEM_BYTES);
         if !batch.entries.is_empty() {
             self.caller.await_messages(batch.items.len()).await;
-            batch.enqueue(&self.app, &self.record.name, &mut self.results).await;
+            let end = self.end.renewed(BATCH_MAX);
+            end.scope(batch.enqueue(&self.app, &self.record.name, &mut self.results)).await;
         }
         let out = self.results.take();
         self.account.hold(self.lines.held() + out.len());
@@ -392,6 +405,7 @@ async fn stream(
         lines: Lines::new(line_bytes_max),
         line_bytes_max,
         results: Results::new(style),
+        end: RequestEnd::of_task().unwrap_or_else(|| RequestEnd::after(BATCH_MAX)),
         ended: false,
     };
     // The first batch is read before the answer begins: a client that waits for "100 Continue" gets it.

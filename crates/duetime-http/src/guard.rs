@@ -10,7 +10,9 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Response, StatusCode};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
+use duetime_core::Timestamp;
 use duetime_core::limits::CLAIM_WAIT_MAX;
+use duetime_request::{RequestEnd, standstill};
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::error;
@@ -19,6 +21,9 @@ use crate::problem::{Problem, ProblemCode};
 use crate::scopes::scopes_of;
 use crate::state::HttpParts;
 use crate::{audit, body};
+
+/// The header in which a client says until when it waits, in milliseconds since the Unix epoch.
+pub(crate) const NOT_AFTER: &str = "duetime-not-after";
 
 /// A request is answered, or its stream of answers begun, in so long.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -69,15 +74,54 @@ pub(crate) async fn let_in(State(app): State<Arc<HttpParts>>, mut request: Reque
     next.run(request).await
 }
 
-/// Ends a request that takes too long. What it began in the store may still be done.
-pub(crate) async fn in_time(request: Request, next: Next) -> Response<Body> {
+/// Ends a request that takes too long, or as long as its client waits for it. What it began in the store may still be
+/// done, nothing else of it is begun.
+pub(crate) async fn in_time(State(app): State<Arc<HttpParts>>, request: Request, next: Next) -> Response<Body> {
     let waits = request.uri().path().ends_with("/claim");
-    let limit = if waits { CLAIM_WAIT_MAX + ANSWER_MAX } else { ANSWER_MAX };
-    match tokio::time::timeout(limit, next.run(request)).await {
+    let most = if waits { CLAIM_WAIT_MAX + ANSWER_MAX } else { ANSWER_MAX };
+    let limit = match time_left(&request, app.clock.now()) {
+        Ok(left) => left.map_or(most, |left| left.min(most)),
+        Err(problem) => return problem.into_response(),
+    };
+    match tokio::time::timeout(limit, RequestEnd::after(limit).scope(next.run(request))).await {
         Ok(response) => response,
         Err(_) => {
             let detail = format!("no answer within {} s; whether it was done is unknown, repeat it", limit.as_secs());
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail).into_response()
+        }
+    }
+}
+
+/// How long the client waits for this request; `None`: it does not say. Refused, where that is over, and where nobody
+/// can say how old the request is.
+fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Problem> {
+    if request.method().is_safe() {
+        return Ok(None);
+    }
+    let Some(value) = request.headers().get(NOT_AFTER) else {
+        if standstill::is_recent() {
+            let detail = format!(
+                "the node stood still, and this request may have waited for long; it was not carried out, send it again \
+                 (with a {NOT_AFTER} header, it would be known how old it is)"
+            );
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stood_still", detail).retry_in(1));
+        }
+        return Ok(None);
+    };
+    let end = value.to_str().ok().and_then(|text| text.parse::<i64>().ok()).filter(|end| *end >= 0);
+    let Some(end) = end else {
+        let detail = format!("{NOT_AFTER}: give a time in milliseconds since the Unix epoch");
+        return Err(Problem::bad("invalid_value", detail).at(NOT_AFTER));
+    };
+    match u64::try_from(end.saturating_sub(now.as_millis())) {
+        Ok(left) if left > 0 => Ok(Some(Duration::from_millis(left))),
+        _ => {
+            let detail = format!(
+                "the request was to be carried out before {end}, and it is {} by the clock of this node; it was not carried \
+                 out. If it is still wanted send it again with a later {NOT_AFTER}",
+                now.as_millis()
+            );
+            Err(Problem::new(StatusCode::PRECONDITION_FAILED, "too_late", detail))
         }
     }
 }

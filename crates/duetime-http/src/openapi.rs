@@ -58,6 +58,10 @@ impl Modify for Common {
                 }
                 if writes {
                     add("415", "The request has no content type, or one that is not read here");
+                    add(
+                        "412",
+                        "The request came after the time in its header `Duetime-Not-After`; nothing of it was done",
+                    );
                 }
                 if operation.request_body.is_some() {
                     add("408", "The body came too slowly");

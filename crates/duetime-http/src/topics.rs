@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::Survey;
 use duetime_core::{ResizeError, TopicName, TopicRecord};
+use duetime_request::RequestEnd;
 use duetime_router::{RouteError, TopicChange, TopicSurvey};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -195,7 +196,7 @@ pub(crate) async fn put(
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::spawn(work).await.map_err(|_| {
+    tokio::spawn(RequestEnd::carry(work)).await.map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request broke off; send it again")
     })
 }

@@ -158,7 +158,11 @@ impl Link {
         loop {
             let repeated = lesson.unsure;
             let sent = match self.prepared(script, key, &mut lesson).await {
-                Ok((node, asking)) => send(node, asking, repeated).await,
+                Ok((node, asking)) => {
+                    // What was waited for may have taken long.
+                    patience.check()?;
+                    send(node, asking, repeated).await
+                }
                 Err(failure) => Err(failure),
             };
             let failure = match sent {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_request::RequestEnd;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -20,6 +21,8 @@ pub(crate) const REDIRECTS_MAX: u8 = 4;
 pub(crate) struct Patience {
     call: &'static str,
     give_up: Instant,
+    /// Of the request that the call is made for.
+    end: Option<RequestEnd>,
     pause: Duration,
     loads: u8,
     redirects: u8,
@@ -50,7 +53,18 @@ impl Lesson {
 
 impl Patience {
     pub(crate) fn new(call: &'static str, longest: Duration) -> Self {
-        Self { call, give_up: Instant::now() + longest, pause: BACKOFF_FIRST, loads: 0, redirects: 0 }
+        let end = RequestEnd::of_task();
+        let longest = Instant::now() + longest;
+        let give_up = end.map_or(longest, |end| end.at().min(longest));
+        Self { call, give_up, end, pause: BACKOFF_FIRST, loads: 0, redirects: 0 }
+    }
+
+    /// Refuses to send for a request that is over.
+    pub(crate) fn check(&self) -> Result<(), LinkError> {
+        if self.end.is_some_and(RequestEnd::is_over) {
+            return Err(LinkError::Unavailable("its request is over; it was not sent".to_owned()));
+        }
+        Ok(())
     }
 
     /// Waits if sending again can help; else says why not.
@@ -72,7 +86,7 @@ impl Patience {
             Failure::Transient { text, .. } => text,
         };
         let wait = self.pause.mul_f64(rand::random_range(0.5..1.0));
-        if Instant::now() + wait >= self.give_up {
+        if Instant::now() + wait >= self.give_up || self.end.is_some_and(RequestEnd::is_over) {
             return Err(LinkError::Unavailable(text));
         }
         debug!(call = self.call, reason = %text, "redis cannot answer, trying again");

@@ -7,17 +7,26 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::{Clock, Lookup, Mover, Role, Shard, Store, StoreError};
 use duetime_metrics::Meters;
+use duetime_request::RequestEnd;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::error::RouteError;
 
 /// Most that waits in one queue, in KiB; a caller that finds it full waits.
 const QUEUE_KIB_MAX: u32 = 16 << 10;
+
+/// A request that ends sooner may end while the store is still waited for (its link repeats a call for 15 s): it shares
+/// calls only with others that end at about the same time, so that nobody is given up for another's sake.
+const PATIENT: Duration = Duration::from_secs(20);
+/// About the same time.
+const ENDS_APART: Duration = Duration::from_secs(1);
 
 /// Queues kept before idle ones are looked for.
 const QUEUES_IDLE_MAX: usize = 1024;
@@ -90,12 +99,68 @@ struct Job<O: Op> {
     items: Vec<O::Item>,
     weight: usize,
     answer: oneshot::Sender<Done<O>>,
+    /// Of its request; `None`: it is nobody's.
+    end: Option<RequestEnd>,
     _space: OwnedSemaphorePermit,
 }
 
+impl<O: Op> Job<O> {
+    /// Nobody waits for it any more, or its request has ended.
+    fn is_over(&self) -> bool {
+        self.answer.is_closed() || self.end.is_some_and(RequestEnd::is_over)
+    }
+
+    fn refuse(self) {
+        let over = StoreError::Unavailable { doing: "begin a call", source: "its request is over".into() };
+        let _ = self.answer.send(Done { answers: Vec::new(), failed: Some((over.into(), self.items)) });
+    }
+}
+
 struct Waiting<O: Op> {
-    jobs: VecDeque<Job<O>>,
+    patient: VecDeque<Job<O>>,
+    /// Those that end soon.
+    hasty: VecDeque<Job<O>>,
+    /// The last call was for these.
+    was_hasty: bool,
     busy: bool,
+}
+
+impl<O: Op> Waiting<O> {
+    fn new() -> Self {
+        Self { patient: VecDeque::new(), hasty: VecDeque::new(), was_hasty: false, busy: false }
+    }
+
+    fn push(&mut self, job: Job<O>) {
+        let is_patient = job.end.is_none_or(|end| end.at() >= Instant::now() + PATIENT);
+        if is_patient { self.patient.push_back(job) } else { self.hasty.push_back(job) }
+    }
+
+    /// The jobs of the next call, or none: then the queue is idle. They come in turns with the hasty ones.
+    fn next_jobs(&mut self) -> Option<Vec<Job<O>>> {
+        self.was_hasty = if self.was_hasty { self.patient.is_empty() } else { !self.hasty.is_empty() };
+        let jobs = if self.was_hasty { &mut self.hasty } else { &mut self.patient };
+        let Some(first) = jobs.pop_front() else {
+            self.busy = false;
+            return None;
+        };
+        let shares = |job: &Job<O>| match (first.end, job.end) {
+            (Some(one), Some(other)) if self.was_hasty => {
+                one.at().max(other.at()) - one.at().min(other.at()) <= ENDS_APART
+            }
+            _ => true,
+        };
+        let (mut count, mut weight, mut more) = (first.items.len(), first.weight, Vec::new());
+        while let Some(next) = jobs.front() {
+            count += next.items.len();
+            weight += next.weight;
+            if !fits(count, weight) || !shares(next) {
+                break;
+            }
+            more.extend(jobs.pop_front());
+        }
+        more.insert(0, first);
+        Some(more)
+    }
 }
 
 struct BatchQueue<O: Op> {
@@ -137,7 +202,7 @@ impl<O: Op> BatchQueues<O> {
                 shard: seat.0.clone(),
                 role: seat.1,
                 space: Arc::new(Semaphore::new(QUEUE_KIB_MAX as usize)),
-                waiting: Mutex::new(Waiting { jobs: VecDeque::new(), busy: false }),
+                waiting: Mutex::new(Waiting::new()),
             })
         };
         queues.entry(seat.clone()).or_insert_with(fresh).clone()
@@ -153,7 +218,7 @@ impl<O: Op> BatchQueues<O> {
         let (answer, answered) = oneshot::channel();
         let start = {
             let mut waiting = queue.waiting.lock();
-            waiting.jobs.push_back(Job { items, weight, answer, _space: space });
+            waiting.push(Job { items, weight, answer, end: RequestEnd::of_task(), _space: space });
             !std::mem::replace(&mut waiting.busy, true)
         };
         if start {
@@ -174,7 +239,8 @@ impl<O: Op> Drop for Driving<O> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut waiting = self.0.waiting.lock();
-            waiting.jobs.clear();
+            waiting.patient.clear();
+            waiting.hasty.clear();
             waiting.busy = false;
         }
     }
@@ -184,13 +250,24 @@ async fn drive<O: Op>(context: OpContext, queue: Arc<BatchQueue<O>>) {
     let driving = Driving(queue);
     let queue = &driving.0;
     loop {
-        let Some(mut jobs) = next_jobs(queue) else { return };
+        let Some(jobs) = queue.waiting.lock().next_jobs() else { return };
+        // Who gave a request up may have asked for something else since, elsewhere.
+        let (over, mut jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Job::is_over);
+        over.into_iter().for_each(Job::refuse);
+        if jobs.is_empty() {
+            continue;
+        }
+        let end = jobs.iter().filter_map(|job| job.end).reduce(RequestEnd::min);
         let lens: Vec<usize> = jobs.iter().map(|job| job.items.len()).collect();
         let mut items = std::mem::take(&mut jobs[0].items);
         for job in &mut jobs[1..] {
             items.append(&mut job.items);
         }
-        let called = O::call(&context, &queue.shard, queue.role, &items).await;
+        let called = O::call(&context, &queue.shard, queue.role, &items);
+        let called = match end {
+            Some(end) => end.scope(called).await,
+            None => called.await,
+        };
         let error = called.error.map(RouteError::from);
         // Each job gets its own part of the whole; a caller that went away is not an error.
         let (mut answers, mut items) = (called.answers.into_iter(), items.into_iter());
@@ -202,24 +279,4 @@ async fn drive<O: Op>(context: OpContext, queue: Arc<BatchQueue<O>>) {
             let _ = job.answer.send(Done { answers: done, failed });
         }
     }
-}
-
-/// The jobs of the next call, or none: then the queue is idle.
-fn next_jobs<O: Op>(queue: &BatchQueue<O>) -> Option<Vec<Job<O>>> {
-    let mut waiting = queue.waiting.lock();
-    let Some(first) = waiting.jobs.pop_front() else {
-        waiting.busy = false;
-        return None;
-    };
-    let (mut count, mut weight) = (first.items.len(), first.weight);
-    let mut jobs = vec![first];
-    while let Some(next) = waiting.jobs.front() {
-        count += next.items.len();
-        weight += next.weight;
-        if !fits(count, weight) {
-            break;
-        }
-        jobs.extend(waiting.jobs.pop_front());
-    }
-    Some(jobs)
 }

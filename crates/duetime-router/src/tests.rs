@@ -1,5 +1,6 @@
 //! Batch queues, routing and the catalog against the reference store.
 
+mod ends;
 mod limits;
 mod lives;
 

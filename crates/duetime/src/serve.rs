@@ -162,6 +162,7 @@ async fn start(
         ..Member::default()
     };
     let supervisor = Supervisor::new(meters.clone());
+    duetime_request::standstill::watch()?;
     let me_id = me.id.clone();
     let parts = Parts {
         me,

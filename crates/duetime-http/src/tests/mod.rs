@@ -8,6 +8,7 @@ mod bounds;
 mod bulk;
 mod claims;
 mod connections;
+mod ends;
 mod events;
 mod foreign;
 mod list;

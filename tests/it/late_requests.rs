@@ -1,0 +1,129 @@
+//! Requests that reach a node, or are gone on with by it, long after their client gave them up: the client has asked
+//! another node since, and has changed its mind. Nothing of them is carried out.
+
+use std::time::{Duration, SystemTime};
+
+use duetime_testkit::servers::{Node, Proxy, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::test_node::client;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+const CONFIG: &str = "[ownership]\nmode = \"round-robin\"\n[topics.orders]\nshards = 4\n";
+/// A client waits so long, then asks elsewhere.
+const CLIENT_WAITS: Duration = Duration::from_secs(1);
+/// A node that stands still for longer knows it.
+const STOOD_STILL: Duration = Duration::from_secs(4);
+const MESSAGES: &str = "/v1/topics/orders/messages";
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+struct Asked {
+    base: String,
+    not_after: Option<i64>,
+}
+
+impl Asked {
+    fn at(node: &Node) -> Self {
+        Self { base: node.url(), not_after: None }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Option<(StatusCode, Value)> {
+        let mut request = client().request(method, format!("{}{path}", self.base)).timeout(CLIENT_WAITS);
+        if let Some(end) = self.not_after {
+            request = request.header("duetime-not-after", end);
+        }
+        if let Some(body) = &body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.ok()?;
+        Some((answer.status(), answer.json().await.ok()?))
+    }
+
+    async fn enqueue(&self, id: &str) -> Option<StatusCode> {
+        Some(self.call(Method::POST, MESSAGES, Some(json!({ "id": id, "delay": "1h" }))).await?.0)
+    }
+
+    async fn cancel(&self, id: &str) -> Option<StatusCode> {
+        Some(self.call(Method::DELETE, &format!("{MESSAGES}/{id}"), None).await?.0)
+    }
+
+    async fn is_there(&self, id: &str) -> bool {
+        match self.call(Method::GET, &format!("{MESSAGES}/{id}"), None).await.expect("it answers").0 {
+            StatusCode::OK => true,
+            StatusCode::NOT_FOUND => false,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// What the client did at `here`, having had no answer where it asked first: order-1 was cancelled, order-2 was cancelled
+/// and enqueued anew.
+async fn goes_on_elsewhere(here: &Asked) {
+    assert_eq!(here.enqueue("order-1").await, Some(StatusCode::CREATED));
+    assert_eq!(here.cancel("order-1").await, Some(StatusCode::OK));
+    assert_eq!(here.cancel("order-2").await, Some(StatusCode::OK));
+    assert_eq!(here.enqueue("order-2").await, Some(StatusCode::CREATED));
+}
+
+async fn nothing_was_undone(here: &Asked) {
+    for _ in 0..10 {
+        assert!(!here.is_there("order-1").await, "a cancelled order came back");
+        assert!(here.is_there("order-2").await, "an acknowledged order was cancelled");
+        let_pass(Duration::from_millis(100), Because::Quiet).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stood_still_carries_out_nothing_of_what_it_finds() {
+    let redis = RedisServer::start().await;
+    let (first, second) =
+        (Node::start(PROGRAM, &redis.url(), CONFIG).await, Node::start(PROGRAM, &redis.url(), CONFIG).await);
+    let (there, here) = (Asked::at(&first), Asked::at(&second));
+    assert_eq!(there.enqueue("order-2").await, Some(StatusCode::CREATED));
+    first.stall().await;
+    let (enqueued, cancelled) = tokio::join!(there.enqueue("order-1"), there.cancel("order-2"));
+    assert_eq!((enqueued, cancelled), (None, None), "it stands still");
+    goes_on_elsewhere(&here).await;
+    let_pass(STOOD_STILL, Because::Fault).await;
+    first.resume();
+    nothing_was_undone(&here).await;
+    // It goes on with what comes from then on.
+    while there.enqueue("order-3").await != Some(StatusCode::CREATED) {
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
+    }
+    assert!(first.output().contains("this process stood still"), "{}", first.output());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_held_up_on_its_way_is_refused_when_it_says_until_when_it_is_wanted() {
+    let node = Node::start_embedded(PROGRAM, "[topics.orders]\nshards = 4\n").await;
+    let port = node.url().rsplit_once(':').unwrap().1.parse().unwrap();
+    let (first, second) = (Proxy::before(port).await, Proxy::before(port).await);
+    let here = Asked::at(&node);
+    assert_eq!(here.enqueue("order-2").await, Some(StatusCode::CREATED));
+    first.keep_back(b"order-1", false);
+    second.keep_back(b"order-2", false);
+    let held = |proxy: &Proxy| {
+        let end = now_ms() + i64::try_from(CLIENT_WAITS.as_millis()).unwrap();
+        Asked { base: format!("http://127.0.0.1:{}", proxy.port()), not_after: Some(end) }
+    };
+    let (one, other) = (held(&first), held(&second));
+    let (enqueued, cancelled) = tokio::join!(one.enqueue("order-1"), other.cancel("order-2"));
+    assert_eq!((enqueued, cancelled, first.kept() + second.kept()), (None, None, 2));
+    goes_on_elsewhere(&here).await;
+    first.deliver();
+    second.deliver();
+    nothing_was_undone(&here).await;
+    // In good time, the same header changes nothing; one that nobody can read is refused.
+    let sent = |not_after| Asked { not_after: Some(not_after), ..Asked::at(&node) };
+    assert_eq!(sent(now_ms() + 60_000).enqueue("order-4").await, Some(StatusCode::CREATED));
+    assert_eq!(sent(now_ms() - 1).enqueue("order-5").await, Some(StatusCode::PRECONDITION_FAILED));
+    assert_eq!(sent(-7).enqueue("order-6").await, Some(StatusCode::BAD_REQUEST));
+    assert!(!here.is_there("order-5").await && !here.is_there("order-6").await);
+}

@@ -1,8 +1,9 @@
 //! Which connections may be open: bounds over all and per address, and who makes way when they are reached.
 //!
 //! A new connection takes the place of one that has nothing to do: first of one that never sent a
-//! request, then of the one that has been idle longest. Where all are busy, it is served briefly and
-//! only its `/healthz`, so that a node under attack still says that it is alive.
+//! request, of the address that has most of these, then of the one that has been idle longest. So one
+//! whose request is on its way is not closed by a rush of silent ones from elsewhere. Where all are busy,
+//! a new one is served briefly and only its `/healthz`, so that a node under attack still says that it is alive.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -56,14 +57,35 @@ struct Address {
     idle: Idle,
 }
 
+/// Which addresses have how many idle connections that never sent a request, fewest first.
+#[derive(Default)]
+struct Fresh(BTreeSet<(usize, IpAddr)>);
+
+impl Fresh {
+    fn changed(&mut self, address: IpAddr, before: usize, after: usize) {
+        if before != after {
+            self.0.remove(&(before, address));
+            if after > 0 {
+                self.0.insert((after, address));
+            }
+        }
+    }
+
+    fn most(&self) -> Option<IpAddr> {
+        self.0.last().map(|(_, address)| *address)
+    }
+}
+
 #[derive(Default)]
 struct Inner {
     /// Numbers connections by when they became idle.
     next: u64,
     all: usize,
     addresses: HashMap<IpAddr, Address>,
-    idle: Idle,
-    /// Whom a number in `idle` belongs to.
+    fresh: Fresh,
+    /// That wait for their next request, of all addresses, oldest first.
+    used: BTreeSet<u64>,
+    /// Whom the number of an idle one belongs to.
     holders: HashMap<u64, (IpAddr, CancellationToken)>,
     brief: BTreeMap<u64, CancellationToken>,
 }
@@ -87,13 +109,13 @@ impl Inner {
     fn set_idle(&mut self, address: IpAddr, fresh: bool, ended: &CancellationToken) -> u64 {
         let at = self.number();
         self.holders.insert(at, (address, ended.clone()));
-        let of_address = &mut self.addresses.entry(address).or_default().idle;
-        for idle in [of_address, &mut self.idle] {
-            if fresh {
-                idle.fresh.insert(at)
-            } else {
-                idle.used.insert(at)
-            };
+        let idle = &mut self.addresses.entry(address).or_default().idle;
+        if fresh {
+            idle.fresh.insert(at);
+            self.fresh.changed(address, idle.fresh.len() - 1, idle.fresh.len());
+        } else {
+            idle.used.insert(at);
+            self.used.insert(at);
         }
         at
     }
@@ -101,20 +123,21 @@ impl Inner {
     /// Takes it out of the idle ones; `None`: it had to make way before.
     fn unset_idle(&mut self, at: u64) -> Option<(IpAddr, CancellationToken)> {
         let (address, ended) = self.holders.remove(&at)?;
-        self.idle.remove(at);
-        if let Some(entry) = self.addresses.get_mut(&address) {
-            entry.idle.remove(at);
+        self.used.remove(&at);
+        if let Some(Address { idle, .. }) = self.addresses.get_mut(&address) {
+            let before = idle.fresh.len();
+            idle.remove(at);
+            self.fresh.changed(address, before, idle.fresh.len());
         }
         Some((address, ended))
     }
 
-    /// Ends the oldest idle connection, of `address` or of all. Whether there was one.
+    /// Ends the oldest idle connection of `of`, or of all the oldest of the address with most that never asked. Whether
+    /// there was one.
     fn make_way(&mut self, of: Option<IpAddr>) -> bool {
-        let idle = match of {
-            Some(address) => self.addresses.get(&address).map(|entry| &entry.idle),
-            None => Some(&self.idle),
-        };
-        let Some(at) = idle.and_then(Idle::oldest) else { return false };
+        let oldest = of.or_else(|| self.fresh.most()).and_then(|address| self.addresses.get(&address)?.idle.oldest());
+        let any = || self.used.first().copied().filter(|_| of.is_none());
+        let Some(at) = oldest.or_else(any) else { return false };
         let Some((address, ended)) = self.unset_idle(at) else { return false };
         ended.cancel();
         self.leave(address);
@@ -299,6 +322,21 @@ mod tests {
         let six = |text: &str| network(text.parse().unwrap());
         assert_eq!(six("2001:db8::1"), six("2001:db8::ffff:1"));
         assert_eq!(six("::ffff:10.0.0.1"), from(1));
+    }
+
+    #[test]
+    fn a_rush_from_many_addresses_closes_its_own_connections_and_not_one_whose_request_is_on_its_way() {
+        let connections = Connections::new(ConnectionBounds { all: 40, per_address: 20 });
+        let slow = place(&connections, 1);
+        let rush: Vec<ConnectionPermit> = (0..50).flat_map(|_| 2..10).map(|n| place(&connections, n)).collect();
+        assert!(!slow.ended.is_cancelled());
+        assert_eq!(rush.iter().filter(|place| !place.ended.is_cancelled()).count(), 39);
+        rush.iter().for_each(ConnectionPermit::busy);
+        let last = place(&connections, 10);
+        assert!(slow.ended.is_cancelled(), "where all others are busy it makes way");
+        drop((slow, rush, last));
+        let inner = connections.inner.lock();
+        assert_eq!((inner.all, inner.fresh.0.len(), inner.used.len(), inner.addresses.len()), (0, 0, 0, 0));
     }
 
     #[test]

@@ -3,21 +3,32 @@
 //! Tokens, host names and certificates are read anew on SIGHUP and when their files change; the
 //! audit log's file is opened anew. The rest of the configuration applies at the next start.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, RequestMemory, Tls};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::close;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::config::{self, Config, Overlay};
 use crate::manager;
 
 /// File descriptors that are not for clients: the store, sinks, other nodes, logs.
 const DESCRIPTORS_KEPT: u64 = 512;
+
+/// Connections that wait to be accepted. The system bounds it by `net.core.somaxconn`, 4,096 by default.
+///
+/// What finds the queue full is tried again by its client, a second later at the earliest: clients that open connections as
+/// fast as they can need some hundredths of a second to fill this one. A longer one would have everybody wait behind
+/// more of them where the node gets too little processor time.
+const ACCEPT_QUEUE: u32 = 1024;
 
 /// How often files are looked at for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -42,7 +53,48 @@ fn bounds(config: &Config) -> ConnectionBounds {
         );
     }
     let all = wanted.min(most);
+    if let Err(error) = reserve_descriptors(all, soft) {
+        debug!(%error, "the table of open files grows when it is needed");
+    }
     ConnectionBounds { all, per_address: config.node.connections_per_address.min(all) }
+}
+
+/// Lets the system make room for the descriptors of so many connections at once, and for our own.
+///
+/// The table of a process's open files doubles whenever it is full, and for a process of several threads Linux waits then
+/// until every processor has let go of the old one: `accept` stood still for up to 100 ms, ten times until all connections
+/// were open, and meanwhile the queue of those to be accepted ran over. It never shrinks, so a high number that is taken
+/// and given back does it.
+fn reserve_descriptors(connections: usize, limit: u64) -> nix::Result<()> {
+    let wanted = u64::try_from(connections).unwrap_or(u64::MAX).saturating_add(DESCRIPTORS_KEPT);
+    let highest = i32::try_from(wanted.min(limit).saturating_sub(1)).unwrap_or(i32::MAX);
+    // The lowest that is free from there on: none that is in use is closed by it.
+    let taken = fcntl(std::io::stderr(), FcntlArg::F_DUPFD_CLOEXEC(highest))?;
+    close(taken)
+}
+
+/// Listens on `address`, with a queue of [`ACCEPT_QUEUE`].
+///
+/// # Errors
+///
+/// The system's, of the last address that the name has.
+pub async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    let mut last = None;
+    for address in tokio::net::lookup_host(address).await? {
+        match listen_on(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidInput, "the name has no address")))
+}
+
+fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections of the process before us may still be closing.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_QUEUE)
 }
 
 /// What the section `[node]` says of the listener.

@@ -124,7 +124,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
 }
 
 async fn listen(address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+    listener::listen(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
             "{address} is in use already: is another node running? stop it, or choose another address with --listen"
         ),

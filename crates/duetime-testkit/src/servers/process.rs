@@ -158,6 +158,16 @@ impl ServerProcess {
         self.0 = None;
     }
 
+    /// Its number, to look at it under `/proc`.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.running().child.id()
+    }
+
     /// Sends it a signal.
     ///
     /// # Panics

@@ -1,9 +1,18 @@
 //! The log for programs: each line is as docs/OPERATIONS.md says.
 
-use duetime_testkit::Webhook;
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::test_node::TestNode;
+use duetime_testkit::Webhook;
+use duetime_testkit::servers::Node;
+use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::webhook::Answer;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::test_node::{TestNode, client};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn each_line_of_a_json_log_has_the_documented_fields() {
@@ -32,4 +41,53 @@ async fn each_line_of_a_json_log_has_the_documented_fields() {
         (&json!("WARN"), &json!("orders"), &json!("duetime_dispatch::breaker"))
     );
     assert!(down["reason"].is_string(), "{down}");
+}
+
+#[tokio::test]
+async fn lines_of_a_request_and_of_a_hand_over_name_the_trace_of_the_caller() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let hook = Webhook::start();
+    hook.answer(|_| Answer::status(425));
+    let sinks = format!(
+        "[sinks.fails]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n[sinks.shows]\ntype = \"log\"",
+        hook.url("/")
+    );
+    for format in ["text", "json"] {
+        let config = format!("[node]\nlog_format = {format:?}\naudit = \"log\"\n{sinks}");
+        let levels = vec![("DUETIME_LOG", "info,duetime_http=debug,duetime_dispatch=debug".to_owned())];
+        let node = Node::start_with(PROGRAM, "embedded:data", &config, levels).await;
+        let client = client();
+        let post = |path: &str| client.post(format!("{}/v1/topics/{path}/messages", node.url()));
+        for sink in ["fails", "shows"] {
+            let topic = json!({"shards": 1, "sink": {"name": sink}, "retry": {"max_attempts": 1}});
+            client.put(format!("{}/v1/topics/{sink}", node.url())).json(&topic).send().await.unwrap();
+            let traced = post(sink).header("traceparent", format!("00-{TRACE}-b7ad6b7169203331-01"));
+            assert_eq!(traced.json(&json!({"id": "traced", "delay": 0})).send().await.unwrap().status(), 201);
+        }
+        // The last that is said of them.
+        let until = Instant::now() + PATIENCE;
+        let said = |text: &str| node.output().contains(text);
+        while !(said("message is not accepted") && said("message handed over")) {
+            duetime_testkit::in_time!(Instant::now() < until, "{}", node.output());
+            let_pass(Duration::from_millis(20), Because::AskedAgain).await;
+        }
+        let output = node.output();
+        // Of a line in JSON the trace is a field beside the others, wherever the line was said.
+        let trace_of = |line: &str| match serde_json::from_str::<Value>(line) {
+            Ok(line) => line["trace_id"].as_str().map(str::to_owned),
+            Err(_) => line.contains(&format!("trace_id=\"{TRACE}\"")).then(|| TRACE.to_owned()),
+        };
+        for part in ["request is answered", "message is not accepted", "message handed over"] {
+            // Those that ask for its health name none.
+            let line =
+                output.lines().filter(|line| line.contains(part) && !line.contains("PUT") && !line.contains("GET"));
+            let traces: Vec<Option<String>> = line.map(trace_of).collect();
+            let traced = traces.iter().flatten().filter(|trace| *trace == TRACE).count();
+            assert!(traced > 0 && traced == traces.len(), "{format}, {part}: {traces:?} {output}");
+        }
+        let audited = output.lines().filter(|line| line.contains("duetime::audit") || line.contains("\"outcome\""));
+        let (made, sent): (Vec<&str>, Vec<&str>) = audited.partition(|line| line.contains("PUT"));
+        assert!(made.len() == 2 && made.iter().all(|line| !line.contains("trace_id")), "{output}");
+        assert!(sent.len() == 2 && sent.iter().all(|line| line.matches(TRACE).count() == 2), "{output}");
+    }
 }

@@ -156,6 +156,9 @@ pub struct AuditLine {
     pub outcome: String,
     /// Of HTTP; 0: the client went away.
     pub status: u64,
+    /// The trace that the client named in `traceparent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
 }
 
 /// The last entries of a node's audit log, the newest first.

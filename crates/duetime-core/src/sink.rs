@@ -42,6 +42,12 @@ impl Delivery {
     pub fn delivery_id(&self) -> String {
         delivery_id(&self.topic, &self.id, self.nonce)
     }
+
+    /// The trace that log lines about this hand-over name: its own, or the producer's where hand-overs are not recorded.
+    #[must_use]
+    pub fn trace(&self) -> Option<String> {
+        self.span.or_else(|| self.headers.creator()).map(|span| span.trace())
+    }
 }
 
 /// The same of a message's parts.

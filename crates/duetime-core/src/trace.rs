@@ -45,6 +45,14 @@ impl SpanRef {
     }
 }
 
+impl SpanRef {
+    /// The id of its trace as logs and tools write it: 32 hexadecimal digits.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        format!("{:032x}", self.trace_id)
+    }
+}
+
 impl fmt::Display for SpanRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))

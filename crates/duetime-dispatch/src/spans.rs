@@ -24,8 +24,12 @@ pub(crate) fn end(
     ruling: Option<Ruling>,
     (ended, took): (Instant, Duration),
 ) {
-    let (Some(tracer), Some(span)) = (&work.tracer, delivery.span) else { return };
     let kind = error_kind(said);
+    if let Some(kind) = kind {
+        let Delivery { topic, id, attempt, .. } = delivery;
+        debug!(%topic, %id, attempt, trace_id = delivery.trace(), kind, "message is not accepted");
+    }
+    let (Some(tracer), Some(span)) = (&work.tracer, delivery.span) else { return };
     if !tracer.wants(&span, kind.is_some()) {
         return;
     }
@@ -34,8 +38,6 @@ pub(crate) fn end(
         Some(kind) => {
             let unavailable = matches!(said, Said::Verdict(Verdict::Unavailable { .. }));
             let free = unavailable || said.not_sent().is_some() || matches!(ruling, Some(Ruling::Targets(_)));
-            let (topic, id, trace_id) = (&delivery.topic, &delivery.id, format!("{:032x}", span.trace_id));
-            debug!(%topic, %id, attempt = delivery.attempt, trace_id, kind, "message is not accepted");
             HandOverOutcome::Failed { kind, reason: reason(said), free }
         }
     };

@@ -30,6 +30,7 @@ use utoipa::ToSchema;
 use crate::auth::Scope;
 use crate::peer::Peer;
 use crate::scopes::scopes_of;
+use crate::trace::trace_of;
 
 /// The log's target of lines, where they go to the node's own log.
 const TARGET: &str = "duetime::audit";
@@ -222,6 +223,10 @@ pub(crate) struct AuditLine {
     /// `done`, `refused`, `failed`, or `unknown`: the client went away before it was answered.
     outcome: &'static str,
     status: u64,
+    /// The trace of its `traceparent`, as in the lines of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    trace_id: Option<String>,
 }
 
 /// Names in the log each message that a bulk plan failed on.
@@ -254,6 +259,7 @@ impl PlanWatcher for PlanAudit {
             refused: 1,
             outcome: "failed",
             status: 0,
+            trace_id: None,
         };
         if let Some(sink) = &self.audit.0.sink {
             sink.write(&line);
@@ -277,6 +283,7 @@ pub(crate) struct Entry {
     refused: AtomicU64,
     /// 0: not answered.
     status: AtomicU64,
+    trace_id: Option<String>,
 }
 
 tokio::task_local! {
@@ -318,6 +325,7 @@ impl Drop for Entry {
             refused: *self.refused.get_mut(),
             outcome,
             status,
+            trace_id: self.trace_id.take(),
         };
         if let Some(sink) = &self.audit.0.sink {
             sink.write(&line);
@@ -362,6 +370,7 @@ fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry
         count: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         status: AtomicU64::new(0),
+        trace_id: trace_of(request.headers()).map(|trace| trace.span().trace()),
     }))
 }
 

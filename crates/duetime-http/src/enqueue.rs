@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use duetime_core::store::{Enqueue, EnqueueOutcome};
-use duetime_core::trace::{ProducerTrace, TRACEPARENT, TRACESTATE};
+use duetime_core::trace::ProducerTrace;
 use duetime_core::{MessageId, TopicName, TopicRecord};
 use duetime_request::RequestEnd;
 use futures::{FutureExt as _, StreamExt as _};
@@ -32,6 +32,7 @@ use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::results::{ItemError, PlacedView, Results, Style, write_placed};
 use crate::state::HttpParts;
+use crate::trace::trace_of;
 
 /// Most messages of a stream that are enqueued, and then answered, together.
 const STREAM_ITEMS: usize = 4096;
@@ -132,15 +133,6 @@ pub(crate) async fn post(
         memory::take_items(1, bytes.len())?;
         one(&app, &record, &bytes, trace).await
     }
-}
-
-/// The trace that the request belongs to. More than one, or one that is malformed, is as good as none.
-fn trace_of(headers: &HeaderMap) -> Option<ProducerTrace> {
-    let only = |name| {
-        let mut all = headers.get_all(name).iter();
-        all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok())
-    };
-    ProducerTrace::new(only(TRACEPARENT), only(TRACESTATE))
 }
 
 /// What a message of the topic must keep to, where the longest one has so many bytes of JSON. A limit that

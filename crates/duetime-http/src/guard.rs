@@ -15,11 +15,12 @@ use duetime_core::limits::CLAIM_WAIT_MAX;
 use duetime_request::{RequestEnd, standstill};
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
-use tracing::error;
+use tracing::{Instrument as _, Span, debug, error, error_span};
 
 use crate::problem::{Problem, ProblemCode};
 use crate::scopes::scopes_of;
 use crate::state::HttpParts;
+use crate::trace::trace_of;
 use crate::{audit, body};
 
 /// The header in which a client says until when it waits, in milliseconds since the Unix epoch.
@@ -41,7 +42,18 @@ fn method(request: &Request) -> &'static str {
 /// Counts requests by route template, method and status, and times them.
 pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, request: Request, next: Next) -> Response<Body> {
     let (route, method, began) = (route(&request), method(&request), Instant::now());
-    let response = next.run(request).await;
+    let span = match trace_of(request.headers()) {
+        // Lines of any level are in it.
+        Some(trace) => error_span!("request", trace_id = trace.span().trace()),
+        None => Span::none(),
+    };
+    let response = async {
+        let response = next.run(request).await;
+        let (status, took_ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
+        debug!(method, route, status, took_ms, "request is answered");
+        response
+    };
+    let response = response.instrument(span).await;
     if let Some(ProblemCode(code)) = response.extensions().get() {
         app.meters.auth_refused(code);
     }

@@ -56,6 +56,7 @@ mod sinks;
 mod state;
 mod tls;
 mod topics;
+mod trace;
 mod unread;
 mod view;
 

@@ -102,6 +102,7 @@ impl Sink for LogSink {
                     topic = %message.topic,
                     id = %message.id,
                     attempt = message.attempt,
+                    trace_id = message.trace(),
                     due_at = %message.due_at,
                     bytes = message.payload.len(),
                     payload,

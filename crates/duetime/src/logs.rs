@@ -1,12 +1,16 @@
 //! Where the program's own log goes: to the terminal for people, or one JSON object a line.
 
+use std::fmt;
 use std::io::{IsTerminal as _, Write};
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use tracing::Metadata;
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, format};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
@@ -71,6 +75,41 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
+/// One JSON object a line, in which the fields of the spans that it is said in stand beside its own.
+struct Flat(Format<Json>);
+
+impl Flat {
+    fn new() -> Self {
+        Self(format().json().flatten_event(true).with_current_span(false).with_span_list(false))
+    }
+}
+
+impl<S> FormatEvent<S, JsonFields> for Flat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, JsonFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.0.format_event(ctx, Writer::new(&mut line), event)?;
+        let line = line.trim_end();
+        writer.write_str(line.strip_suffix('}').unwrap_or(line))?;
+        for span in ctx.event_scope().into_iter().flatten() {
+            let extensions = span.extensions();
+            let fields = extensions.get::<FormattedFields<JsonFields>>().map_or("{}", |fields| fields.as_str());
+            let fields = fields.trim_start_matches('{').trim_end_matches('}');
+            if !fields.is_empty() {
+                write!(writer, ",{fields}")?;
+            }
+        }
+        writer.write_str("}\n")
+    }
+}
+
 /// Starts logging to standard error. Once per program.
 pub fn start(format: LogFormat) {
     let levels = EnvFilter::try_from_env(LEVELS).unwrap_or_else(|_| EnvFilter::new("info"));
@@ -82,7 +121,7 @@ pub fn start(format: LogFormat) {
             let ansi = std::io::stderr().is_terminal();
             all.with(lines.with_ansi(ansi).with_target(false).with_filter(kept)).init();
         }
-        LogFormat::Json => all.with(lines.json().flatten_event(true).with_filter(kept)).init(),
+        LogFormat::Json => all.with(lines.json().event_format(Flat::new()).with_filter(kept)).init(),
     }
 }
 

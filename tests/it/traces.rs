@@ -1,5 +1,7 @@
 //! Traces of hand-overs, as a collector gets them by OTLP: a receiver of our own takes what a real node sends.
 
+mod brokers;
+
 use std::time::Duration;
 
 use duetime_testkit::Webhook;
@@ -29,15 +31,16 @@ struct World {
 impl World {
     async fn new(variables: &[(&'static str, &str)]) -> Self {
         let collector = Webhook::start();
-        Self::before(collector, variables).await
+        Self::before(collector, variables, "").await
     }
 
-    async fn before(collector: Webhook, variables: &[(&'static str, &str)]) -> Self {
+    async fn before(collector: Webhook, variables: &[(&'static str, &str)], lines: &str) -> Self {
         let hook = Webhook::start();
         let url = format!("http://{}", collector.address());
         let mut env = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_BSP_SCHEDULE_DELAY", "50".to_owned())];
         env.extend(variables.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        let config = format!("[sinks.shop]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]", hook.url("/due"));
+        let shop = format!("[sinks.shop]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]", hook.url("/due"));
+        let config = format!("{shop}\n{lines}");
         let node = Node::start_with(PROGRAM, "embedded:data", &config, env).await;
         let world = Self { node, collector, hook };
         world
@@ -141,7 +144,7 @@ fn creation() -> (String, String) {
 
 #[tokio::test]
 async fn each_attempt_is_a_trace_that_links_to_the_message_and_to_the_attempt_before() {
-    let world = World::new(&[]).await;
+    let world = World::new(&[("DUETIME_LOG", "info,duetime_dispatch=debug")]).await;
     world.hook.answer(|hit| Answer::status(if hit.header("duetime-attempt") == "3" { 202 } else { 425 }));
     world.post("orders/messages", json!({"id": "order-1", "delay": "100ms", "headers": {"shop": "7"}})).await;
     let spans = world.spans_of(3).await;
@@ -168,6 +171,10 @@ async fn each_attempt_is_a_trace_that_links_to_the_message_and_to_the_attempt_be
     }
     let traces: std::collections::BTreeSet<_> = spans.iter().map(|span| &span.trace_id).collect();
     assert_eq!(traces.len(), 3, "each attempt is a trace of its own");
+    let output = world.node.output();
+    let failed: Vec<&str> = output.lines().filter(|line| line.contains("message is not accepted")).collect();
+    let named = |(line, span): (&&str, &Span)| line.contains(&format!("trace_id=\"{}\"", &own(span)[..32]));
+    assert!(failed.len() == 2 && failed.iter().zip(&spans).all(named), "{output}");
     assert_eq!(world.metric("duetime_spans_total{outcome=\"exported\"}").await, Some(3));
 }
 
@@ -219,7 +226,8 @@ async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     let mut collector = Webhook::start();
     collector.stop();
     let world =
-        World::before(collector, &[("OTEL_BSP_MAX_QUEUE_SIZE", "100"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "300")]).await;
+        World::before(collector, &[("OTEL_BSP_MAX_QUEUE_SIZE", "100"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "300")], "")
+            .await;
     let messages: Value = (0..1_000).map(|n| json!({"id": n.to_string(), "delay": 0})).collect();
     world.post("orders/messages", messages).await;
     world.delivered(1_000).await;

@@ -1,6 +1,7 @@
 //! Secrets appear in no log, error, answer or metric, wherever they are configured, whatever characters they have and
 //! whatever the other sides do: some that are away, some that never answer, and some that repeat all that they are given.
 
+mod panic;
 mod parrot;
 mod places;
 

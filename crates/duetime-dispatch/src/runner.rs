@@ -96,7 +96,7 @@ async fn deliver(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, ends: E
         }
         match ended {
             Ok(ended) => error!(topic = %name, ended, "a loop of the topic ended by itself"),
-            Err(panic) => error!(topic = %name, %panic, "a loop of the topic panicked"),
+            Err(_) => error!(topic = %name, "a loop of the topic panicked; the line of the panic has more"),
         }
         ends.stop.cancel();
     }

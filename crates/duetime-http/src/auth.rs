@@ -110,6 +110,16 @@ impl AuthConfig {
         read(self).err().unwrap_or_default()
     }
 
+    /// The secrets themselves, of those that can be read: for whoever keeps them out of a text.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<String> {
+        let of_token = |token: &TokenConfig| {
+            let file = token.secret_file.as_deref().map(SecretSource::file);
+            token.secret.clone().or(file)?.read().ok()
+        };
+        self.tokens.iter().filter_map(of_token).collect()
+    }
+
     /// The files that secrets are in, to be watched for changes.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.tokens.iter().flat_map(|token| {

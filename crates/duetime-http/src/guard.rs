@@ -139,13 +139,9 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
 }
 
 /// The answer of a handler that broke.
-pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Response<Body> {
-    let text = panic
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default();
-    error!(text, "a request handler panicked");
+pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Response<Body> {
+    // Where and why, the panic itself has printed: its text may have a secret in it.
+    error!("a request handler panicked; the line of the panic has more");
     let detail = "the node met a bug while answering; its log has the details, please report it";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
 }

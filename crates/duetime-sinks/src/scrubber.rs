@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::secret::DOTS;
+use crate::secret::{self, DOTS};
 
 /// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
 pub(crate) const SCRUB_BYTES_MIN: usize = 6;
@@ -46,9 +46,20 @@ impl fmt::Debug for Scrubber {
 }
 
 impl Scrubber {
-    /// Knows these secrets.
+    /// Knows the secrets of all others, for texts that may have anything in them: those of panics.
     #[must_use]
+    pub fn of_all_secrets() -> Self {
+        Self::knowing(secret::remembered())
+    }
+
+    /// Knows these secrets, and from now on [`Scrubber::of_all_secrets`] does.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
+        let secrets: Vec<String> = secrets.into_iter().collect();
+        secret::remember(&secrets);
+        Self::knowing(secrets)
+    }
+
+    fn knowing(secrets: Vec<String>) -> Self {
         let long = secrets.into_iter().filter(|text| text.len() >= SCRUB_BYTES_MIN);
         // As it is, and as it is shown.
         let mut secrets: Vec<String> = long.flat_map(|text| [plain(&text), text]).collect();

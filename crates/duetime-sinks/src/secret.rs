@@ -3,12 +3,13 @@
 //! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom; what a target said is
 //! cleaned in `scrubber.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 /// What stands in the place of a credential.
@@ -16,6 +17,27 @@ pub(crate) const DOTS: &str = "***";
 
 /// More of a file is not read: what has no first line of this length holds no secret.
 const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Most secrets that are remembered: of configurations that are read anew again and again, those of the first.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// See [`remember`].
+static REMEMBERED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Keeps secrets in mind, for texts that may have anything in them.
+pub(crate) fn remember(secrets: &[String]) {
+    let mut all = REMEMBERED.lock();
+    for secret in secrets {
+        if all.len() < REMEMBERED_MAX && !all.contains(secret) {
+            all.insert(secret.clone());
+        }
+    }
+}
+
+/// All of them.
+pub(crate) fn remembered() -> Vec<String> {
+    REMEMBERED.lock().iter().cloned().collect()
+}
 
 /// A credential: written in the configuration as a string, as `{ file = "/run/secrets/x" }`, whose
 /// first line it then is, or as `{ env = "NAME" }`.
@@ -64,23 +86,25 @@ impl<'de> Deserialize<'de> for Secret {
         // That there is none is said as it is; what else is wrong could show it.
         let or_help = |error: D::Error| if error.to_string().starts_with("missing field") { error } else { help() };
         let raw = Raw::deserialize(from).map_err(or_help)?;
-        match raw {
-            Raw::Text(text) => Ok(Self(text)),
+        let text = match raw {
+            Raw::Text(text) => text,
             Raw::File(places) if places.len() == 1 && places.contains_key("env") => {
                 let name = places["env"].to_string_lossy();
                 let text = std::env::var(&*name).map_err(|_| {
                     serde::de::Error::custom(format!("the variable {name} of a secret is not set, or is not UTF-8"))
                 })?;
-                Ok(Self(text.trim().to_owned()))
+                text.trim().to_owned()
             }
             Raw::File(places) => {
                 let file = places.get("file").filter(|_| places.len() == 1).ok_or_else(help)?;
                 let text = read_begin(file).map_err(|error| {
                     serde::de::Error::custom(format!("cannot read the secret in {}: {error}", file.display()))
                 })?;
-                Ok(Self(text.lines().next().unwrap_or_default().trim().to_owned()))
+                text.lines().next().unwrap_or_default().trim().to_owned()
             }
-        }
+        };
+        remember(std::slice::from_ref(&text));
+        Ok(Self(text))
     }
 }
 
@@ -91,7 +115,9 @@ pub struct TargetUrl(String);
 
 impl<'de> Deserialize<'de> for TargetUrl {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Secret::deserialize(from).map(|secret| Self(secret.0))
+        let address = Self(Secret::deserialize(from)?.0);
+        remember(&address.secrets());
+        Ok(address)
     }
 }
 

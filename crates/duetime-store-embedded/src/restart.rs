@@ -61,18 +61,16 @@ pub fn open_tables(folder: &Path, synced: i64, damages: &Damages) -> Result<(Con
 /// Runs until every sender of requests is gone, or the writer cannot be started again.
 pub fn run(mut writer: Writer, mut inbox: mpsc::Receiver<Box<dyn Job>>, writing: &Writing) {
     let mut panics: Vec<Instant> = Vec::new();
-    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| writer.run(&mut inbox))) {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given").to_owned();
-        error!(panic = %text, "the writer of the store panicked; report this");
-        writing.is_down(format!("its writer failed ({text}) and is started again"));
+    while catch_unwind(AssertUnwindSafe(|| writer.run(&mut inbox))).is_err() {
+        error!("the writer of the store panicked; the line of the panic has more, report it");
+        writing.is_down("its writer failed and is started again".to_owned());
         panics.retain(|at| at.elapsed() < PANICS_WITHIN);
         panics.push(Instant::now());
         let again =
             if panics.len() > PANICS_MAX { Err("it fails again and again".to_owned()) } else { renew(&mut writer) };
         if let Err(why) = again {
             error!(%why, "the writer is not started again, nothing is taken any more");
-            writing.is_down(format!("its writer failed ({text}) and cannot go on: {why}; start duetime again"));
+            writing.is_down(format!("its writer failed and cannot go on: {why}; start duetime again"));
             break;
         }
         warn!("the writer of the store was started again from what is on the disk");

@@ -13,6 +13,7 @@ mod listener;
 mod log_rate;
 mod logs;
 mod manager;
+mod panics;
 mod rates;
 mod run;
 mod serve;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
 /// The program, whose changes of shard counts are looked on, or ended, step by step: for tests.
 #[must_use]
 pub fn main_watched(steps: Arc<dyn Steps>) -> ExitCode {
+    panics::start();
     // A reader that goes away (`| head`) must end us quietly; everything else is checked below.
     let cli = cli::read();
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::config::{self, Config, Overlay};
-use crate::manager;
+use crate::{manager, panics};
 
 /// File descriptors that are not for clients: the store, sinks, other nodes, logs.
 const DESCRIPTORS_KEPT: u64 = 512;
@@ -197,6 +197,7 @@ impl Reloader {
             _ => return Err("node.tls: TLS is switched on or off by a restart only".to_owned()),
         }
         self.options.hosts.replace(&config.node.hosts).map_err(|error| format!("node.hosts: {error}"))?;
+        panics::hide(&config);
         self.auth.reload(&config.auth)?;
         self.config = config;
         Ok(())

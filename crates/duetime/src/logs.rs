@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::log_rate;
+use crate::{log_rate, panics};
 
 /// The variable that says how much is logged, per module: `info`, `warn,duetime_dispatch=debug` …
 const LEVELS: &str = "DUETIME_LOG";
@@ -101,7 +101,7 @@ where
         for span in ctx.event_scope().into_iter().flatten() {
             let extensions = span.extensions();
             let fields = extensions.get::<FormattedFields<JsonFields>>().map_or("{}", |fields| fields.as_str());
-            let fields = fields.trim_start_matches('{').trim_end_matches('}');
+            let fields = fields.strip_prefix('{').and_then(|fields| fields.strip_suffix('}')).unwrap_or_default();
             if !fields.is_empty() {
                 write!(writer, ",{fields}")?;
             }
@@ -112,6 +112,7 @@ where
 
 /// Starts logging to standard error. Once per program.
 pub fn start(format: LogFormat) {
+    panics::look_like(format);
     let levels = EnvFilter::try_from_env(LEVELS).unwrap_or_else(|_| EnvFilter::new("info"));
     let kept = levels.and(filter_fn(is_ours)).and(log_rate::OURS.clone());
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Escaping(std::io::stderr()));

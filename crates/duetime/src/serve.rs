@@ -29,7 +29,7 @@ use crate::logs::{self, LogFormat};
 use crate::rates;
 use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
-use crate::{greeting, manager, traces, version};
+use crate::{greeting, manager, panics, traces, version};
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
 #[derive(Debug, clap::Args)]
@@ -105,6 +105,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
             return Ok(false);
         }
     };
+    panics::hide(&config);
     logs::start(config.node.log_format);
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;

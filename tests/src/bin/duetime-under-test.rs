@@ -1,7 +1,8 @@
 //! The program itself, built for the tests: a plain `cargo test` builds no other package's program.
 //!
 //! A file `fault` in its working folder, `STEP COUNT SIGNAL`, has it send itself the signal as soon as a
-//! change of a shard count has taken that step so many times; the file is removed first.
+//! change of a shard count has taken that step so many times; the file is removed first. In the place of the signal
+//! `panic` has it panic there, with the text of the file `panic`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use duetime_resize::{Step, Steps};
-use duetime_tests::FAULT_FILE;
+use duetime_tests::{FAULT_FILE, PANIC_FILE};
 use nix::sys::signal::{Signal, raise};
 
 #[derive(Debug, Default)]
@@ -32,6 +33,9 @@ impl Steps for Fault {
         // Only who removes it is struck.
         if std::fs::remove_file(FAULT_FILE).is_ok() {
             self.met.store(0, Ordering::SeqCst);
+            if signal == "panic" {
+                Err::<(), _>(std::fs::read_to_string(PANIC_FILE).expect("the text")).unwrap();
+            }
             raise(signal.parse::<Signal>().expect("a signal")).expect("one may signal oneself");
         }
     }

@@ -1,0 +1,103 @@
+//! What a panic of the program prints: where and why, without a secret that the configuration holds.
+//!
+//! The text of a panic may be made of anything, such as an error with the address of a server in it. It is printed here and
+//! nowhere else: what catches a panic says that there was one, and that its line has more.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
+
+use duetime_sinks::TargetUrl;
+use duetime_sinks::scrubber::Scrubber;
+use serde_json::json;
+
+use crate::config::Config;
+use crate::logs::LogFormat;
+
+/// What is printed of a text at most.
+const TEXT_BYTES_MAX: usize = 4000;
+
+/// How the log's lines look, once it has begun.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
+/// Prints panics from now on. Once per program, before anything else.
+pub fn start() {
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = Backtrace::capture();
+        let mut line = line_of(panic, (backtrace.status() == BacktraceStatus::Captured).then_some(&backtrace));
+        line.push('\n');
+        // Neither through the log nor through `stderr`: what panicked may hold a lock of theirs.
+        let _ = nix::unistd::write(std::io::stderr(), line.as_bytes());
+    }));
+}
+
+/// From now on nothing of this configuration is shown: what was read as a [`duetime_sinks::Secret`] is known already.
+pub fn hide(config: &Config) {
+    let address = Some(config.store.url.expose()).filter(|url| !url.starts_with("embedded:"));
+    let of_store = address.map_or_else(Vec::new, |url| TargetUrl::new(url).secrets());
+    Scrubber::new(of_store.into_iter().chain(config.auth.secrets()));
+}
+
+/// From now on they look as the other lines of the log do.
+pub fn look_like(format: LogFormat) {
+    let _ = FORMAT.set(format);
+}
+
+fn line_of(panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) -> String {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("without a name");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let text = clean(panic.payload_as_str().unwrap_or("without a message"));
+    let time = jiff::Timestamp::now();
+    let sentence = "the program panicked; report it";
+    if FORMAT.get() == Some(&LogFormat::Json) {
+        let mut line = json!({
+            "timestamp": format!("{time:.6}"), "level": "ERROR", "target": "duetime::panics", "message": sentence,
+            "thread": thread, "place": place, "text": text,
+        });
+        if let Some(backtrace) = backtrace {
+            line["backtrace"] = backtrace.to_string().into();
+        }
+        return line.to_string();
+    }
+    let backtrace = backtrace.map(|backtrace| format!("\n{backtrace}")).unwrap_or_default();
+    format!("{time:.6} ERROR {sentence} thread={thread:?} place={place:?} text={text:?}{backtrace}")
+}
+
+/// Without what the configuration holds, and without users and passwords in addresses, whosever they are.
+fn clean(text: &str) -> String {
+    let text = Scrubber::of_all_secrets().clean(text, TEXT_BYTES_MAX);
+    let mut pieces = text.split("://");
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let end = piece.find(char::is_whitespace).unwrap_or(piece.len());
+        let place = piece[..end].rfind('@').map_or(piece, |at| &piece[at..]);
+        shown.push_str(if place.len() < piece.len() { "://***" } else { "://" });
+        shown.push_str(place);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_panic_says_is_shown_without_what_is_secret_in_it() {
+        Scrubber::new(["a-password-of-a-broker".to_owned()]);
+        for (said, shown) in [
+            ("index out of bounds: the len is 3 but the index is 7", None),
+            ("called `Result::unwrap()` on an `Err` value: Refused(\"a-password-of-a-broker\")", Some("a-password")),
+            ("cannot reach amqp://shop:of-nobody-known@mq.example:5672/v, sorry", Some("of-nobody-known")),
+            ("no redis://a:b@c:1 nor redis://d:e@f:2", Some("a:b")),
+            ("see http://mq.example/ for more", None),
+        ] {
+            let cleaned = clean(said);
+            match shown {
+                None => assert_eq!(cleaned, said),
+                Some(secret) => assert!(cleaned.contains("***") && !cleaned.contains(secret), "{cleaned}"),
+            }
+        }
+        assert_eq!(clean("no redis://a:b@c:1 nor redis://d:e@f:2"), "no redis://***@c:1 nor redis://***@f:2");
+    }
+}

@@ -1,11 +1,12 @@
 //! From hand-overs to spans: which are recorded, and what they say. Sends none itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use duetime_core::Clock;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, Tracer, attempt_span};
+use duetime_core::{Clock, Timestamp};
 use duetime_metrics::SpanMeters;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
@@ -14,6 +15,10 @@ use tokio::sync::mpsc;
 
 /// A message that is handed over later than this is recorded, whatever the ratio.
 const LATE: Duration = Duration::from_secs(1);
+
+/// Hand-overs a second that are recorded because they are late or failed, and would not be otherwise. After an outage all
+/// are late, and to record each of them would cost a sixth of the throughput just then.
+const SPECIAL_PER_SECOND: u64 = 100;
 
 /// Names of our attributes, and of those that OpenTelemetry's conventions for messaging name.
 mod names {
@@ -33,11 +38,27 @@ mod names {
     pub const LINK: &str = "duetime.link";
 }
 
+/// How many of the present second were special: its number in the upper half, the count in the lower one.
+#[derive(Debug, Default)]
+struct Special(AtomicU64);
+
+impl Special {
+    /// Whether one more is recorded.
+    fn take(&self, now: Timestamp) -> bool {
+        let second = u64::try_from(now.as_millis() / 1000).unwrap_or(0) << 32;
+        let counted = |state: u64| if state & !u64::from(u32::MAX) == second { state } else { second };
+        let more =
+            |state| Some(counted(state)).filter(|state| state - second < SPECIAL_PER_SECOND).map(|state| state + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+}
+
 /// Records hand-overs.
 #[derive(Debug)]
 pub struct Spans {
     /// Traces whose id's last 63 bits are below this are recorded: the ids are hashes.
     below: u64,
+    special: Special,
     to: mpsc::Sender<SpanData>,
     clock: Arc<dyn Clock>,
     meters: SpanMeters,
@@ -45,7 +66,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Records this share of the hand-overs, and those that are late or fail.
+    /// Records this share of the hand-overs, and up to [`SPECIAL_PER_SECOND`] of those that are late or fail.
     #[must_use]
     pub fn new(
         ratio: f64,
@@ -55,7 +76,11 @@ impl Spans {
         meters: SpanMeters,
     ) -> Self {
         let scope = InstrumentationScope::builder("duetime").with_version(version).build();
-        Self { below: (ratio * (1u64 << 63) as f64) as u64, to, clock, meters, scope }
+        Self { below: (ratio * (1u64 << 63) as f64) as u64, special: Special::default(), to, clock, meters, scope }
+    }
+
+    fn takes_special(&self) -> bool {
+        self.special.take(self.clock.now())
     }
 }
 
@@ -63,11 +88,11 @@ impl Tracer for Spans {
     fn begin(&self, of: AttemptOf<'_>, lateness: Duration) -> SpanRef {
         let span = attempt_span(of);
         let drawn = u64::try_from(span.trace_id & u128::from(u64::MAX >> 1)).expect("63 bits");
-        SpanRef { sampled: drawn < self.below || lateness > LATE, ..span }
+        SpanRef { sampled: drawn < self.below || lateness > LATE && self.takes_special(), ..span }
     }
 
     fn wants(&self, span: &SpanRef, failed: bool) -> bool {
-        span.sampled || failed
+        span.sampled || failed && self.takes_special()
     }
 
     fn end(&self, hand_over: HandOver) {
@@ -148,5 +173,24 @@ fn span_of(hand_over: &HandOver, scope: &InstrumentationScope, now: SystemTime) 
         links: span_links,
         status,
         instrumentation_scope: scope.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_a_second_are_recorded_besides_those_that_are_drawn() {
+        let special = Special::default();
+        let taken = |millis: i64, asked: usize| {
+            let now = Timestamp::from_millis(millis);
+            (0..asked).filter(|_| special.take(now)).count()
+        };
+        let second = 1_800_000_000_000;
+        assert_eq!((taken(second, 60), taken(second + 999, 60)), (60, 40));
+        assert_eq!(taken(second + 999, 10_000), 0);
+        assert_eq!(taken(second + 1_000, 10_000), 100);
+        assert_eq!(taken(second, 10_000), 100, "a clock that is put back takes nothing away");
     }
 }

@@ -73,6 +73,8 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
             "sink away" => hook.stop(),
             "sink back" => hook.start_again(),
             "kill other" => other.kill(),
+            "store away" => redis.pause(),
+            "store back" => redis.resume(),
             "restart" => {
                 node.kill();
                 let_pass(Duration::from_secs(3), Because::Fault).await;

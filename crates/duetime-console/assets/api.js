@@ -6,6 +6,8 @@ const RATES_EVERY_MS = 5000;
 // A stream that says nothing for so long is dead: the node sends a sign of life every 15 s.
 const SILENT_AFTER_MS = 40_000;
 const AGAIN_AFTER_MS = 2000;
+// Ages grow also where nothing changes.
+const DRAWN_EVERY_MS = 1000;
 // Of so many topics each is read by itself, of more all at once.
 const REREAD_MAX = 4;
 
@@ -59,15 +61,17 @@ export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(
 
 // What one stream of events tells, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
-  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, at: 0, streams: false };
+  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, trouble: undefined, at: 0, streams: false };
   listeners = new Set();
   timer = 0;
   running = false;
   stream = undefined;
   seen = "";
+  drawn = 0;
 
   start() {
     document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.wake()));
+    setInterval(() => document.hidden || Date.now() - this.drawn < DRAWN_EVERY_MS - 100 || this.set({}), DRAWN_EVERY_MS);
     this.wake();
   }
 
@@ -88,6 +92,7 @@ class Live {
   }
 
   set(change) {
+    this.drawn = Date.now();
     this.state = { ...this.state, ...change };
     for (const listener of this.listeners) listener(this.state);
   }
@@ -98,10 +103,13 @@ class Live {
     if (this.running) return;
     this.running = true;
     try {
-      if (!this.state.streams || !this.state.topics) this.set({ topics: (await ask("GET", "/v1/topics")).topics });
-      const [{ nodes }, rates] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates")]);
-      this.set({ nodes, rates, problem: undefined, at: Date.now() });
-      if (!this.state.me) this.set({ me: await ask("GET", "/v1/me") });
+      // These the node answers also while its store is away.
+      const [{ nodes }, rates, me] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates"), this.state.me ?? ask("GET", "/v1/me")]);
+      this.set({ nodes, rates, me, problem: undefined });
+      if (!this.state.streams || !this.state.topics) {
+        const { topics } = await ask("GET", "/v1/topics");
+        this.set({ topics, trouble: undefined, at: Date.now() });
+      }
     } catch (problem) {
       this.set({ problem });
     } finally {
@@ -152,7 +160,7 @@ class Live {
   take(block) {
     const field = (name) => block.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
     const [name, id, data] = [field("event"), field("id"), field("data")];
-    if (name === "trouble") this.set({ problem: new Problem(503, JSON.parse(data)) });
+    if (name === "trouble") this.set({ trouble: new Problem(503, JSON.parse(data)) });
     if (!data || (name !== "topics" && name !== "change")) return;
     this.seen = id ?? "";
     const { topics, gone } = JSON.parse(data);
@@ -161,7 +169,7 @@ class Live {
     // An event has the counts; settings and troubles are read when they change.
     const changed = topics.filter((topic) => known.get(topic.name)?.version !== topic.version || (known.get(topic.name).sink_down ?? topic.sink_down) !== topic.sink_down);
     for (const topic of topics) known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
-    this.set({ topics: [...known.values()], problem: undefined, at: Date.now() });
+    this.set({ topics: [...known.values()], problem: undefined, trouble: undefined, at: Date.now() });
     if (changed.length) this.reread(changed.map((topic) => topic.name));
   }
 

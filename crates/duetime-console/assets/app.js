@@ -126,6 +126,7 @@ function App() {
     </header>
     <main id="main" tabindex="-1" ref=${main}>
       ${state.problem && !locked && html`<${Failed} problem=${state.problem} />`}
+      ${state.trouble && !state.problem && html`<div class="banner bad" role="alert">The store does not answer this node: ${state.trouble.message}. What is shown is from ${state.at ? new Date(state.at).toLocaleTimeString() : "before"}; the page goes on by itself when it answers again.</div>`}
       ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}/${encodeURIComponent(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
       ${body()}
     </main>

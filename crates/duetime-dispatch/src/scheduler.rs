@@ -220,6 +220,7 @@ impl Scheduler {
         // Of a silent server's shards nothing is known: what was told before stays.
         let known = shards.into_iter().zip(surveys).filter_map(|(shard, survey)| Some((shard, survey?)));
         let (shards, surveys): (Vec<_>, Vec<_>) = known.unzip();
+        self.meters.surveys.keep(now, shards.iter().zip(&surveys));
         gauges.set(&self.meters, &shards, &surveys, now);
         Ok(())
     }

@@ -1,14 +1,17 @@
 //! The counts of all topics as they change, counted once for all who listen.
 //!
-//! One loop counts all topics once a second at most while anybody listens, and keeps for each topic when it changed last:
-//! so a listener that comes back is sent what changed since, whatever it missed.
+//! While anybody listens, one loop looks once a second at most at what the node has counted for its gauges anyway, and
+//! asks the store only for topics to which something happened here since, and for shards that nobody has counted in the
+//! last seconds. It keeps for each topic when it changed last: so a listener that comes back is sent what changed since,
+//! whatever it missed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock, SinkState, SinkStates};
-use duetime_router::{Router, TopicSurvey};
+use duetime_core::{Clock, SinkState, SinkStates, TopicName};
+use duetime_metrics::Meters;
+use duetime_router::{Catalog, Router, TopicSurvey};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -22,6 +25,8 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// A count that takes long is followed by a rest of so many times as long, so that it never takes more than a part of
 /// the store's time.
 const REST_FACTOR: u32 = 4;
+/// Shards of active topics that are counted anew at a time; those of the others are as old as the gauges.
+const ACTIVE_SHARDS_MAX: u32 = 1024;
 /// Topics that went away and are still told of to who comes back.
 const GONE_MAX: usize = 1024;
 
@@ -140,10 +145,37 @@ impl Known {
     }
 }
 
+/// Which topics are active, by the events that this node has counted.
+#[derive(Debug, Default)]
+struct Activity(HashMap<TopicName, u64>);
+
+impl Activity {
+    /// Topics to which something happened since the last call, as many as may be counted anew. What is over that stays
+    /// unseen, and is counted the next time.
+    fn take(&mut self, catalog: &Catalog, meters: &Meters) -> HashSet<TopicName> {
+        let topics = catalog.all();
+        self.0.retain(|name, _| topics.contains_key(name));
+        let (mut active, mut shards) = (HashSet::new(), 0);
+        for (name, record) in topics.iter() {
+            let now = meters.known_topic(name).map_or(0, |meters| meters.activity());
+            let seen = self.0.entry(name.clone()).or_insert(now);
+            if *seen == now || shards >= ACTIVE_SHARDS_MAX {
+                continue;
+            }
+            *seen = now;
+            shards += record.routing.reach();
+            active.insert(name.clone());
+        }
+        active
+    }
+}
+
 /// The feed of one node. See the module.
 #[derive(Debug)]
 pub struct Feed {
     router: Arc<Router>,
+    catalog: Arc<Catalog>,
+    meters: Arc<Meters>,
     sinks: Arc<dyn SinkStates>,
     clock: Arc<dyn Clock>,
     /// This life of this node: what another one sent, this one does not know.
@@ -167,9 +199,17 @@ pub(crate) struct Listener {
 impl Feed {
     /// A feed of the topics of `router`. Nothing is counted before [`Self::run`].
     #[must_use]
-    pub fn new(router: Arc<Router>, sinks: Arc<dyn SinkStates>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(
+        router: Arc<Router>,
+        catalog: Arc<Catalog>,
+        meters: Arc<Meters>,
+        sinks: Arc<dyn SinkStates>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             router,
+            catalog,
+            meters,
             sinks,
             clock,
             life: rand::random(),
@@ -192,9 +232,10 @@ impl Feed {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let counting = async {
             loop {
+                let mut activity = Activity::default();
                 while self.changes.receiver_count() > 0 {
                     let begun = tokio::time::Instant::now();
-                    self.count().await;
+                    self.count(&activity.take(&self.catalog, &self.meters)).await;
                     tokio::time::sleep(COUNT_EVERY.max(begun.elapsed() * REST_FACTOR)).await;
                 }
                 self.listened.notified().await;
@@ -203,8 +244,8 @@ impl Feed {
         stop.run_until_cancelled(counting).await;
     }
 
-    async fn count(&self) {
-        let changed = match self.router.survey_all().await {
+    async fn count(&self, active: &HashSet<TopicName>) {
+        let changed = match self.router.survey_recent(active).await {
             Ok(surveys) => {
                 let event = |survey: &TopicSurvey| TopicEvent::new(survey, self.sinks.state(&survey.record.name));
                 let topics = surveys.iter().map(event).collect();

@@ -10,6 +10,7 @@ mod retries;
 mod shards;
 mod sinks;
 mod spans;
+mod surveys;
 pub mod table;
 mod topic;
 mod topics;
@@ -37,12 +38,15 @@ pub use recent::{LATE_ABOVE_S, RECENT_SPAN, RECENT_STEP, Recent, RecentStep, Sha
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
 pub use spans::SpanMeters;
+pub use surveys::{SURVEYS_KEPT, Surveys};
 pub use topic::TopicMeters;
 pub use topics::{REST, TOPIC_SERIES_MAX};
 
 /// All meters of one program.
 #[derive(Debug)]
 pub struct Meters {
+    /// The last counts of shards. No metric.
+    pub surveys: Surveys,
     registry: Registry,
     topics: RwLock<HashMap<TopicName, Arc<TopicMeters>>>,
     /// By name and type.
@@ -144,6 +148,7 @@ impl Meters {
         let registry = Registry::new();
         let r = &registry;
         Self {
+            surveys: Surveys::default(),
             topics: RwLock::default(),
             sinks: RwLock::default(),
             lateness: histogram(r, &table::LATENESS),

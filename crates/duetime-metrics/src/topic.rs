@@ -132,6 +132,12 @@ impl TopicMeters {
         self.events[event as usize].1.load(Ordering::Relaxed)
     }
 
+    /// How many events there were of any kind: it changes when something happened to a message of the topic.
+    #[must_use]
+    pub fn activity(&self) -> u64 {
+        Event::ALL.iter().map(|(event, _)| self.counted(*event)).sum()
+    }
+
     /// This node gave back `n` messages for another attempt after `wait`.
     pub fn retry_later(&self, now: Timestamp, wait: Duration, n: u64) {
         self.retries.lock().add(now, wait, n);

@@ -1,5 +1,6 @@
 //! What can be counted: messages by state per topic and per shard.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,7 +108,41 @@ impl Router {
         Ok(TopicSurvey::new(record, shards))
     }
 
-    /// Counts every topic in the same way, in the order of their names.
+    /// Every topic as it was counted in the last seconds, for this node's gauges or here, in the order of their names.
+    /// Only `active` topics are counted anew, and shards that nobody has counted lately.
+    ///
+    /// # Errors
+    ///
+    /// The store's. A topic that goes away meanwhile is left out.
+    pub async fn survey_recent(&self, active: &HashSet<TopicName>) -> Result<Vec<TopicSurvey>, RouteError> {
+        let mut records: Vec<Arc<TopicRecord>> = self.catalog.all().values().cloned().collect();
+        records.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let (surveys, now) = (&self.context.meters.surveys, self.context.clock.now());
+        let mut known = Vec::with_capacity(records.len());
+        let mut unknown = Vec::new();
+        for record in &records {
+            let shards: Vec<Shard> = record.routing.all(&record.name).collect();
+            let counts =
+                if active.contains(&record.name) { vec![None; shards.len()] } else { surveys.of(now, &shards) };
+            let missing = shards.into_iter().zip(&counts).filter(|(_, count)| count.is_none());
+            unknown.extend(missing.map(|(shard, _)| shard));
+            known.push(counts);
+        }
+        let counted = match self.survey_shards(&unknown).await {
+            Ok(counted) => counted,
+            Err(error) if error.is_misrouted() => return self.survey_all().await,
+            Err(error) => return Err(error),
+        };
+        surveys.keep(now, unknown.iter().zip(&counted).filter_map(|(shard, count)| Some((shard, count.as_ref()?))));
+        let mut counted = counted.into_iter();
+        let survey = |(record, mut counts): (Arc<TopicRecord>, Vec<Option<Survey>>)| {
+            counts.iter_mut().filter(|count| count.is_none()).for_each(|count| *count = counted.next().flatten());
+            TopicSurvey::new(record, counts)
+        };
+        Ok(records.into_iter().zip(known).map(survey).collect())
+    }
+
+    /// Counts every topic as [`Router::survey`] does one, in the order of their names.
     ///
     /// # Errors
     ///

@@ -243,7 +243,7 @@ async fn start(
         ownership.mode(),
     );
     info!(%address, node = %node.id, store = %shown, "node is serving");
-    let feed = Feed::new(router.clone(), engine.sinks(), clock.clone());
+    let feed = Feed::new(router.clone(), catalog.clone(), meters.clone(), engine.sinks(), clock.clone());
     let (counting, stop) = (feed.clone(), shutdown.clone());
     supervisor.start("events", Policy::Restart, &shutdown, move || counting.clone().run(stop.clone()));
     let parts = HttpParts {

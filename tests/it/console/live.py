@@ -1,6 +1,6 @@
 """What changes, seen on one page that is never loaded again: python live.py URL
 
-It says on standard output what the test is to do next (`sink away`, `sink back`, `kill other`, `restart`), and waits for
+It says on standard output what the test is to do next (`sink away`, `sink back`, `kill other`, `store away`, `store back`, `restart`), and waits for
 a line on standard input.
 """
 
@@ -98,6 +98,13 @@ def main():
         # The other node is killed.
         do("kill other")
         expect(main).not_to_contain_text("2 nodes")
+
+        # The store goes away and comes back: the page says so, keeps what it knows, and goes on by itself.
+        do("store away")
+        expect(main).to_contain_text("The store does not answer")
+        expect(row).to_be_visible()
+        do("store back")
+        expect(main).not_to_contain_text("The store does not answer")
 
         # This node goes away and comes back: the page says so, and goes on by itself.
         do("restart")

@@ -3,7 +3,8 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask } from "../api.js";
 import { age, moment, number, seconds } from "../format.js";
-import { Commands, Failed, Table, useAnswer } from "../parts.js";
+import { Commands, Failed, useAnswer } from "../parts.js";
+import { Table } from "../table.js";
 
 const ENTRIES = 500;
 const PATH = `/v1/audit?limit=${ENTRIES}`;

@@ -4,7 +4,8 @@ import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
-import { Commands, Confirm, Failed, Table, tell, useAnswer, useLive } from "../parts.js";
+import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 // Of each reason so many are redriven to try.
 const SAMPLES = 10;

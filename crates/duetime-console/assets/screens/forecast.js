@@ -3,7 +3,9 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, rates, topicPath } from "../api.js";
 import { number, rate, seconds, word } from "../format.js";
-import { Bars, Commands, Failed, Table, useAnswer, useLive } from "../parts.js";
+import { Bars } from "../canvas.js";
+import { Commands, Failed, useAnswer, useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 const SPANS = [["next minute", "1s", 60, 1], ["next hour", "1m", 60, 60], ["next day", "30m", 48, 1800], ["next week", "3h", 56, 10_800]];
 const REFRESH_MS = 10_000;

@@ -4,7 +4,8 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
-import { Commands, Failed, Table, useLive } from "../parts.js";
+import { Commands, Failed, useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 const PAGE = 100;
 const STATES = [["", "any state"], ["due", "due"], ["scheduled", "scheduled"], ["in_flight", "in flight"], ["retrying", "retrying"]];

@@ -2,7 +2,8 @@
 
 import { html } from "../vendor/preact.js";
 import { age, number, seconds } from "../format.js";
-import { Commands, Table, useLive } from "../parts.js";
+import { Commands, useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 export function Nodes() {
   const state = useLive();

@@ -3,7 +3,8 @@
 import { html } from "../vendor/preact.js";
 import { history, rates } from "../api.js";
 import { age, number, rate, seconds } from "../format.js";
-import { Figures, Spark, Table, useLive } from "../parts.js";
+import { Figures, Spark, useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 const LATE_S = 1;
 const VERY_LATE_S = 10;

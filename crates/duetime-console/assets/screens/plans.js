@@ -3,7 +3,8 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
-import { Commands, Confirm, Failed, Table, complain, tell, useAnswer, useLive } from "../parts.js";
+import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 const TYPED_ABOVE = 1000;
 const SEEN_EVERY_MS = 2000;

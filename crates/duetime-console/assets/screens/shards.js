@@ -3,10 +3,18 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { age, number, seconds, word } from "../format.js";
-import { Commands, Confirm, Failed, Table, tell, useAnswer, useLive } from "../parts.js";
+import { Squares } from "../canvas.js";
+import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Table } from "../table.js";
 import { mood } from "./now.js";
 
+// Up to so many each is a button with its number.
 const FEW = 128;
+// A topic of many is read less often.
+const MANY = 1024;
+const SEEN_EVERY_MS = 2000;
+const MANY_EVERY_MS = 5000;
+const MOODS = [["very-late", "late by more than ten seconds"], ["late", "late"], ["silent", "not answering"], ["idle", "empty"]];
 
 function colour(shard) {
   if (shard.silent || shard.unreachable || shard.lost) return "silent";
@@ -37,13 +45,21 @@ function Resize({ topic, answer, onClose, onStarted }) {
 export function Shards({ topic }) {
   const state = useLive();
   const path = topicPath(topic, "/shards");
-  const { answer, problem, again } = useAnswer((signal) => ask("GET", path, undefined, signal), 2000, [path]);
+  const { answer, problem, again } = useAnswer((signal) => ask("GET", path, undefined, signal), (read) => (read?.shards.length > MANY ? MANY_EVERY_MS : SEEN_EVERY_MS), [path]);
   const [chosen, setChosen] = useState(null);
+  const [under, setUnder] = useState();
   const [resizing, setResizing] = useState(false);
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   const shards = answer.shards;
   const { resize } = answer;
   const one = shards.find((shard) => shard.index === chosen);
+  const few = shards.length <= FEW;
+  const pointed = shards.find((shard) => shard.index === under);
+  const summary = () => {
+    const counts = new Map();
+    for (const shard of shards) counts.set(colour(shard), (counts.get(colour(shard)) ?? 0) + 1);
+    return `${number(shards.length)} shards${MOODS.filter(([mood]) => counts.has(mood)).map(([mood, text]) => `, ${number(counts.get(mood))} ${text}`).join("")}`;
+  };
   const owners = new Map();
   for (const shard of shards) owners.set(shard.owner ?? "unknown here", (owners.get(shard.owner ?? "unknown here") ?? 0) + 1);
   return html`${problem && html`<${Failed} problem=${problem} />`}
@@ -52,7 +68,9 @@ export function Shards({ topic }) {
       <p>${number(resize.moved)} moved, ${number(resize.remaining)} left${resize.per_second ? `, ${number(Math.round(resize.per_second))} a second` : ""}${resize.seconds_left ? `, about ${seconds(resize.seconds_left)}` : ""}.</p>
       ${resize.blocked && html`<div class="banner bad">${resize.blocked}</div>`}</div>`}
     <div class="card"><div class="row spread"><h2>${number(answer.shard_count)} shards (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${may(state, "admin") && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
-      <div class="shards ${shards.length <= FEW ? "few" : ""}" role="group" aria-label="shards">${shards.map((shard) => html`<button key=${shard.index} class="shard ${colour(shard)}" aria-pressed=${shard.index === chosen} title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled" onClick=${() => setChosen(shard.index)}>${shards.length <= FEW ? shard.index : ""}</button>`)}</div>
+      <div class="shards ${few ? "few" : "many"}" role="group" aria-label="shards">${few ? shards.map((shard) => html`<button key=${shard.index} class="shard ${colour(shard)}" aria-pressed=${shard.index === chosen} title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled" onClick=${() => setChosen(shard.index)}>${shard.index}</button>`)
+        : html`<${Squares} shards=${shards} mood=${colour} chosen=${chosen} label=${summary()} onPoint=${(shard) => setUnder(shard?.index)} onChoose=${setChosen} />`}</div>
+      ${!few && html`<div class="row spread"><p class="quiet">${pointed ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}` : summary()}</p><label class="row">Shard<input class="number" type="number" min="0" max=${shards.length - 1} value=${chosen ?? ""} onInput=${(event) => setChosen(event.target.value === "" ? null : Number(event.target.value))} /></label></div>`}
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
       ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl>`}
       <${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>

@@ -3,7 +3,8 @@
 import { html } from "../vendor/preact.js";
 import { rates, sinks } from "../api.js";
 import { age, number, rate, seconds } from "../format.js";
-import { Table, useLive } from "../parts.js";
+import { useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 export function Sinks() {
   const state = useLive();

@@ -3,7 +3,8 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, rates, sees } from "../api.js";
 import { moment, number, seconds, word } from "../format.js";
-import { Commands, Figures, Table, useAnswer, useLive } from "../parts.js";
+import { Commands, Figures, useAnswer, useLive } from "../parts.js";
+import { Table } from "../table.js";
 
 const OBJECTIVES = ["99", "99.9", "99.99"];
 const WITHIN = "1s";

@@ -3,7 +3,8 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, history, rates, may, topicPath } from "../api.js";
 import { age, number, rate, seconds, word } from "../format.js";
-import { Bars, Commands, Confirm, Figures, tell, useLive } from "../parts.js";
+import { Bars } from "../canvas.js";
+import { Commands, Confirm, Figures, tell, useLive } from "../parts.js";
 import { mood } from "./now.js";
 
 const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state", "sink_down", "sink_trouble"];

@@ -158,7 +158,7 @@ impl TestApi {
         let kept = store.clone();
         let sinks: Arc<dyn duetime_core::SinkStates> = Arc::new(sinks::FixedSinks::default());
         let draining = CancellationToken::new();
-        let feed = Feed::new(router.clone(), sinks.clone(), clock.clone());
+        let feed = Feed::new(router.clone(), catalog.clone(), meters.clone(), sinks.clone(), clock.clone());
         tokio::spawn(feed.clone().run(draining.clone()));
         let parts = HttpParts {
             feed,

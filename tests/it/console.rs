@@ -53,8 +53,9 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
          [topics.herd]\nsink = {{ name = \"hook\" }}\nshards = 4\n",
         hook.url("/in")
     );
-    let mut node = Node::start(PROGRAM, &redis.url(), &config).await;
-    let mut other = Node::start(PROGRAM, &redis.url(), &config).await;
+    let named = |id: &str| format!("[node]\nid = \"{id}\"\n{config}");
+    let mut node = Node::start(PROGRAM, &redis.url(), &named("first")).await;
+    let mut other = Node::start(PROGRAM, &redis.url(), &named("other")).await;
     let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/live.py");
     let mut browser = tokio::process::Command::new(python)

@@ -8,6 +8,7 @@ mod cli;
 mod console;
 mod delivery;
 mod deploy;
+mod drain;
 mod embedded_crash;
 mod embedded_store;
 mod fleet;

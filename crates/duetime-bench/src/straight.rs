@@ -193,6 +193,10 @@ impl Ownership for OwnsAll {
 
     async fn unfit(&self, _why: Option<String>) {}
 
+    async fn drain(&self, _member: &str, _drain: Option<duetime_core::Drain>) -> Result<(), String> {
+        Ok(())
+    }
+
     async fn leave(&self) {}
 }
 

@@ -458,31 +458,3 @@ pub struct Adopted {
     /// Shards that were lost and are there again, empty.
     pub remade: Vec<u32>,
 }
-
-/// One node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NodeView {
-    /// Its name.
-    pub id: String,
-    /// `serving`, `draining` or `unhealthy`.
-    pub state: String,
-    /// Why it is unhealthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy: Option<String>,
-    /// Where it listens.
-    #[serde(default)]
-    pub address: String,
-    /// When it started, milliseconds since the Unix epoch.
-    pub since: i64,
-    /// How shards are shared.
-    pub mode: String,
-    /// Of the program.
-    #[serde(default)]
-    pub version: String,
-    /// How many shards it scans.
-    #[serde(default)]
-    pub shards_owned: u64,
-    /// How many of each topic.
-    #[serde(default)]
-    pub topics: BTreeMap<String, u64>,
-}

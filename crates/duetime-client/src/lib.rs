@@ -15,14 +15,15 @@ mod list;
 mod message;
 mod messages;
 mod ndjson;
+mod nodes;
 mod observe;
 mod recent;
 mod sink;
 mod topics;
 
 pub use answers::{
-    Adopted, Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, NodeView,
-    Outcome, Placed, Refused, Resize, ShardView, Shards, Topic,
+    Adopted, Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
+    Placed, Refused, Resize, ShardView, Shards, Topic,
 };
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
 pub use call::Client;
@@ -34,5 +35,6 @@ pub use forecast::{Bucket, Forecast, Herd};
 pub use list::{ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use ndjson::Placements;
+pub use nodes::{DrainAnswer, NodeDrain, NodeView};
 pub use recent::{AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
 pub use sink::{Probed, Scanner, SinkTrouble, SinkView};

@@ -3,9 +3,9 @@
 use reqwest::Method;
 use serde::Deserialize;
 
-use crate::answers::NodeView;
-use crate::call::{ANSWER_MAX, Client};
+use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
+use crate::nodes::{DrainAnswer, NodeView};
 use crate::recent::{AuditLog, Me, Rates};
 
 impl Client {
@@ -20,6 +20,16 @@ impl Client {
             nodes: Vec<NodeView>,
         }
         self.get::<All>("/v1/nodes").await.map(|all| all.nodes)
+    }
+
+    /// Has a node leave its shards to others, or take its share again. Any node may be asked.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `unknown_node` or `last_node`.
+    pub async fn drain_node(&self, id: &str, draining: bool) -> Result<DrainAnswer, ClientError> {
+        let path = format!("/v1/nodes/{}/{}", part(id), if draining { "drain" } else { "undrain" });
+        self.send_json(Method::POST, &path, &serde_json::json!({})).await
     }
 
     /// What this client's token is for.

@@ -47,7 +47,7 @@ pub use listing::{ListEntry, ListPage, ListPlace, ListRange};
 pub use lookup::{Lookup, Role};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
-pub use ownership::{Fleet, Member, MemberState, OwnedShards, Ownership};
+pub use ownership::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership};
 pub use place::{Place, Whereabouts};
 pub use plans::PlanStore;
 pub use receipt::Receipt;

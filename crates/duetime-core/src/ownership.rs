@@ -35,7 +35,7 @@ pub enum MemberState {
     /// It scans shards.
     #[default]
     Serving,
-    /// It ends: it claims no more.
+    /// It claims no more: it ends, or an operator drains it.
     Draining,
     /// It cannot claim, and nodes that can have its shards; its log and `unfit` say why.
     Unfit,
@@ -51,6 +51,16 @@ impl MemberState {
             Self::Unfit => "unhealthy",
         }
     }
+}
+
+/// An operator has a node leave its shards to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// The name of the token that asked; absent: none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When, milliseconds since the Unix epoch.
+    pub at_ms: i64,
 }
 
 /// One node, as it presents itself to the others.
@@ -78,6 +88,22 @@ pub struct Member {
     /// Servers of the store that answer others and not this node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub silent: BTreeSet<Place>,
+    /// An operator drains it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
+}
+
+impl Member {
+    /// Whether it takes its share, by why it cannot and whether it is to leave it to others.
+    pub fn set_state(&mut self, unfit: Option<String>, drain: Option<Drain>) {
+        self.state = match (&unfit, &drain) {
+            (Some(_), _) => MemberState::Unfit,
+            (None, Some(_)) => MemberState::Draining,
+            (None, None) => MemberState::Serving,
+        };
+        self.unfit = unfit;
+        self.drain = drain;
+    }
 }
 
 /// All nodes and who scans what, as far as this node knows.
@@ -109,10 +135,12 @@ impl Fleet {
     }
 
     /// How many nodes take a share; at least one, this one. The one answer to "how many nodes are there":
-    /// `"auto"` shard counts and the gauge of owners follow it.
+    /// `"auto"` shard counts and the gauge of owners follow it. One that an operator drains is among them: it takes
+    /// its share again later, and no topic is resized for the time between.
     #[must_use]
     pub fn nodes(&self) -> u32 {
-        let serving = self.members.values().filter(|member| member.state == MemberState::Serving).count();
+        let counts = |member: &&Member| member.state == MemberState::Serving || member.drain.is_some();
+        let serving = self.members.values().filter(counts).count();
         u32::try_from(serving).unwrap_or(u32::MAX).max(1)
     }
 }
@@ -138,6 +166,15 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// Says that this node cannot claim, and why: its shards go to nodes that can, if there are any. `None`: it can
     /// again.
     async fn unfit(&self, why: Option<String>);
+
+    /// Has the node `member`, a name as in [`Fleet::members`], leave its shards to others (`None`: take its share
+    /// again). Nodes keep it where they share shards, for as long as that node lives; while no node serves, those
+    /// that are drained scan on. Within a few seconds it shows in [`Member::drain`].
+    ///
+    /// # Errors
+    ///
+    /// A sentence: the node is gone, is the only one, or nobody answers.
+    async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String>;
 
     /// Gives everything up and leaves; called once, at the end. Returns within a few seconds, also
     /// when nobody answers.

@@ -29,6 +29,8 @@ pub(crate) const CODES: &[&str] = &[
     "unknown_topic",
     "unknown_message",
     "unknown_plan",
+    "unknown_node",
+    "last_node",
     "unknown_route",
     "method_not_allowed",
     "body_timeout",

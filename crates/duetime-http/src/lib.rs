@@ -20,6 +20,7 @@ mod command;
 mod connections;
 mod dead;
 mod dead_groups;
+mod drain;
 mod enqueue;
 mod events;
 mod feed;

@@ -18,6 +18,17 @@ use crate::problem::Problem;
 use crate::schema;
 use crate::state::{Document, HttpParts};
 
+/// Who has a node leave its shards to others, and since when.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NodeDrain {
+    /// The name of the token; absent: none was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    by: Option<String>,
+    /// Milliseconds since the Unix epoch.
+    at: i64,
+}
+
 /// One node.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeView {
@@ -28,6 +39,10 @@ pub(crate) struct NodeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     unhealthy: Option<String>,
+    /// An operator drains it: its shards go to others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    drain: Option<NodeDrain>,
     /// Where it listens.
     address: String,
     /// When it started, milliseconds since the Unix epoch.
@@ -47,6 +62,11 @@ pub(crate) struct NodesView {
     nodes: Vec<NodeView>,
 }
 
+/// Whether it is the node that answers.
+fn is_this(app: &HttpParts, member: &Member) -> bool {
+    member.id == app.node.id && member.address == app.node.address
+}
+
 /// List nodes
 #[utoipa::path(
     get, path = "/v1/nodes", tag = "operations", operation_id = "list_nodes",
@@ -60,12 +80,12 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
             scanned.map(|(topic, shards)| (topic.as_str().to_owned(), shards)).collect();
         // How many there are in all would tell of topics that the caller may not see.
         let all = member.shards.filter(|_| caller.sees_all());
-        let is_this = member.id == app.node.id && member.address == app.node.address;
-        let drains = is_this && app.draining.is_cancelled();
+        let drains = is_this(&app, member) && app.draining.is_cancelled();
         NodeView {
             id: member.id.clone(),
             state: if drains { MemberState::Draining } else { member.state }.as_str(),
             unhealthy: member.unfit.clone(),
+            drain: member.drain.as_ref().map(|drain| NodeDrain { by: drain.by.clone(), at: drain.at_ms }),
             address: member.address.clone(),
             since: member.since_ms,
             mode: app.node.mode,
@@ -125,11 +145,15 @@ fn troubles_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
 /// Needs no token; which topics are in trouble is told to one that is for all topics.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
-    responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is not draining", body = ReadyView))
+    responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is neither ending nor drained", body = ReadyView))
 )]
 pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Json<ReadyView>, Problem> {
     if app.draining.is_cancelled() {
         let detail = "the node is draining; send requests to another one";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
+    }
+    if app.fleet.borrow().members.values().any(|member| is_this(&app, member) && member.drain.is_some()) {
+        let detail = "an operator drains this node; send requests to another one, or end it by `duetime undrain`";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
     app.store.ready().await.map_err(|error| not_ready(&error))?;

@@ -8,8 +8,8 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, dead_groups, enqueue, events, forecast, list, me, messages, observe, pause, plans,
-    recent, shards, sinks, topics,
+    adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, list, me, messages, observe, pause,
+    plans, recent, shards, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -58,6 +58,8 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
         .routes(routes!(observe::nodes))
+        .routes(routes!(drain::drain))
+        .routes(routes!(drain::undrain))
         .routes(routes!(me::get))
         .routes(routes!(events::get))
         .routes(routes!(recent::get))

@@ -12,6 +12,8 @@ const ANY: &[Scope] = &[];
 /// Method, route below `/v1`, and the scopes of which a token needs one.
 const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/nodes", ANY),
+    ("POST", "/nodes/{id}/drain", &[Admin]),
+    ("POST", "/nodes/{id}/undrain", &[Admin]),
     ("GET", "/me", ANY),
     ("GET", "/events", ANY),
     ("GET", "/rates", ANY),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{Clock, Consumers, Fleet, Resizing, SinkStates, StoreHealth};
+use duetime_core::{Clock, Consumers, Fleet, Ownership, Resizing, SinkStates, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Plans, Router};
 use tokio::sync::watch;
@@ -52,6 +52,8 @@ pub struct HttpParts {
     pub options: HttpOptions,
     /// This node.
     pub node: NodeInfo,
+    /// Asked to drain a node, and nothing else.
+    pub ownership: Arc<dyn Ownership>,
     /// All nodes and who scans what.
     pub fleet: watch::Receiver<Arc<Fleet>>,
     /// Cancelled when the node begins to drain: it is not ready any more, and waiting claims end.

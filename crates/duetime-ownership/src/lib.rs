@@ -14,7 +14,7 @@ mod tickets;
 
 pub use etcd::{Etcd, EtcdConfig, EtcdTls};
 pub use late::Late;
-pub use presence::{NoPresence, Presence, RedisPresence};
+pub use presence::{NoPresence, NodesSeen, Presence, RedisPresence};
 pub use round_robin::RoundRobin;
 pub use solo::Solo;
 pub use tickets::{RedisTickets, Tickets};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Member, Namespace};
+use duetime_core::{Drain, Member, Namespace};
 use duetime_redis::Link;
 use redis::Value;
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,23 @@ pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(10);
 /// Longest wait for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(800);
 
+/// What was heard of the nodes.
+#[derive(Clone, Debug, Default)]
+pub struct NodesSeen {
+    /// Nodes that were heard of lately, this one too.
+    pub members: BTreeMap<Arc<str>, Member>,
+    /// Those of them that an operator drains.
+    pub drains: BTreeMap<Arc<str>, Drain>,
+}
+
 /// Where nodes leave word of themselves.
 #[async_trait]
 pub trait Presence: Send + Sync + std::fmt::Debug + 'static {
-    /// Says `me`, and answers who was heard of lately, this node too; `None`: nobody answered.
-    async fn say(&self, name: &str, me: &Member) -> Option<BTreeMap<Arc<str>, Member>>;
+    /// Says `me`, and answers what was heard lately; `None`: nobody answered.
+    async fn say(&self, name: &str, me: &Member) -> Option<NodesSeen>;
+
+    /// Leaves word that the node `name` is to leave its shards to others, or takes it back; false: nobody answered.
+    async fn drain(&self, name: &str, drain: Option<&Drain>) -> bool;
 
     /// Takes the word back.
     async fn forget(&self, name: &str);
@@ -31,12 +43,19 @@ pub struct NoPresence;
 
 #[async_trait]
 impl Presence for NoPresence {
-    async fn say(&self, _: &str, _: &Member) -> Option<BTreeMap<Arc<str>, Member>> {
+    async fn say(&self, _: &str, _: &Member) -> Option<NodesSeen> {
         None
+    }
+
+    async fn drain(&self, _: &str, _: Option<&Drain>) -> bool {
+        false
     }
 
     async fn forget(&self, _: &str) {}
 }
+
+/// What the field of a node begins with that an operator drains, beside the node's own.
+const DRAINED: &str = "drain:";
 
 #[derive(Serialize, Deserialize)]
 struct Word {
@@ -72,7 +91,7 @@ impl RedisPresence {
 
 #[async_trait]
 impl Presence for RedisPresence {
-    async fn say(&self, name: &str, me: &Member) -> Option<BTreeMap<Arc<str>, Member>> {
+    async fn say(&self, name: &str, me: &Member) -> Option<NodesSeen> {
         // By redis's clock: a node whose own is wrong must not forget the others.
         let now_ms = tokio::time::timeout(ANSWER_WITHIN, self.link.clock()).await.ok()?.ok()?;
         let word = serde_json::to_string(&Word { seen_ms: now_ms, member: me.clone() }).expect("words are plain");
@@ -81,13 +100,24 @@ impl Presence for RedisPresence {
         self.ask("hset", set).await?;
         let all = self.ask("hgetall", self.cmd("HGETALL")).await?;
         let all: BTreeMap<String, String> = redis::from_redis_value(all).ok()?;
-        let (mut members, mut stale) = (BTreeMap::new(), Vec::new());
+        let (mut seen, mut stale, mut drains) = (NodesSeen::default(), Vec::new(), Vec::new());
         for (name, text) in all {
+            if let Some(drained) = name.strip_prefix(DRAINED) {
+                drains.push((drained.to_owned(), text));
+                continue;
+            }
             match serde_json::from_str::<Word>(&text) {
                 Ok(word) if now_ms - word.seen_ms <= FORGET_AFTER.as_millis() as i64 => {
-                    members.insert(name.into(), word.member);
+                    seen.members.insert(name.into(), word.member);
                 }
                 _ => stale.push(name),
+            }
+        }
+        for (name, text) in drains {
+            match serde_json::from_str(&text) {
+                Ok(drain) if seen.members.contains_key(&*name) => drop(seen.drains.insert(name.into(), drain)),
+                // The node is gone, and nobody else's start has its name.
+                _ => stale.push(format!("{DRAINED}{name}")),
             }
         }
         if !stale.is_empty() {
@@ -95,12 +125,22 @@ impl Presence for RedisPresence {
             del.arg(stale);
             self.ask("hdel", del).await;
         }
-        Some(members)
+        Some(seen)
+    }
+
+    async fn drain(&self, name: &str, drain: Option<&Drain>) -> bool {
+        let field = format!("{DRAINED}{name}");
+        let (command, mut cmd) = if drain.is_some() { ("hset", self.cmd("HSET")) } else { ("hdel", self.cmd("HDEL")) };
+        cmd.arg(field);
+        if let Some(drain) = drain {
+            cmd.arg(serde_json::to_string(drain).expect("words are plain"));
+        }
+        self.ask(command, cmd).await.is_some()
     }
 
     async fn forget(&self, name: &str) {
         let mut del = self.cmd("HDEL");
-        del.arg(name);
+        del.arg(name).arg(format!("{DRAINED}{name}"));
         self.ask("hdel", del).await;
     }
 }

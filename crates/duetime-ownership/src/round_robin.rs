@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Fleet, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
+use duetime_core::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use tokio::sync::watch;
@@ -52,6 +52,7 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 pub struct RoundRobin {
     demand: watch::Sender<Demand>,
     unfit: watch::Sender<Option<String>>,
+    drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     fleet: watch::Sender<Arc<Fleet>>,
     stop: CancellationToken,
@@ -75,6 +76,7 @@ impl RoundRobin {
         let round_robin = Self {
             demand: watch::Sender::default(),
             unfit: watch::Sender::default(),
+            drain: watch::Sender::default(),
             owned: watch::Sender::default(),
             fleet: watch::Sender::default(),
             stop: CancellationToken::new(),
@@ -92,6 +94,8 @@ impl RoundRobin {
             meters,
             demand: round_robin.demand.subscribe(),
             unfit: round_robin.unfit.subscribe(),
+            drained: round_robin.drain.subscribe(),
+            drain: round_robin.drain.clone(),
             owned: round_robin.owned.clone(),
             fleet: round_robin.fleet.clone(),
             nodes: Nodes::default(),
@@ -127,6 +131,16 @@ impl Ownership for RoundRobin {
 
     async fn unfit(&self, why: Option<String>) {
         self.unfit.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
+    }
+
+    async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String> {
+        if !self.presence.drain(member, drain.as_ref()).await {
+            return Err("Redis did not keep it; ask again".to_owned());
+        }
+        if *member == *self.name {
+            self.drain.send_if_modified(|old| std::mem::replace(old, drain.clone()) != drain);
+        }
+        Ok(())
     }
 
     async fn leave(&self) {
@@ -187,6 +201,8 @@ struct Turner {
     meters: Arc<Meters>,
     demand: watch::Receiver<Demand>,
     unfit: watch::Receiver<Option<String>>,
+    drained: watch::Receiver<Option<Drain>>,
+    drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     fleet: watch::Sender<Arc<Fleet>>,
     nodes: Nodes,
@@ -201,12 +217,13 @@ impl Turner {
         let mut tick = tokio::time::interval_at(Instant::now() + phase, TURN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // A change of the demand or of this node's fitness is a turn before its time.
+            // A change of the demand, of this node's fitness or of its drain is a turn before its time.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Ok(()) = self.demand.changed() => {}
                 Ok(()) = self.unfit.changed() => {}
+                Ok(()) = self.drained.changed() => {}
                 _ = tick.tick() => {}
             }
             tokio::select! {
@@ -223,20 +240,26 @@ impl Turner {
         let began = Instant::now();
         let all = crate::flat(&self.demand.borrow_and_update());
         let unfit = self.unfit.borrow_and_update().clone();
-        self.me.state = if unfit.is_some() { MemberState::Unfit } else { MemberState::Serving };
-        self.me.unfit = unfit;
+        self.me.set_state(unfit, self.drained.borrow_and_update().clone());
         self.me.silent = self.silent.now();
-        let wanted = if self.me.state == MemberState::Serving && !all.is_empty() {
-            self.places(&all).await
-        } else {
-            Some(BTreeSet::new())
+        let takes = match self.me.state {
+            MemberState::Serving => true,
+            MemberState::Draining => !self.others_serve(),
+            MemberState::Unfit => false,
         };
+        let wanted = if takes && !all.is_empty() { self.places(&all).await } else { Some(BTreeSet::new()) };
         if let Some(wanted) = wanted {
             crate::publish(&self.owned, &self.meters, wanted);
         }
         self.show().await;
         self.number += 1;
         debug_assert!(began.elapsed() < TURN * 60, "every step of a turn is bounded");
+    }
+
+    /// Whether there is a node to leave shards to.
+    fn others_serve(&self) -> bool {
+        let fleet = self.fleet.borrow();
+        fleet.members.iter().any(|(name, member)| **name != *self.name && member.state == MemberState::Serving)
     }
 
     /// The shards of the next turn; `None`: nobody answered, so this one goes on.
@@ -293,7 +316,9 @@ impl Turner {
         if self.number.is_multiple_of(PRESENCE_EVERY)
             && let Some(seen) = self.presence.say(&self.name, &self.me).await
         {
-            members = seen;
+            let drain = seen.drains.get(&self.name).cloned();
+            self.drain.send_if_modified(|old| std::mem::replace(old, drain.clone()) != drain);
+            members = seen.members;
         }
         members.insert(self.name.clone(), self.me.clone());
         let owned = self.owned.borrow().clone();

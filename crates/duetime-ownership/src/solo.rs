@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Fleet, Member, MemberState, OwnedShards, Ownership, TopicName};
+use duetime_core::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership, TopicName};
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -75,6 +75,10 @@ impl Ownership for Solo {
             me.0.unfit = why;
         }
         self.publish();
+    }
+
+    async fn drain(&self, _member: &str, _drain: Option<Drain>) -> Result<(), String> {
+        Err("this node is the only one: nobody would scan its shards; pause the topics instead".to_owned())
     }
 
     async fn leave(&self) {

@@ -74,6 +74,10 @@ pub enum Command {
     Sink(sink::SinkCommand),
     /// Lists the nodes.
     Nodes(NodeArgs),
+    /// Has a node leave its shards to others while it answers requests.
+    Drain(observe::DrainArgs),
+    /// Has a drained node take its share of the shards again.
+    Undrain(observe::DrainArgs),
     /// Shows the node and its topics.
     Status(NodeArgs),
     /// Shows what the token is for.

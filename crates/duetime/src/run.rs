@@ -38,6 +38,8 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Dead(command) => dead::run(command).await,
         Command::Bulk(command) => bulk::run(command).await,
         Command::Forecast(args) => forecast::run(args).await,
+        Command::Drain(args) => observe::drain(&args, true).await,
+        Command::Undrain(args) => observe::drain(&args, false).await,
         Command::Pause(args) => pause::run(args, true).await,
         Command::Resume(args) => pause::run(args, false).await,
         Command::Me(connection) => observe::me(&connection).await,

@@ -276,6 +276,7 @@ async fn start(
     }
     if config.node.log_format == LogFormat::Text {
         greeting::print(address, &shown, !auth.is_open(), options.tls.is_some(), has_topics);
+        ownership: ownership.clone(),
     }
     Ok(Running { engine, ownership, http, shutdown, flush, supervisor })
 }

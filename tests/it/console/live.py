@@ -95,6 +95,21 @@ def main():
         page.evaluate("location.hash = '#/'")
         expect(row.get_by_role("link", name="16", exact=True)).to_be_visible()
 
+        # The other node is drained on the page, and takes its share again.
+        page.evaluate("location.hash = '#/nodes'")
+        other = main.get_by_role("row").filter(has_text="other")
+        other.get_by_role("button", name="Drain …").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("duetime drain other")
+        dialog.get_by_role("button", name="Drain it").click()
+        expect(other).to_contain_text("draining")
+        nodes = {node["id"]: node for node in api("GET", "/v1/nodes")["nodes"]}
+        assert nodes["other"]["drain"]["at"] > 0 and "drain" not in nodes["first"], nodes
+        other.get_by_role("button", name="End the drain …").click()
+        page.get_by_role("dialog").get_by_role("button", name="End it").click()
+        expect(other).to_contain_text("serving")
+        page.evaluate("location.hash = '#/'")
+
         # The other node is killed.
         do("kill other")
         expect(main).not_to_contain_text("2 nodes")

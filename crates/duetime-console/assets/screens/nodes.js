@@ -1,24 +1,44 @@
 // Who is there, and fit?
 
-import { html } from "../vendor/preact.js";
-import { age, number, seconds } from "../format.js";
-import { Commands, useLive } from "../parts.js";
+import { html, useState } from "../vendor/preact.js";
+import { ask, live, may } from "../api.js";
+import { age, moment, number, seconds, word } from "../format.js";
+import { Commands, Confirm, tell, useLive } from "../parts.js";
 import { Table } from "../table.js";
+
+const MOODS = { serving: "good", draining: "careful" };
+const why = (node) => node.unhealthy ?? (node.drain ? `${node.drain.by ? `by ${node.drain.by} ` : ""}since ${moment(node.drain.at)}` : "");
+
+function Drain({ node, left, onClose }) {
+  const act = node.drain ? "undrain" : "drain";
+  const path = `/v1/nodes/${encodeURIComponent(node.id)}/${act}`;
+  const done = async () => {
+    await ask("POST", path, {});
+    tell(node.drain ? `${node.id} takes its share again` : `${node.id} leaves its shards to the others`);
+    live.refresh();
+  };
+  return html`<${Confirm} title="${node.drain ? "End the drain of" : "Drain"} ${node.id}" label=${node.drain ? "End it" : "Drain it"} wait=${!node.drain && !left} onClose=${onClose} onDone=${done} commands=${html`<${Commands} method="POST" path=${path} body=${{}} command=${`duetime ${act} ${word(node.id)}`} />`}>
+    <p>${node.drain ? "It takes its share of the shards again." : left ? `Its ${number(node.shards_owned)} shards go to the other ${left === 1 ? "node" : `${number(left)} nodes`} within seconds. It finishes what it has claimed and answers requests; its /readyz is 503, so that a balancer sends them elsewhere. It ends when the node is started again.` : "No other node takes shards, so nobody would deliver. Start one first, or pause the topics."}</p>
+  <//>`;
+}
 
 export function Nodes() {
   const state = useLive();
-  const rows = state.nodes.map((node) => ({ key: node.id, ...node }));
-  const why = (node) => node.unfit ?? node.unhealthy;
+  const [doing, setDoing] = useState(null);
+  const rows = state.nodes.map((node, at) => ({ key: `${node.id} ${node.since} ${at}`, ...node }));
   const columns = [
     { name: "Node", left: true, value: (row) => row.id, cell: (row) => row.id },
-    { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${row.state === "serving" ? "good" : row.state === "draining" ? "careful" : "bad"}">${row.state}</span> ${why(row) ?? ""}` },
+    { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${MOODS[row.state] ?? "bad"}">${row.state}</span> <span class="quiet">${why(row)}</span>` },
     { name: "Shards", value: (row) => row.shards_owned, cell: (row) => number(row.shards_owned) },
     { name: "Up for", value: (row) => age(row.since), cell: (row) => seconds(age(row.since)) },
     { name: "Version", left: true, value: (row) => row.version, cell: (row) => row.version },
     { name: "Shares by", left: true, cell: (row) => row.mode },
     { name: "Address", left: true, cell: (row) => html`<span class="mono">${row.address}</span>` },
+    ...(!may(state, "admin") || rows.every((row) => row.mode === "solo") ? [] : [{ name: "Do", left: true, cell: (row) => html`<button onClick=${() => setDoing(row)}>${row.drain ? "End the drain …" : "Drain …"}</button>` }]),
   ];
+  const left = (node) => state.nodes.filter((one) => one.id !== node.id && one.state === "serving").length;
   const versions = new Set(rows.map((row) => row.version));
   return html`<h1>Nodes</h1>${versions.size > 1 && html`<div class="banner">Nodes of ${versions.size} versions: a rolling upgrade is under way.</div>`}
-    <div class="card"><${Table} columns=${columns} rows=${rows} empty="No node is known: this one has just started." first=${{ name: "Node", down: false }} /><${Commands} method="GET" path="/v1/nodes" command="duetime nodes" /></div>`;
+    <div class="card"><${Table} columns=${columns} rows=${rows} empty="No node is known: this one has just started." first=${{ name: "Node", down: false }} label="nodes" /><${Commands} method="GET" path="/v1/nodes" command="duetime nodes" /></div>
+    ${doing && html`<${Drain} node=${doing} left=${left(doing)} onClose=${() => setDoing(null)} />`}`;
 }

@@ -13,7 +13,7 @@ export const mood = (s) => (s === undefined || s <= LATE_S ? "" : s > VERY_LATE_
 // What needs somebody, in a sentence each.
 function Banners({ state, rows }) {
   const wrong = [];
-  for (const node of state.nodes) if (node.state !== "serving") wrong.push([node.state !== "draining", `${node.id} is ${node.state}${node.unfit ?? node.unhealthy ? `: ${node.unfit ?? node.unhealthy}` : ""}`]);
+  for (const node of state.nodes) if (node.state !== "serving") wrong.push([node.state !== "draining", html`<a href="#/nodes">${node.id}</a> is ${node.state}${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.`]);
   for (const row of rows) {
     if (row.open) wrong.push([true, html`The sink of <a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> is taken to be down. ${number(row.due)} messages wait, none of them loses an attempt.`]);
     const silent = row.silent_shards ?? row.unreachable_shards;

@@ -333,5 +333,8 @@ impl Ownership for HandedOwnership {
         watch::Sender::default().subscribe()
     }
     async fn unfit(&self, _: Option<String>) {}
+    async fn drain(&self, _: &str, _: Option<duetime_core::Drain>) -> Result<(), String> {
+        Ok(())
+    }
     async fn leave(&self) {}
 }

@@ -39,6 +39,8 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
     ("forecast", &["view", "produce", "consume"]),
+    ("drain_node", &[]),
+    ("undrain_node", &[]),
     ("pause_topic", &[]),
     ("resume_topic", &[]),
     ("create_plan", &[]),

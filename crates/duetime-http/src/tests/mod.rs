@@ -8,6 +8,7 @@ mod bounds;
 mod bulk;
 mod claims;
 mod connections;
+mod drain;
 mod ends;
 mod events;
 mod foreign;
@@ -176,6 +177,7 @@ impl TestApi {
             node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
             fleet: watch::channel(Arc::new(fleet)).1,
             draining,
+            ownership: Arc::new(drain::Asked::default()),
         };
         Self { api: crate::router(parts.clone(), axum::Router::new()), parts, clock, store: kept }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
-use duetime_core::{Fleet, Member, MemberState, Namespace, OwnedShards};
+use duetime_core::{Drain, Fleet, Member, MemberState, Namespace, OwnedShards};
 use duetime_metrics::Meters;
 use etcd_client::{LeaseKeepAliveStream, LeaseKeeper, WatchStream};
 use tokio::sync::{mpsc, watch};
@@ -61,6 +61,8 @@ pub(super) struct Keeper {
     pub fleet: watch::Sender<Arc<Fleet>>,
     pub lease: Option<Lease>,
     pub silent: Silent,
+    /// As etcd said last.
+    pub drain: Option<Drain>,
     /// Shards of others that were late while etcd was away, and that this node scans since.
     pub adopted: BTreeSet<ShardName>,
 }
@@ -133,6 +135,7 @@ impl Keeper {
             None => false,
         };
         let now = Instant::now();
+        let is_new = !lives;
         let lease = match self.lease {
             Some(lease) if lives => Lease { ends: now + lease.ttl, ..lease },
             old => {
@@ -146,6 +149,15 @@ impl Keeper {
         self.lease = Some(lease);
         link.register(&self.name, &self.me, lease.id).await?;
         let (changes, watch) = link.read().await?;
+        let drain = changes.iter().find_map(|change| match change {
+            Change::Drain(name, drain) if *name == self.name => drain.clone(),
+            _ => None,
+        });
+        match &self.drain {
+            // It went with the lease that was lost, and not because somebody took it back.
+            Some(drain) if is_new => link.put_drain(&self.name, drain, lease.id).await?,
+            _ => self.drained(drain, &link, lease.id).await?,
+        }
         let mut view = View::new(self.name.clone(), Instant::now());
         for change in changes {
             apply(&mut view, change);
@@ -190,8 +202,17 @@ impl Keeper {
                     if answer.canceled() {
                         return Err(EtcdError::Away(format!("etcd ended the watch: {}", answer.cancel_reason())));
                     }
-                    for change in session.link.changes(&answer) {
-                        apply(&mut session.view, change);
+                    let changes = session.link.changes(&answer);
+                    // What goes together with this node itself goes with its lease.
+                    let is_gone = |change: &Change| matches!(change, Change::Member(name, None) if *name == self.name);
+                    let lost = changes.iter().any(is_gone);
+                    for change in changes {
+                        match change {
+                            Change::Drain(name, drain) if name == self.name && !lost => {
+                                self.drained(drain, &session.link, lease.id).await?;
+                            }
+                            change => apply(&mut session.view, change),
+                        }
                     }
                 }
                 Some(shard) = self.settled.recv() => {
@@ -290,8 +311,17 @@ impl Keeper {
 
     fn take_in_fitness(&mut self) {
         let unfit = self.unfit.borrow_and_update().clone();
-        self.me.state = if unfit.is_some() { MemberState::Unfit } else { MemberState::Serving };
-        self.me.unfit = unfit;
+        self.me.set_state(unfit, self.drain.clone());
+    }
+
+    /// Takes in whether an operator drains this node, and says so to the others.
+    async fn drained(&mut self, drain: Option<Drain>, link: &EtcdLink, lease: i64) -> Result<(), EtcdError> {
+        if self.drain == drain {
+            return Ok(());
+        }
+        self.drain = drain;
+        self.take_in_fitness();
+        link.register(&self.name, &self.me, lease).await
     }
 
     /// Before etcd was heard of, this node is all it knows.
@@ -317,5 +347,7 @@ fn apply(view: &mut View, change: Change) {
     match change {
         Change::Member(name, member) => view.member(name, member, Instant::now()),
         Change::Key(shard, owner, revision) => view.key(shard, owner, revision),
+        // The node it is about says so itself.
+        Change::Drain(..) => {}
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Member, Namespace, TopicName};
+use duetime_core::{Drain, Member, Namespace, TopicName};
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions,
     Txn, TxnOp, WatchOptions, WatchStream,
@@ -47,6 +47,7 @@ impl From<etcd_client::Error> for EtcdError {
 #[derive(Debug)]
 pub(super) enum Change {
     Member(Arc<str>, Option<Member>),
+    Drain(Arc<str>, Option<Drain>),
     Key(ShardName, Option<Arc<str>>, i64),
 }
 
@@ -126,6 +127,10 @@ impl EtcdLink {
         format!("{}nodes/{name}", self.prefix)
     }
 
+    fn drain_key(&self, name: &str) -> String {
+        format!("{}drains/{name}", self.prefix)
+    }
+
     fn shard_key(&self, (topic, index): &ShardName) -> String {
         format!("{}shards/{topic}/{index}", self.prefix)
     }
@@ -160,6 +165,27 @@ impl EtcdLink {
             .map(drop)
     }
 
+    /// Has the node `name` leave its shards to others, for as long as its lease lives; `None`: no longer. False: it is
+    /// gone.
+    pub async fn drain(&self, name: &str, drain: Option<&Drain>) -> Result<bool, EtcdError> {
+        let Some(drain) = drain else {
+            call(|| async { self.client.kv_client().delete(self.drain_key(name), None).await }).await?;
+            return Ok(true);
+        };
+        let found = call(|| async { self.client.kv_client().get(self.node_key(name), None).await }).await?;
+        let Some(node) = found.kvs().first() else { return Ok(false) };
+        self.put_drain(name, drain, node.lease()).await.map(|()| true)
+    }
+
+    /// Keeps with `lease` that the node `name` is drained.
+    pub async fn put_drain(&self, name: &str, drain: &Drain, lease: i64) -> Result<(), EtcdError> {
+        let word = serde_json::to_string(drain).expect("words are plain");
+        let options = PutOptions::new().with_lease(lease);
+        let put =
+            || async { self.client.kv_client().put(self.drain_key(name), word.clone(), Some(options.clone())).await };
+        call(put).await.map(drop)
+    }
+
     /// All there is, and a watch from there on.
     pub async fn read(&self) -> Result<(Vec<Change>, WatchStream), EtcdError> {
         let all = GetOptions::new().with_prefix();
@@ -192,6 +218,10 @@ impl EtcdLink {
         if let Some(name) = rest.strip_prefix("nodes/") {
             let member = value.and_then(|value| serde_json::from_slice(value).ok());
             return Some(Change::Member(name.into(), member));
+        }
+        if let Some(name) = rest.strip_prefix("drains/") {
+            let drain = value.and_then(|value| serde_json::from_slice(value).ok());
+            return Some(Change::Drain(name.into(), drain));
         }
         let (topic, index) = rest.strip_prefix("shards/")?.split_once('/')?;
         let shard = (TopicName::new(topic).ok()?, index.parse().ok()?);

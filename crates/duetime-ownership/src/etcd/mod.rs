@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Fleet, Member, Namespace, OwnedShards, Ownership, TopicName};
+use duetime_core::{Drain, Fleet, Member, Namespace, OwnedShards, Ownership, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
@@ -79,6 +79,8 @@ impl std::fmt::Debug for EtcdConfig {
 /// See the module.
 #[derive(Debug)]
 pub struct Etcd {
+    config: EtcdConfig,
+    namespace: Namespace,
     demand: watch::Sender<Demand>,
     unfit: watch::Sender<Option<String>>,
     settled: mpsc::Sender<ShardName>,
@@ -113,6 +115,8 @@ impl Etcd {
     ) -> Arc<Self> {
         let (settled, settled_words) = mpsc::channel(SETTLED_MAX);
         let etcd = Self {
+            config: config.clone(),
+            namespace: namespace.clone(),
             demand: watch::Sender::default(),
             unfit: watch::Sender::default(),
             settled,
@@ -133,6 +137,7 @@ impl Etcd {
             meters,
             demand: etcd.demand.subscribe(),
             unfit: etcd.unfit.subscribe(),
+            drain: None,
             settled: settled_words,
             owned: etcd.owned.clone(),
             fleet: etcd.fleet.clone(),
@@ -169,6 +174,18 @@ impl Ownership for Etcd {
 
     async fn unfit(&self, why: Option<String>) {
         self.unfit.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
+    }
+
+    async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String> {
+        let asked = async {
+            let link = link::EtcdLink::connect(&self.config, &self.namespace).await?;
+            link.drain(member, drain.as_ref()).await
+        };
+        match asked.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the node has just gone".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     async fn leave(&self) {

@@ -201,7 +201,9 @@ impl View {
     }
 
     fn share_out(&mut self, all: &[ShardName], place_of: &dyn Fn(&ShardName) -> Place) {
-        let wanted = if self.none_serves() { MemberState::Unfit } else { MemberState::Serving };
+        let is_there = |state: &MemberState| self.members.values().any(|member| member.state == *state);
+        let by_worth = [MemberState::Serving, MemberState::Draining, MemberState::Unfit];
+        let wanted = by_worth.into_iter().find(is_there).unwrap_or_default();
         let members = self.members.iter().filter(|(_, member)| member.state == wanted);
         let members: Vec<_> = members.map(|(name, member)| (name.clone(), member.silent.clone())).collect();
         if self.shared.as_ref().is_some_and(|(shards, of)| shards == all && *of == members) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
-use duetime_core::{MemberState, OwnedShards, Ownership, TopicName};
+use duetime_core::{Drain, MemberState, OwnedShards, Ownership, TopicName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -72,6 +72,7 @@ pub async fn run_all(start: impl AsyncFn(&str) -> Arc<dyn Ownership>, several: b
     if several {
         two_nodes_own_everything_and_the_one_that_stays_takes_it_all(&start).await;
         the_shards_of_an_unfit_node_go_to_the_others(&start).await;
+        a_drained_node_leaves_its_shards_to_the_others_while_there_are_any(&start).await;
     }
 }
 
@@ -146,5 +147,33 @@ async fn the_shards_of_an_unfit_node_go_to_the_others(start: &impl AsyncFn(&str)
     two.ownership.unfit(None).await;
     until("two has some again", || !two.owned().is_empty() && one.owned().len() < 8).await;
     one.ownership.leave().await;
+    two.ownership.leave().await;
+}
+
+async fn a_drained_node_leaves_its_shards_to_the_others_while_there_are_any(
+    start: &impl AsyncFn(&str) -> Arc<dyn Ownership>,
+) {
+    let told = demand(&[("a", 8)]);
+    let (one, two) = (TestNode::new(start("one").await), TestNode::new(start("two").await));
+    one.ownership.demand(told.clone()).await;
+    two.ownership.demand(told.clone()).await;
+    until("two has some", || !two.owned().is_empty()).await;
+    let (seen_by_one, seen_by_two) = (one.ownership.fleet(), two.ownership.fleet());
+    let name = || seen_by_one.borrow().members.iter().find(|(_, m)| m.id == "two").map(|(name, _)| name.clone());
+    until("one knows two", || name().is_some()).await;
+    let (name, drain) = (name().expect("it was there"), Some(Drain { by: Some("ops".to_owned()), at_ms: 1 }));
+    one.ownership.drain(&name, drain.clone()).await.expect("the other node drains it");
+    until("one has all", || one.owned() == every(&told) && two.owned().is_empty()).await;
+    for fleet in [&seen_by_one, &seen_by_two] {
+        let shows = || fleet.borrow().members.get(&name).is_some_and(|two| two.drain == drain);
+        until("both show who drains it", shows).await;
+    }
+    assert_eq!(seen_by_one.borrow().nodes(), 2, "no topic is resized for it");
+    two.ownership.drain(&name, None).await.expect("it ends its own");
+    until("two has some again", || !two.owned().is_empty() && one.owned().len() < 8).await;
+    two.ownership.drain(&name, drain).await.expect("it drains itself");
+    until("one has all again", || one.owned() == every(&told) && two.owned().is_empty()).await;
+    one.ownership.leave().await;
+    until("nobody else is left to scan them", || two.owned() == every(&told)).await;
     two.ownership.leave().await;
 }

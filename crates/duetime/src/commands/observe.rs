@@ -1,4 +1,4 @@
-//! `duetime nodes|status|me|rates|audit`
+//! `duetime nodes|drain|undrain|status|me|rates|audit`
 
 use std::time::Duration;
 
@@ -31,12 +31,47 @@ pub struct AuditArgs {
     connection: NodeArgs,
 }
 
+/// The node to be drained, or to take its share again.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// The node, as `duetime nodes` names it.
+    #[arg(value_name = "NODE")]
+    id: String,
+    #[command(flatten)]
+    connection: NodeArgs,
+}
+
+/// `duetime drain`, or with `draining` false `duetime undrain`.
+pub async fn drain(args: &DrainArgs, draining: bool) -> anyhow::Result<bool> {
+    let answer = args.connection.client()?.drain_node(&args.id, draining).await?;
+    if args.connection.json {
+        output::json(&answer)?;
+    } else if draining {
+        let then = "leaves its shards to other nodes within seconds and answers requests; `duetime undrain` ends it";
+        output::line(&format!("{} {then}", answer.id))?;
+    } else {
+        output::line(&format!("{} takes its share of the shards again", answer.id))?;
+    }
+    Ok(true)
+}
+
+/// `draining by ops`, `unhealthy: its clock is …`.
+fn state(node: &NodeView) -> String {
+    match (&node.unhealthy, &node.drain) {
+        (Some(why), _) => format!("{}: {why}", node.state),
+        (None, Some(drain)) => {
+            format!("{}{}", node.state, drain.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())
+        }
+        (None, None) => node.state.clone(),
+    }
+}
+
 fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
     let rows = nodes.iter().map(|node| {
         vec![
             node.id.clone(),
             node.address.clone(),
-            node.unhealthy.as_ref().map_or_else(|| node.state.clone(), |why| format!("{}: {why}", node.state)),
+            state(node),
             node.mode.clone(),
             node.shards_owned.to_string(),
             output::moment(node.since),

@@ -1,0 +1,130 @@
+//! An operator drains one of two nodes through the other, while messages fall due.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use duetime_testkit::servers::{EtcdServers, Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{Webhook, in_time};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::test_node::client;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SHARDS: u64 = 8;
+
+async fn call(node: &Node, method: Method, path: &str, body: &Value) -> (u16, Value) {
+    let request = client().request(method, format!("{}{path}", node.url())).json(body);
+    let answer = request.send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+}
+
+/// The node `id` as `node` sees it.
+async fn seen(node: &Node, id: &str) -> Value {
+    let (_, all) = call(node, Method::GET, "/v1/nodes", &Value::Null).await;
+    all["nodes"].as_array().unwrap().iter().find(|one| one["id"] == id).cloned().unwrap_or_default()
+}
+
+async fn until(node: &Node, id: &str, what: &str, done: impl Fn(&Value) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let now = seen(node, id).await;
+        if done(&now) {
+            return;
+        }
+        in_time!(begun.elapsed() < PATIENCE, "{what}: {now}");
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
+    }
+}
+
+async fn enqueue(node: &Node, sent: &mut BTreeSet<String>, count: usize) {
+    let ids: Vec<String> = (0..count).map(|n| format!("order-{}", sent.len() + n)).collect();
+    let items: Vec<Value> = ids.iter().map(|id| json!({"id": id, "delay": 300, "payload": id})).collect();
+    assert_eq!(call(node, Method::POST, "/v1/topics/orders/messages", &json!(items)).await.0, 200);
+    sent.extend(ids);
+}
+
+async fn all_are_handed_over(hook: &Webhook, sent: &BTreeSet<String>) {
+    let begun = Instant::now();
+    loop {
+        let handed: BTreeSet<String> =
+            hook.hits().into_iter().map(|hit| String::from_utf8(hit.body.to_vec()).unwrap()).collect();
+        if handed == *sent {
+            return;
+        }
+        in_time!(begun.elapsed() < PATIENCE, "{} of {} were handed over", handed.len(), sent.len());
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
+    }
+}
+
+async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
+    let hook = Webhook::start();
+    let config = |id: &str| {
+        format!(
+            "[node]\nid = \"{id}\"\n{ownership}[sinks.shop]\ntype = \"http\"\nurl = \"{}\"\nallow = [\"127.0.0.1\"]\n",
+            hook.url("/")
+        )
+    };
+    let asked = Node::start(PROGRAM, &redis.url(), &config("asked")).await;
+    let mut drained = Node::start(PROGRAM, &redis.url(), &config("drained")).await;
+    let topic = json!({"shards": SHARDS, "sink": {"name": "shop"}});
+    assert_eq!(call(&asked, Method::PUT, "/v1/topics/orders", &topic).await.0, 201);
+    until(&asked, "drained", "it has a share", |node| node["shards_owned"].as_u64() > Some(0)).await;
+
+    let output = Command::new(PROGRAM).args(["drain", "drained", "--node", &asked.url()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for node in [&asked, &drained] {
+        until(node, "drained", "both see that it is drained and scans nothing", |node| {
+            node["state"] == "draining" && node["drain"]["at"].is_i64() && node["shards_owned"] == 0
+        })
+        .await;
+    }
+    // It answers requests, and a balancer sends them elsewhere.
+    let mut sent = BTreeSet::new();
+    enqueue(&drained, &mut sent, 200).await;
+    all_are_handed_over(&hook, &sent).await;
+    assert_eq!(seen(&drained, "drained").await["shards_owned"], 0);
+    let (status, why) = call(&drained, Method::GET, "/readyz", &Value::Null).await;
+    assert_eq!((status, &why["code"]), (503, &json!("draining")));
+    let last = call(&drained, Method::POST, "/v1/nodes/asked/drain", &json!({})).await;
+    assert_eq!((last.0, &last.1["code"]), (409, &json!("last_node")));
+    let (_, audit) = call(&asked, Method::GET, "/v1/audit", &Value::Null).await;
+    assert!(audit["entries"].to_string().contains("/v1/nodes/{id}/drain"), "{audit}");
+
+    // It takes its share again when the drain is ended, and when it is started again.
+    assert_eq!(call(&drained, Method::POST, "/v1/nodes/drained/undrain", &json!({})).await.0, 200);
+    let serves = |node: &Value| node["state"] == "serving" && node["shards_owned"].as_u64() > Some(0);
+    until(&asked, "drained", "it has a share again", serves).await;
+    assert_eq!(call(&drained, Method::POST, "/v1/nodes/drained/drain", &json!({})).await.0, 200);
+    until(&asked, "drained", "it is drained again", |node| node["state"] == "draining").await;
+    drained.kill();
+    drained.start_again().await;
+    until(&drained, "drained", "who is started again serves", serves).await;
+    enqueue(&asked, &mut sent, 100).await;
+    all_are_handed_over(&hook, &sent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_drained_through_another_leaves_its_shards_to_it_in_round_robin() {
+    let redis = RedisServer::start().await;
+    one_of_two_is_drained(&redis, "[ownership]\nmode = \"round-robin\"\n").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_drained_through_another_leaves_its_shards_to_it_with_etcd() {
+    let (redis, etcd) = (RedisServer::start().await, EtcdServers::start(1).await);
+    let ownership = format!("[ownership]\nmode = \"etcd\"\netcd = [\"{}\"]\nlease_ttl = \"2s\"\n", etcd.urls()[0]);
+    one_of_two_is_drained(&redis, &ownership).await;
+}
+
+#[tokio::test]
+async fn a_lone_node_cannot_be_drained() {
+    let node = Node::start_embedded(PROGRAM, "[node]\nid = \"alone\"\n").await;
+    let (status, why) = call(&node, Method::POST, "/v1/nodes/alone/drain", &json!({})).await;
+    assert_eq!((status, &why["code"]), (409, &json!("last_node")));
+}

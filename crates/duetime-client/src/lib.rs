@@ -31,7 +31,7 @@ pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;
 pub use dead_groups::{DeadGroup, DeadGroups};
 pub use error::{ClientError, Problem};
-pub use forecast::{Bucket, Forecast, Herd};
+pub use forecast::{Bucket, Forecast, Herd, Supposed, WhatIf};
 pub use list::{ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use ndjson::Placements;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::answers::{Adopted, Outcome, Shards, Topic};
 use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
-use crate::forecast::Forecast;
+use crate::forecast::{Forecast, WhatIf};
 use crate::message::millis;
 use crate::sink::{Probed, SinkView};
 
@@ -137,5 +137,26 @@ impl Client {
     pub async fn forecast(&self, topic: &str, bucket: Duration, buckets: usize) -> Result<Forecast, ClientError> {
         let (topic, bucket) = (part(topic), millis(bucket));
         self.get(&format!("/v1/topics/{topic}/forecast?bucket={bucket}&buckets={buckets}")).await
+    }
+
+    /// The same, and what would follow from `suppose`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Client::forecast`].
+    pub async fn what_if(
+        &self,
+        topic: &str,
+        bucket: Duration,
+        buckets: usize,
+        suppose: &WhatIf,
+    ) -> Result<Forecast, ClientError> {
+        let given = [
+            suppose.nodes.map(|nodes| format!("&nodes={nodes}")),
+            suppose.rate.map(|rate| format!("&rate={rate}")),
+            suppose.outage.map(|outage| format!("&outage={}", millis(outage))),
+        ];
+        let (topic, bucket, given) = (part(topic), millis(bucket), given.into_iter().flatten().collect::<String>());
+        self.get(&format!("/v1/topics/{topic}/forecast?bucket={bucket}&buckets={buckets}{given}")).await
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
+use duetime_core::Timestamp;
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::units::{parse_duration, show_duration};
-use duetime_router::{Buckets, Forecast, Herd, Load, TimeSlot};
+use duetime_router::{Buckets, Forecast, Herd, Load, Supposed, TimeSlot, WhatIf};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -19,6 +20,8 @@ use crate::state::HttpParts;
 /// Shortest and longest bucket.
 const BUCKET_MIN: Duration = Duration::from_millis(1);
 const BUCKET_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Most nodes that may be supposed.
+const NODES_MAX: u32 = 10_000;
 /// Buckets, unless asked for otherwise.
 const BUCKETS: usize = 60;
 
@@ -54,6 +57,26 @@ pub(crate) struct HerdView {
     summary: String,
 }
 
+/// What would happen, if it were as supposed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WhatIfView {
+    nodes: u32,
+    /// Messages a second that all nodes deliver.
+    capacity: f64,
+    /// Messages of the forecast that wait for more than a second.
+    late: u64,
+    /// How late the latest will be, in milliseconds.
+    latest_ms: u64,
+    /// When nothing waits any more, milliseconds since the Unix epoch; absent: nothing ever waits, or it does to the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    caught_up_at: Option<i64>,
+    /// Messages that wait at the end of the last bucket.
+    waiting: u64,
+    /// The same as a sentence.
+    summary: String,
+}
+
 /// How much falls due when.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ForecastView {
@@ -73,6 +96,10 @@ pub(crate) struct ForecastView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     herd: Option<HerdView>,
+    /// Absent: nothing was supposed, or the capacity is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    what_if: Option<WhatIfView>,
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "crate::view::none")]
     #[schema(required = false)]
@@ -99,23 +126,52 @@ fn short(number: f64) -> String {
 impl HerdView {
     fn new(herd: &Herd, per_second: f64) -> Self {
         let Herd { slot, late } = herd;
-        // To tenths of a second, from ten seconds on to whole ones.
-        let step = if late.as_secs() >= 10 { 1000 } else { 100 };
-        let shown = Duration::from_millis(millis(*late).div_ceil(step).saturating_mul(step));
         let summary = format!(
             "{} at {}, capacity {}/s: the last one {} late",
             short(slot.count as f64),
             slot.from.to_string().replace(".000Z", "Z"),
             short(per_second),
-            show_duration(shown)
+            rounded(*late)
         );
         let (from, to) = (slot.from.as_millis(), slot.to.as_millis());
         Self { from, to, count: slot.count, last_late_ms: millis(*late), summary }
     }
 }
 
+/// How late, to tenths of a second; from ten seconds on to whole ones.
+fn rounded(late: Duration) -> String {
+    let step = if late.as_secs() >= 10 { 1000 } else { 100 };
+    show_duration(Duration::from_millis(millis(late).div_ceil(step).saturating_mul(step)))
+}
+
+impl From<Supposed> for WhatIfView {
+    fn from(supposed: Supposed) -> Self {
+        let Supposed { nodes, per_second, late, latest, caught_up, waiting } = supposed;
+        let shown = |number: u64| short(number as f64);
+        let then = match caught_up {
+            _ if late == 0 => ": nothing of this is late".to_owned(),
+            Some(at) => {
+                let at = at.plus(Duration::from_millis(999)).as_millis() / 1000 * 1000;
+                let at = Timestamp::from_millis(at).to_string().replace(".000Z", "Z");
+                format!(": {} late, the latest by {}, caught up at {at}", shown(late), rounded(latest))
+            }
+            None => {
+                format!(
+                    ": {} late, the latest by {}, {} still wait at the end",
+                    shown(late),
+                    rounded(latest),
+                    shown(waiting)
+                )
+            }
+        };
+        let summary = format!("capacity {}/s{then}", short(per_second));
+        let caught_up_at = caught_up.map(|at| at.as_millis());
+        Self { nodes, capacity: per_second, late, latest_ms: millis(latest), caught_up_at, waiting, summary }
+    }
+}
+
 impl ForecastView {
-    fn new(forecast: &Forecast) -> Self {
+    fn new(forecast: &Forecast, ask: &WhatIf) -> Self {
         let bucket = |(at, slot): (usize, &TimeSlot)| {
             let load: Option<&Load> = forecast.loads.get(at);
             BucketView {
@@ -132,6 +188,10 @@ impl ForecastView {
             buckets: forecast.buckets.iter().enumerate().map(bucket).collect(),
             capacity: forecast.per_second,
             herd: forecast.herd.as_ref().zip(forecast.per_second).map(|(herd, rate)| HerdView::new(herd, rate)),
+            what_if: Some(ask)
+                .filter(|ask| **ask != WhatIf::default())
+                .and_then(|ask| forecast.what_if(ask))
+                .map(WhatIfView::from),
             unreachable_shards: forecast.silent,
         }
     }
@@ -147,16 +207,35 @@ fn read_buckets(text: &str) -> Result<usize, String> {
     buckets.ok_or_else(|| format!("give 1 to {FORECAST_BUCKETS_MAX}"))
 }
 
+fn read_nodes(text: &str) -> Result<Option<u32>, String> {
+    let nodes = text.parse().ok().filter(|n| (1..=NODES_MAX).contains(n));
+    nodes.map(Some).ok_or_else(|| format!("give 1 to {NODES_MAX}"))
+}
+
+fn read_rate(text: &str) -> Result<Option<f64>, String> {
+    let rate = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+    rate.map(Some).ok_or_else(|| "give messages a second, above 0".to_owned())
+}
+
+fn read_outage(text: &str) -> Result<Duration, String> {
+    let outage = parse_duration(text)?;
+    if outage <= BUCKET_MAX { Ok(outage) } else { Err("give 366 days at most".to_owned()) }
+}
+
 /// Forecast
 ///
 /// How many messages fall due in each coming bucket, and how late the last of them will be. It is counted once in
-/// five seconds at most for all who ask for the same buckets.
+/// five seconds at most for all who ask for the same buckets. With `nodes`, `rate` or `outage`, `what_if` says what
+/// would follow: how many messages would be late, by how much, and when all would be caught up.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/forecast", tag = "topics", operation_id = "forecast",
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("bucket" = inline(Option<String>), Query, description = "Length of a bucket: `1m`, or milliseconds"),
         ("buckets" = inline(Option<usize>), Query, description = "How many, 60 if absent", minimum = 1, maximum = 1440),
+        ("nodes" = inline(Option<u32>), Query, description = "What if there were so many nodes", minimum = 1, maximum = 10000),
+        ("rate" = inline(Option<f64>), Query, description = "What if each node delivered so many messages a second, as a rate limit"),
+        ("outage" = inline(Option<String>), Query, description = "What if the sink took nothing for so long from now on: `20m`, or milliseconds"),
     ),
     responses((status = 200, description = "Counts per bucket", body = ForecastView))
 )]
@@ -165,17 +244,20 @@ pub(crate) async fn forecast(
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["bucket", "buckets"])?;
+    let query = Query::read(query.as_deref(), &["bucket", "buckets", "nodes", "rate", "outage"])?;
     let length = query.get("bucket", Duration::from_secs(60), read_bucket)?;
     let count = query.get("buckets", BUCKETS, read_buckets)?;
+    let ask = WhatIf {
+        nodes: query.get("nodes", None, read_nodes)?,
+        per_node: query.get("rate", None, read_rate)?,
+        outage: query.get("outage", Duration::ZERO, read_outage)?,
+    };
     let forecast = app.router.forecast(&topic, Buckets { length, count }).await?;
-    Ok(Json(ForecastView::new(&forecast)).into_response())
+    Ok(Json(ForecastView::new(&forecast, &ask)).into_response())
 }
 
 #[cfg(test)]
 mod tests {
-    use duetime_core::Timestamp;
-
     use super::*;
 
     #[test]
@@ -185,6 +267,23 @@ mod tests {
         let told = |ms| HerdView::new(&Herd { slot, late: Duration::from_millis(ms) }, 400_000.0).summary;
         assert_eq!(told(3000), "1.2 M at 2026-01-01T12:00:00Z, capacity 400 k/s: the last one 3s late");
         assert!(told(61_001).ends_with("the last one 1m 2s late"));
+        let at = Some(Timestamp::from_millis(1_767_268_800_001));
+        let supposed = Supposed {
+            nodes: 6,
+            per_second: 6e4,
+            late: 41_203,
+            latest: Duration::from_secs(1203),
+            caught_up: at,
+            waiting: 0,
+        };
+        let told = |supposed| WhatIfView::from(supposed).summary;
+        assert_eq!(
+            told(supposed),
+            "capacity 60 k/s: 41.2 k late, the latest by 20m 3s, caught up at 2026-01-01T12:00:01Z"
+        );
+        let to_the_end = told(Supposed { caught_up: None, waiting: 7, ..supposed });
+        assert!(to_the_end.ends_with("by 20m 3s, 7 still wait at the end"), "{to_the_end}");
+        assert_eq!(told(Supposed { late: 0, ..supposed }), "capacity 60 k/s: nothing of this is late");
         assert_eq!([short(0.5), short(17.4), short(9_999.0), short(12_340.0)], ["0.5", "17", "9999", "12.3 k"]);
         assert_eq!([short(999_900.0), short(2e9)], ["1 M", "2 G"]);
     }

@@ -46,23 +46,22 @@ fn fullest(buckets: &[TimeSlot], per_second: Option<f64>) -> Option<usize> {
     worth.then_some(most)
 }
 
-/// Loads of the buckets, where the one at `at` is known in parts.
-fn judged(
-    buckets: &[TimeSlot],
-    parts: Option<(usize, Vec<TimeSlot>)>,
-    due: u64,
-    per_second: f64,
-) -> (Vec<Load>, Option<Herd>) {
-    // Each slot with the bucket that it is of.
-    let mut all: Vec<(usize, TimeSlot)> = Vec::with_capacity(buckets.len() + PARTS as usize);
+/// The buckets, the one that is known in parts by these; each slot with the bucket that it is of.
+fn in_parts(buckets: &[TimeSlot], parts: Option<&(usize, Vec<TimeSlot>)>) -> Vec<(usize, TimeSlot)> {
+    let mut all = Vec::with_capacity(buckets.len() + PARTS as usize);
     for (at, bucket) in buckets.iter().enumerate() {
-        match &parts {
+        match parts {
             Some((of, parts)) if *of == at => all.extend(parts.iter().map(|part| (at, *part))),
             _ => all.push((at, *bucket)),
         }
     }
+    all
+}
+
+/// Loads of so many buckets that have these slots.
+fn judged(buckets: usize, all: &[(usize, TimeSlot)], due: u64, per_second: f64) -> (Vec<Load>, Option<Herd>) {
     let slots: Vec<TimeSlot> = all.iter().map(|(_, slot)| *slot).collect();
-    let mut of_buckets = vec![Load::default(); buckets.len()];
+    let mut of_buckets = vec![Load::default(); buckets];
     let mut herd: Option<Herd> = None;
     for ((at, slot), load) in all.iter().zip(loads(&slots, due, per_second)) {
         let bucket = &mut of_buckets[*at];
@@ -111,26 +110,28 @@ impl Router {
             let edges: Vec<Timestamp> = std::iter::once(from).chain(within).chain([to]).collect();
             parts = Some((most, slots(&edges, &self.count(shards, &edges).await?.0)));
         }
+        let of_buckets = in_parts(&buckets, parts.as_ref());
         let (loads, herd) = match per_second {
-            Some(per_second) => judged(&buckets, parts, due, per_second),
+            Some(per_second) => judged(buckets.len(), &of_buckets, due, per_second),
             None => (Vec::new(), None),
         };
-        Ok(Forecast { at, due, buckets, loads, herd, per_second, silent })
+        let slots = of_buckets.into_iter().map(|(_, slot)| slot).collect();
+        Ok(Forecast { at, due, buckets, loads, herd, per_second, silent, nodes: 1, slots })
     }
 
     async fn forecast_anew(&self, topic: &TopicName, shape: Buckets) -> Result<Arc<Forecast>, RouteError> {
         let mut recounts = 0;
         loop {
             let record = self.topic(topic).await?;
-            let nodes = f64::from((*self.catalog.nodes().borrow()).max(1));
-            let per_second = self.capacity_here(&record).map(|here| here * nodes);
+            let nodes = (*self.catalog.nodes().borrow()).max(1);
+            let per_second = self.capacity_here(&record).map(|here| here * f64::from(nodes));
             let shards: Vec<Shard> = record.routing.all(topic).collect();
             match self.count_forecast(&shards, shape.edges(self.context.clock.now()), per_second).await {
                 Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
                     recounts += 1;
                     self.catalog.refresh().await?;
                 }
-                answer => return answer.map(Arc::new),
+                answer => return answer.map(|forecast| Arc::new(Forecast { nodes, ..forecast })),
             }
         }
     }
@@ -228,10 +229,11 @@ mod tests {
         assert_eq!(fullest(&buckets, Some(2_000_000.0)), None);
         assert_eq!(fullest(&buckets, None), None);
         let parts = vec![slot(60, 61, 1_200_000), slot(61, 120, 0)];
-        let (loads, herd) = judged(&buckets, Some((1, parts.clone())), 0, 400_000.0);
+        let judged = |parts: Option<&(usize, Vec<TimeSlot>)>| judged(3, &in_parts(&buckets, parts), 0, 400_000.0);
+        let (loads, herd) = judged(Some(&(1, parts.clone())));
         assert_eq!(herd, Some(Herd { slot: parts[0], late: Duration::from_secs(3) }));
         assert_eq!(loads.iter().map(|load| load.above).collect::<Vec<_>>(), [false, true, false]);
-        let (loads, herd) = judged(&buckets, None, 0, 400_000.0);
+        let (loads, herd) = judged(None);
         assert_eq!((loads, herd), (vec![Load::default(); 3], None), "spread over the minute they are in time");
     }
 }

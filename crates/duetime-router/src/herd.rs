@@ -7,7 +7,7 @@ use std::time::Duration;
 use duetime_core::Timestamp;
 
 /// What falls due within so short a time is taken to fall due at once.
-const MOMENT: Duration = Duration::from_secs(1);
+pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
 /// A part of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,6 +29,7 @@ mod survey;
 mod topic_limits;
 mod troubles;
 mod vanished;
+mod what_if;
 
 #[cfg(test)]
 mod tests;
@@ -49,3 +50,4 @@ pub use routed::RoutedStore;
 pub use router::{Changed, Placed, Router, SettleAnswer, SettleAsk};
 pub use survey::TopicSurvey;
 pub use troubles::Troubles;
+pub use what_if::{Supposed, WhatIf};

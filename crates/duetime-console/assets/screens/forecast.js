@@ -7,21 +7,26 @@ import { Bars } from "../canvas.js";
 import { Commands, Failed, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
-const SPANS = [["next minute", "1s", 60, 1], ["next hour", "1m", 60, 60], ["next day", "30m", 48, 1800], ["next week", "3h", 56, 10_800]];
+const SPANS = [["next minute", "1s", 60, 1, "1m"], ["next hour", "1m", 60, 60, "1h"], ["next day", "30m", 48, 1800, "1d"], ["next week", "3h", 56, 10_800, "7d"]];
+const WHAT_IF = [["nodes", "What if so many nodes", "as many as now"], ["rate", "so many a second at each", "as it was seen"], ["outage", "and the sink is away for", "20m"]];
 const REFRESH_MS = 10_000;
 
 export function Forecast({ topic }) {
   const state = useLive();
   const [at, setAt] = useState(1);
-  const [label, bucket, buckets, length] = SPANS[at];
-  const path = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
+  const [label, bucket, buckets, length, horizon] = SPANS[at];
+  const [suppose, setSuppose] = useState({ nodes: "", rate: "", outage: "" });
+  const given = Object.entries(suppose).filter(([, text]) => text.trim());
+  const asked = (join) => given.map(([name, text]) => join(name, text.trim())).join("");
+  const plain = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
+  const path = plain + asked((name, text) => `&${name}=${encodeURIComponent(text)}`);
   const { answer, problem } = useAnswer((signal) => ask("GET", path, undefined, signal), REFRESH_MS, [path]);
-  const [capacity, setCapacity] = useState("");
   const limit = state.topics?.find((one) => one.name === topic)?.rate_limit?.per_second;
-  const per = Number(capacity) || answer?.capacity || limit || undefined;
+  const supposed = answer?.what_if;
+  const per = supposed?.capacity ?? answer?.capacity ?? limit;
   const begin = (one) => one.from ?? one.start ?? one.at;
   const points = (answer?.buckets ?? []).map((one) => [begin(one) / 1000, one.count]);
-  const herd = Number(capacity) ? undefined : answer?.herd;
+  const herd = supposed ? undefined : answer?.herd;
   const herds = per ? points.filter(([, count]) => count > per * length).map(([when, count]) => ({ key: when, when, count, late: count / per - length })) : [];
   const total = points.reduce((sum, [, count]) => sum + count, 0);
   const peak = points.reduce((top, point) => (point[1] > top[1] ? point : top), [0, 0]);
@@ -30,9 +35,10 @@ export function Forecast({ topic }) {
     ${problem && html`<${Failed} problem=${problem} />`}
     ${points.length > 0 && html`<${Bars} points=${points} label="fall due" unit="messages" mark=${per ? per * length : undefined} />`}
     <p class="quiet">${total ? html`Most in one step: ${number(peak[1])} at ${new Date(peak[0] * 1000).toLocaleTimeString()}, ${rate(peak[1] / length)}.` : "Nothing falls due in this time."} Out now: ${rate(rates(state, topic).delivered)}.</p>
-    <fieldset><label>What if so many a second are delivered<input inputmode="numeric" placeholder=${per ? Math.round(per) : "messages a second"} value=${capacity} onInput=${(event) => setCapacity(event.target.value)} /></label></fieldset>
+    <fieldset aria-label="What if">${WHAT_IF.map(([name, label, hint]) => html`<label>${label}<input value=${suppose[name]} placeholder=${hint} onInput=${(event) => setSuppose({ ...suppose, [name]: event.target.value })} /></label>`)}</fieldset>
+    ${given.length > 0 && answer && html`<p class=${supposed && !supposed.late ? "good" : "bad"} role="status">${supposed ? `With ${number(supposed.nodes)} ${supposed.nodes === 1 ? "node" : "nodes"}: ${supposed.summary}.` : "The capacity is not known yet: suppose a rate."}</p>`}
     ${herd && html`<p class="bad">${herd.summary}</p>`}
-    ${per && !herd && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
+    ${per && !herd && !supposed && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
     <details><summary>As a table</summary><${Table} rows=${points.map(([when, count]) => ({ key: when, when, count }))} empty="Nothing." columns=${[{ name: "From", left: true, cell: (row) => new Date(row.when * 1000).toLocaleString() }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }]} /></details>
-    <${Commands} method="GET" path=${path} command=${`duetime forecast ${word(topic)} --bucket ${bucket}`} /></div>`;
+    <${Commands} method="GET" path=${path} command=${`duetime forecast ${word(topic)} --bucket ${bucket} --horizon ${horizon}${asked((name, text) => ` --${name} ${word(text)}`)}`} /></div>`;
 }

@@ -119,6 +119,26 @@ async fn files_are_kept_for_good_under_their_hash_and_the_page_is_not() {
 }
 
 #[tokio::test]
+async fn a_console_with_an_address_of_its_own_is_there_and_not_at_the_nodes() {
+    let port = duetime_testkit::servers::free_port();
+    let tokens = "[[auth.tokens]]\nname = \"ops\"\nsecret = \"ops-0123456789abcdef\"\nscopes = [\"admin\"]\n";
+    let node = Node::start_embedded(PROGRAM, &format!("[console]\nlisten = \"127.0.0.1:{port}\"\n{tokens}")).await;
+    let own = format!("http://127.0.0.1:{port}");
+    assert_eq!(client().get(node.url()).send().await.unwrap().status(), 404);
+    let page = client().get(&own).send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    assert!(page.headers().contains_key("content-security-policy"));
+    // The API is at both, with the same guards.
+    for url in [node.url(), own.clone()] {
+        assert_eq!(client().get(format!("{url}/v1/topics")).send().await.unwrap().status(), 401);
+        let known = client().get(format!("{url}/v1/topics")).bearer_auth("ops-0123456789abcdef");
+        assert_eq!(known.send().await.unwrap().status(), 200);
+        let foreign = client().get(format!("{url}/v1/topics")).header("host", "evil.example");
+        assert_eq!(foreign.send().await.unwrap().status(), 421);
+    }
+}
+
+#[tokio::test]
 async fn a_console_that_is_off_serves_nothing_and_one_that_is_read_only_says_so() {
     let off = Node::start_embedded(PROGRAM, "[console]\nmode = \"off\"\n").await;
     assert_eq!(client().get(off.url()).send().await.unwrap().status(), 404);

@@ -24,6 +24,14 @@ pub struct ConnectionBounds {
     pub per_address: usize,
 }
 
+impl ConnectionBounds {
+    /// The same, but no more than so many.
+    #[must_use]
+    pub fn at_most(self, most: usize) -> Self {
+        Self { all: self.all.min(most), per_address: self.per_address.min(most) }
+    }
+}
+
 impl Default for ConnectionBounds {
     fn default() -> Self {
         Self { all: 8192, per_address: 2048 }

@@ -1,5 +1,6 @@
 //! Wires a node and runs it: store, topics, sinks, engine, HTTP API; then waits for the end.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ use crate::rates;
 use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
 use crate::{greeting, manager, panics, traces, version};
+
+/// Connections at the console's own address: people with browsers, and no producers.
+const CONSOLE_CONNECTIONS_MAX: usize = 256;
 
 /// Flags of `duetime serve`; each has a variable and a key in the file.
 #[derive(Debug, clap::Args)]
@@ -110,9 +114,13 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;
     let listener = listen(&config.node.address()).await?;
+    let console = match config.console.address() {
+        Some(address) => Some(listen(&address).await?),
+        None => None,
+    };
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
     let options = listener::options(&config)?;
-    let running = start(&config, listener, steps, &auth, &options).await?;
+    let running = start(&config, Listeners { listener, console }, steps, &auth, &options).await?;
     let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options, hangup);
     let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());
     running.supervisor.start("reload", Policy::RestartOrEnd, &running.shutdown, move || {
@@ -136,9 +144,16 @@ async fn listen(address: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// Where a node listens.
+struct Listeners {
+    listener: TcpListener,
+    /// The console has an address of its own.
+    console: Option<TcpListener>,
+}
+
 async fn start(
     config: &Config,
-    listener: TcpListener,
+    Listeners { listener, console }: Listeners,
     steps: Arc<dyn Steps>,
     auth: &Auth,
     options: &HttpOptions,
@@ -261,24 +276,49 @@ async fn start(
         options: HttpOptions { tracer, ..options.clone() },
         node,
         fleet: ownership.fleet(),
+        ownership: ownership.clone(),
         draining: CancellationToken::new(),
     };
     let listening = Listening::of(&parts);
-    let router = duetime_http::router(parts, duetime_console::routes(config.console.mode()));
-    let serving = duetime_http::serve(listener, router, listening, shutdown.clone());
+    let pages = duetime_console::routes(config.console.mode());
+    let console = match console {
+        Some(own) => {
+            let address = own.local_addr().context("asking where the console listens")?;
+            info!(%address, "the console has an address of its own");
+            warn_of_clear_text(options, address);
+            let bounds = listening.connections.at_most(CONSOLE_CONNECTIONS_MAX);
+            let listening = Listening { connections: bounds, ..listening.clone() };
+            let router = duetime_http::router(parts.clone(), pages.clone());
+            Some((duetime_http::serve(own, router, listening, shutdown.clone()), address))
+        }
+        None => None,
+    };
+    let shown_at = console.as_ref().map_or(address, |(_, address)| *address);
+    let pages = if console.is_some() { duetime_console::routes(duetime_console::Mode::Off) } else { pages };
+    let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
     let http = supervisor.start_once("listener", &shutdown, async move {
-        if let Err(error) = serving.await {
+        let console = async {
+            match console {
+                Some((serving, _)) => serving.await,
+                None => Ok(()),
+            }
+        };
+        let (serving, console) = tokio::join!(serving, console);
+        for error in [serving, console].into_iter().filter_map(Result::err) {
             tracing::error!(%error, "the listener broke");
         }
     });
+    warn_of_clear_text(options, address);
+    if config.node.log_format == LogFormat::Text {
+        greeting::print([address, shown_at], &shown, !auth.is_open(), options.tls.is_some(), has_topics);
+    }
+    Ok(Running { engine, ownership, http, shutdown, flush, supervisor })
+}
+
+fn warn_of_clear_text(options: &HttpOptions, address: SocketAddr) {
     if options.tls.is_none() && !address.ip().is_loopback() {
         warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
     }
-    if config.node.log_format == LogFormat::Text {
-        greeting::print(address, &shown, !auth.is_open(), options.tls.is_some(), has_topics);
-        ownership: ownership.clone(),
-    }
-    Ok(Running { engine, ownership, http, shutdown, flush, supervisor })
 }
 
 /// Starts the loops that run beside the engine and end with the listener.

@@ -34,6 +34,7 @@ pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<ConfigFault> {
         rules.add(&["resize", key], fault);
     }
     rules.node();
+    rules.console();
     rules.sinks_and_topics();
     rules.found
 }
@@ -161,6 +162,32 @@ impl Rules<'_> {
                 );
                 self.add(&["node", "listen"], fault);
             }
+        }
+    }
+
+    fn console(&mut self) {
+        let (config, path) = (self.config, ["console", "listen"]);
+        let Some(listen) = config.console.address() else { return };
+        let is_open = config.auth.tokens.is_empty() && self.is_sound(&["auth"]);
+        match listen.parse::<SocketAddr>() {
+            Err(_) => {
+                let fault = format!("{listen:?} is not an address; write it like \"127.0.0.1:3831\"");
+                self.add(&path, fault);
+            }
+            Ok(address) if is_open && !address.ip().is_loopback() => {
+                let fault = format!(
+                    "{address} can be reached from other machines, and no token is asked for; add [[auth.tokens]] to \
+                     the configuration, or listen on 127.0.0.1"
+                );
+                self.add(&path, fault);
+            }
+            Ok(address) if address.port() != 0 && config.node.address().parse() == Ok(address) => {
+                self.add(
+                    &path,
+                    "the node listens there itself; give another port, or leave it out to have both at one",
+                );
+            }
+            Ok(_) => {}
         }
     }
 

@@ -260,6 +260,9 @@ pub struct Config {
 pub struct ConsoleConfig {
     /// What the web page of the node lets people do: `"full"`, `"read-only"` or `"off"`. What a token may do is another matter.
     pub mode: ConsoleMode,
+    /// An address of its own: the page is served there, with the API that it asks, and not at that of the node.
+    /// Default: none.
+    pub listen: Option<String>,
 }
 
 /// See [`ConsoleConfig::mode`].
@@ -276,6 +279,12 @@ pub enum ConsoleMode {
 }
 
 impl ConsoleConfig {
+    /// Its own address, where it is to have one.
+    #[must_use]
+    pub fn address(&self) -> Option<String> {
+        self.listen.as_deref().filter(|_| !matches!(self.mode, ConsoleMode::Off)).map(address)
+    }
+
     /// As the console takes it.
     #[must_use]
     pub fn mode(&self) -> duetime_console::Mode {
@@ -291,10 +300,15 @@ impl NodeConfig {
     /// Where it listens, as an address.
     #[must_use]
     pub fn address(&self) -> String {
-        match self.listen.strip_prefix("localhost:") {
-            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
-            None => self.listen.clone(),
-        }
+        address(&self.listen)
+    }
+}
+
+/// `localhost:PORT` as an address.
+fn address(listen: &str) -> String {
+    match listen.strip_prefix("localhost:") {
+        Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+        None => listen.to_owned(),
     }
 }
 

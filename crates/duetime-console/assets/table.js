@@ -6,7 +6,7 @@ import { number } from "./format.js";
 // Up to so many rows all are drawn.
 const ALL_MAX = 60;
 // So many are drawn above and below what is seen, and so many come and go at a time.
-const BESIDE = 20;
+const BESIDE = 10;
 const STEP = 10;
 const ROW_PX = 30;
 // Rows whose height depends on what is in them come by pages.

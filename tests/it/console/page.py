@@ -183,6 +183,38 @@ def main():
         page.wait_for_timeout(2000)
         assert len(api("GET", "/v1/topics/orders/messages?prefix=order-2")[1]["messages"]) == left, "a plan that was stopped went on"
 
+        # Give all that match another time, carried out to its end; what does not match keeps its own.
+        before = {one["id"]: one["visible_at"] for one in api("GET", "/v1/topics/orders/messages?prefix=order-1")[1]["messages"]}
+        see(page, "messages")
+        page.get_by_label("Id begins with").fill("order-3")
+        page.get_by_role("button", name="Look", exact=True).click()
+        expect(page.locator("main")).to_contain_text("11 messages")
+        due = page.evaluate("Math.floor(Date.now() / 1000) * 1000 + 7_200_000")
+        local = page.evaluate("(due) => new Date(due - new Date(due).getTimezoneOffset() * 60_000).toISOString().slice(0, 19)", due)
+        page.get_by_label("To another time").fill(local)
+        page.get_by_role("button", name="Reschedule all of these …").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Reschedule 11 messages of orders")
+        expect(dialog).to_contain_text(f"duetime bulk reschedule orders --prefix order-3 --at {due}")
+        expect(dialog).to_contain_text("/start")
+        dialog.get_by_role("button", name="Start", exact=True).click()
+        row = page.get_by_role("region", name="bulk actions").get_by_role("row").filter(has_text="Reschedule")
+        expect(row).to_contain_text("done")
+        expect(row).to_contain_text("duetime bulk get orders")
+        moved = api("GET", "/v1/topics/orders/messages?prefix=order-3")[1]["messages"]
+        assert [one["visible_at"] for one in moved] == [due] * 11, moved
+        after = {one["id"]: one["visible_at"] for one in api("GET", "/v1/topics/orders/messages?prefix=order-1")[1]["messages"]}
+        assert after == before, (before, after)
+
+        # What if: another rate, and a sink that is away; with its command.
+        see(page, "forecast")
+        page.get_by_label("so many a second at each").fill("1")
+        expect(page.locator("main")).to_contain_text("With 1 node: capacity 1/s: ")
+        page.get_by_label("and the sink is away for").fill("40m")
+        expect(page.locator("main")).to_contain_text("late, the latest by")
+        page.get_by_text("The same as a command").click()
+        expect(page.locator("main")).to_contain_text("duetime forecast orders --bucket 1m --horizon 1h --rate 1 --outage 40m")
+
         # A resize.
         see(page, "shards")
         page.get_by_role("button", name="Change the number …").click()

@@ -25,6 +25,7 @@ export function Messages({ topic }) {
   const [asked, setAsked] = useState({ filter, at: Date.now() });
   const live = useLive();
   const [doing, setDoing] = useState(null);
+  const [at, setAt] = useState("");
   const [found, setFound] = useState({ messages: [] });
   const given = query(asked.filter, asked.at);
   const path = topicPath(topic, `/messages?${[...given, ["limit", String(PAGE)]].map(([name, text]) => `${name}=${encodeURIComponent(text)}`).join("&")}`);
@@ -66,7 +67,7 @@ export function Messages({ topic }) {
       <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${number(found.shards)} shards looked through, one after the other. ` : ""}Without payloads; dead letters have a screen of their own.</p>
       <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
       ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}
-      ${may(live, "admin") && rows.length > 0 && html`<p class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button></p>`}
+      ${may(live, "admin") && rows.length > 0 && html`<p class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button> <label class="row">To another time<input class="time" type="datetime-local" step="1" value=${at} onInput=${(event) => setAt(event.target.value)} /></label><button disabled=${!at} onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}>Reschedule all of these …</button></p>`}
       <${Commands} method="GET" path=${path} command=${command} /></div>
     <${Plans} topic=${topic} actions=${["cancel", "due_now", "reschedule"]} />
     ${doing && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => setDoing(null)} />`}`;

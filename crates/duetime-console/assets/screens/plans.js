@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { moment, number, word } from "../format.js";
+import { curl, moment, number, word } from "../format.js";
 import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -13,11 +13,12 @@ const WORDS = {
   redrive: ["Redrive", "They are due at once, with all their attempts. What dies after this moment is left alone."],
   purge: ["Purge", "They are removed and cannot be brought back."],
   cancel: ["Cancel", "They are removed and never delivered, unless somebody is delivering them right now."],
+  reschedule: ["Reschedule", "Those that wait get this due time. Their attempts begin again."],
   due_now: ["Deliver now", "Those that wait are due at once. Their attempts begin again."],
 };
 const MOODS = { running: "good", done: "good", stopping: "careful", stopped: "careful", failed: "bad" };
 
-const options = ({ action, ...what }) => Object.entries(what).map(([name, value]) => ` --${name.replace("_", "-")} ${word(String(value))}`).join("");
+const options = ({ action, ...what }) => Object.entries(what).map(([name, value]) => ` --${name === "due_at" ? "at" : name.replace("_", "-")} ${word(String(value))}`).join("");
 const matched = (plan) => `${plan.counted_all ? "" : "at least "}${number(plan.expected)}`;
 export const acted = ({ counts }) => counts.done + counts.in_flight + counts.unchanged + counts.failed;
 
@@ -45,12 +46,19 @@ export function PlanFirst({ topic, what, onClose }) {
   const [verb, means] = WORDS[what.action];
   const many = plan && (plan.expected > TYPED_ABOVE || !plan.counted_all);
   return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${plan ? matched(plan) : "…"} messages of ${topic}" danger=${what.action !== "redrive"} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? "Start" : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0}
-    commands=${html`<${Commands} method="POST" path=${path} body=${what} command=${`duetime bulk ${what.action.replace("_", "-")} ${word(topic)}${options(what)} --rate ${rate} --start`} />`}>
+    commands=${html`<${Commands} method="POST" path=${path} body=${{ ...what, per_second: Number(rate) || RATE }} command=${`duetime bulk ${what.action.replace("_", "-")} ${word(topic)}${options(what)} --rate ${rate} --start`} />
+      ${plan && html`<p class="quiet">Carried out by <code>${curl("POST", `${path}/${plan.id}/start`, { per_second: Number(rate) || RATE })}</code></p>`}`}>
     ${problem && html`<${Failed} problem=${problem} />`}
     ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
     ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.join(", ")}</p>`}
       <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} /></label>`}
   <//>`;
+}
+
+// What can be done to a plan, as commands.
+function PlanCommands({ path, topic, plan }) {
+  const [method, rest, verb] = plan.state === "running" ? ["POST", "/stop", "stop"] : ["planned", "stopped"].includes(plan.state) ? ["POST", "/start", "start"] : ["GET", "", "get"];
+  return html`<${Commands} method=${method} path="${path}/${plan.id}${rest}" body=${method === "POST" ? {} : undefined} command=${`duetime bulk ${verb} ${word(topic)} ${word(plan.id)}`} />`;
 }
 
 export function Plans({ topic, actions }) {
@@ -75,6 +83,7 @@ export function Plans({ topic, actions }) {
     { name: "In flight", value: (row) => row.counts.in_flight, cell: (row) => number(row.counts.in_flight) },
     { name: "Unchanged", value: (row) => row.counts.unchanged, cell: (row) => number(row.counts.unchanged) },
     { name: "Failed", value: (row) => row.counts.failed, cell: (row) => html`<span class=${row.counts.failed ? "bad" : ""} title=${row.failures.map((one) => `${one.id}: ${one.reason}`).join("\n")}>${number(row.counts.failed)}</span>` },
+    { name: "As a command", left: true, cell: (row) => html`<${PlanCommands} path=${path} topic=${topic} plan=${row} />` },
     { name: "Planned", value: (row) => row.created_at, cell: (row) => html`${moment(row.created_at)}${row.by ? ` by ${row.by}` : ""}` },
     ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
   ];

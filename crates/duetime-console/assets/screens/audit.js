@@ -13,7 +13,13 @@ export function Audit() {
   const { answer, problem } = useAnswer((signal) => ask("GET", PATH, undefined, signal), 5000, []);
   const [text, setText] = useState("");
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
-  const all = answer.entries.map((entry, at) => ({ key: `${entry.time} ${entry.action} ${at}`, ...entry, when: Date.parse(entry.time) }));
+  // What came at the same moment is told apart by its number, so that a row stays the same when others come.
+  const same = new Map();
+  const all = answer.entries.map((entry) => {
+    const key = `${entry.time} ${entry.action} ${entry.id ?? ""}`;
+    same.set(key, (same.get(key) ?? 0) + 1);
+    return { key: `${key} ${same.get(key)}`, ...entry, when: Date.parse(entry.time) };
+  });
   const has = (entry) => [entry.who, entry.action, entry.topic, entry.id, entry.from, entry.outcome].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
   const rows = text.trim() ? all.filter(has) : all;
   const topicLink = (name) => (name ? html`<a href="#/topic/${encodeURIComponent(name)}">${name}</a>` : "–");

@@ -145,7 +145,7 @@ fn main() {
     let runtime = Runtime::new().expect("a runtime");
     let server = runtime.block_on(RedisServer::start());
     let url = format!("redis://127.0.0.1:{}", server.port());
-    let config = RedisStoreConfig { url, ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
     let connected = runtime.block_on(RedisStore::connect(config, Arc::new(Meters::new())));
     let store = connected.expect("the server is there");
     let topic = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };

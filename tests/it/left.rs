@@ -51,7 +51,7 @@ pub async fn left(store: &dyn Store) -> FinalState {
 
 /// The same of a Redis at this address.
 pub async fn left_at(url: String) -> FinalState {
-    let config = RedisStoreConfig { url, ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
     let store: Arc<RedisStore> = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
     left(&*store).await
 }

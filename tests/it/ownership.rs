@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use duetime_core::{Member, Namespace, Ownership};
 use duetime_metrics::Meters;
-use duetime_ownership::{Etcd, EtcdConfig, EtcdTls, Late, RedisPresence, RedisTickets, RoundRobin, Solo};
+use duetime_ownership::{Etcd, EtcdConfig, Late, RedisPresence, RedisTickets, RoundRobin, Solo};
 use duetime_redis::{Link, LinkConfig, RedisUrl};
+use duetime_settings::{ClientTls, PemFile, Secret};
 use duetime_supervisor::Supervisor;
 use duetime_testkit::conformance::ownership::run_all;
 use duetime_testkit::servers::{EtcdServers, RedisServer};
@@ -32,7 +33,7 @@ fn late() -> Late {
 }
 
 fn config(etcd: &EtcdServers) -> EtcdConfig {
-    EtcdConfig { endpoints: etcd.urls(), user: None, password: None, tls: EtcdTls::default(), lease_ttl: LEASE }
+    EtcdConfig { endpoints: etcd.urls(), user: None, password: None, tls: ClientTls::default(), lease_ttl: LEASE }
 }
 
 async fn on_etcd(config: EtcdConfig) {
@@ -81,17 +82,18 @@ async fn etcd_may_ask_for_a_user_with_few_rights() {
     ] {
         let _ = etcd.etcdctl(&words.split(' ').collect::<Vec<_>>());
     }
-    let wrong = EtcdConfig { user: Some("duetime".into()), password: Some("canary-secret".into()), ..config(&etcd) };
+    let wrong =
+        EtcdConfig { user: Some("duetime".into()), password: Some(Secret::new("canary-secret")), ..config(&etcd) };
     let refused = Etcd::check(&wrong, &Namespace::default()).await.unwrap_err();
     assert!(refused.contains("authentication failed") && !refused.contains("canary"), "{refused}");
     assert!(!format!("{wrong:?}").contains("canary"));
-    on_etcd(EtcdConfig { password: Some("of-duetime".into()), ..wrong }).await;
+    on_etcd(EtcdConfig { password: Some(Secret::new("of-duetime")), ..wrong }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcd_may_speak_tls() {
     let etcd = EtcdServers::start_tls().await;
-    let tls = EtcdTls { ca_file: etcd.authority.clone(), ..EtcdTls::default() };
+    let tls = ClientTls::trusting(etcd.authority.clone().map(PemFile::new));
     assert!(Etcd::check(&config(&etcd), &Namespace::default()).await.is_err(), "nobody vouches for it");
     on_etcd(EtcdConfig { tls, ..config(&etcd) }).await;
 }

@@ -93,7 +93,7 @@ fn the_model_redis_and_the_embedded_store_answer_alike() {
     let folder = tempfile::tempdir().unwrap();
     let (server, stores) = runtime.block_on(async {
         let server = RedisServer::start().await;
-        let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+        let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
         let redis = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let embedded = EmbeddedStore::open(folder.path(), Default::default()).unwrap();
         let stores: Stores = vec![("model", MemStore::new()), ("redis", redis), ("embedded", embedded)];

@@ -33,7 +33,7 @@ impl Spaces {
     async fn next(&self) -> Arc<RedisStore> {
         let space = format!("n{}", self.given.fetch_add(1, Ordering::Relaxed));
         let config = RedisStoreConfig {
-            url: self.url.clone(),
+            url: self.url.clone().into(),
             namespace: Namespace::new(&space).unwrap(),
             ..RedisStoreConfig::default()
         };

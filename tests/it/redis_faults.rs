@@ -29,7 +29,7 @@ use server::Server;
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 
 async fn connect(server: &Server) -> Result<Arc<RedisStore>, StoreError> {
-    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
     RedisStore::connect(config, Arc::new(Meters::new())).await
 }
 
@@ -207,9 +207,9 @@ async fn a_user_who_may_not_ask_for_settings_can_still_work() {
     server.ask(&format!("ACL SETUSER ann on >s3cret {rights}")).await.unwrap();
     let url = |password: &str| format!("redis://ann:{password}@127.0.0.1:{}", server.port);
     let meters = || Arc::new(Meters::new());
-    let config = RedisStoreConfig { url: url("s3cret"), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url("s3cret").into(), ..RedisStoreConfig::default() };
     Load::start(RedisStore::connect(config, meters()).await.unwrap()).await.check().await;
-    let config = RedisStoreConfig { url: url("wr0ng"), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url("wr0ng").into(), ..RedisStoreConfig::default() };
     let error = RedisStore::connect(config, meters()).await.unwrap_err();
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("wr0ng"), "no error carries the password");
@@ -220,7 +220,7 @@ async fn the_remedy_for_missing_rights_works_as_it_is_written() {
     let server = Server::start(&[]).await;
     server.ask("ACL SETUSER ann on >s3cret ~duetime:* &duetime:* +@all -@admin -@dangerous +info").await.unwrap();
     let url = format!("redis://ann:s3cret@127.0.0.1:{}", server.port);
-    let config = RedisStoreConfig { url, ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
     let topic = duetime_core::TopicName::new("bills").unwrap();
     let settings = duetime_core::TopicConfig::default();
@@ -272,7 +272,7 @@ async fn pretender(version: &'static str, clock_ms: i64) -> String {
 #[tokio::test]
 async fn an_old_server_and_one_with_another_clock_are_refused_with_the_remedy() {
     let refused = async |version, clock_ms| {
-        let config = RedisStoreConfig { url: pretender(version, clock_ms).await, ..RedisStoreConfig::default() };
+        let config = RedisStoreConfig { url: pretender(version, clock_ms).await.into(), ..RedisStoreConfig::default() };
         let error = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap_err();
         assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
         error.to_string()

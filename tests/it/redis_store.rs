@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::Store;
 use duetime_metrics::Meters;
-use duetime_redis::TlsConfig;
+use duetime_settings::{ClientTls, PemFile};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::conformance::store::{StoreFactory, run_all};
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ async fn connect(config: RedisStoreConfig) -> Arc<dyn Store> {
 impl StoreFactory for FreshRedis {
     async fn store(&self) -> Arc<dyn Store> {
         let server = Server::start(&["--appendonly", "no"]).await;
-        let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+        let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
         self.running.lock().push(server);
         connect(config).await
     }
@@ -98,13 +98,13 @@ async fn the_whole_contract_holds_over_tls_for_a_user_of_few_rights() {
     arguments.extend(rights.split(' '));
     let server = Server::start_tls(&arguments).await;
     let config = RedisStoreConfig {
-        url: format!("rediss://ann:s3cret@localhost:{}", server.port),
-        tls: TlsConfig { ca_file: Some(ca.into()), ..TlsConfig::default() },
+        url: format!("rediss://ann:s3cret@localhost:{}", server.port).into(),
+        tls: ClientTls::trusting(Some(PemFile::new(ca))),
         ..RedisStoreConfig::default()
     };
     run_all(&GuardedRedis { config: config.clone() }).await;
 
-    let stranger = RedisStoreConfig { tls: TlsConfig::default(), retry_for: std::time::Duration::ZERO, ..config };
+    let stranger = RedisStoreConfig { tls: ClientTls::default(), retry_for: std::time::Duration::ZERO, ..config };
     let refused = RedisStore::connect(stranger, Arc::new(Meters::new())).await.unwrap_err();
     assert!(!refused.to_string().contains("s3cret"), "{refused}");
 }

@@ -22,7 +22,7 @@ struct FreshRedis {
 }
 
 async fn connect(server: &RedisServer) -> Arc<RedisStore> {
-    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
     RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
 }
 

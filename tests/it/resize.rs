@@ -117,7 +117,7 @@ async fn on_redis(killed: bool) {
     let redis = RedisServer::start().await;
     let mut node = Node::start(PROGRAM, &redis.url(), CONFIG).await;
     resized(&mut node, killed).await;
-    let config = RedisStoreConfig { url: redis.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: redis.url().into(), ..RedisStoreConfig::default() };
     check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap(), KEPT).await;
 }
 

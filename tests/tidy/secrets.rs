@@ -24,7 +24,7 @@ fn is_secret(name: &str, of: &str) -> bool {
     if words(of).iter().any(|word| TYPES.contains(&word.as_str())) {
         return true;
     }
-    let is_path = of.contains("PathBuf");
+    let is_path = of.contains("PathBuf") || of.contains("PemFile");
     let last = name.trim_end_matches("_file").rsplit('_').next().unwrap_or_default();
     // A text called key is the key of a record.
     (is_path || of.contains("String") && last != "key") && (WORDS.contains(&last) || is_path && last == "credentials")

@@ -123,7 +123,7 @@ async fn main() {
     let server = RedisServer::start().await;
     server.cli(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
     server.cli(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
-    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.expect("the server answers");
     let version = server.cli(&["INFO", "server"]);
     let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();

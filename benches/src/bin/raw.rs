@@ -159,7 +159,8 @@ async fn main() {
     let file = args.next();
     let server = RedisServer::start().await;
     let open = async |port: u16| {
-        let config = RedisStoreConfig { url: format!("redis://127.0.0.1:{port}"), ..RedisStoreConfig::default() };
+        let config =
+            RedisStoreConfig { url: format!("redis://127.0.0.1:{port}").into(), ..RedisStoreConfig::default() };
         RedisStore::connect(config, Arc::new(Meters::new())).await.expect("the server is there")
     };
     let tap = Tap::on(server.port()).expect("a free port");

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::http::{HeaderMap, StatusCode, header};
+use duetime_settings::SecretSource;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::problem::Problem;
 use crate::rates::RequestRate;
-use crate::secret::SecretSource;
 
 /// Shortest secret that is taken.
 const SECRET_BYTES_MIN: usize = 16;
@@ -204,6 +204,7 @@ fn read_token(config: &TokenConfig) -> Result<Token, String> {
     let hash = match (source, &config.hash) {
         (Some(source), _) => {
             let secret = source.read().map_err(complaint)?;
+            let secret = secret.trim();
             if secret.len() < SECRET_BYTES_MIN {
                 return Err(complaint(format!("its secret is shorter than {SECRET_BYTES_MIN} bytes")));
             }

@@ -12,7 +12,7 @@ mod silent;
 mod solo;
 mod tickets;
 
-pub use etcd::{Etcd, EtcdConfig, EtcdTls};
+pub use etcd::{Etcd, EtcdConfig};
 pub use late::Late;
 pub use presence::{NoPresence, NodesSeen, Presence, RedisPresence};
 pub use round_robin::RoundRobin;

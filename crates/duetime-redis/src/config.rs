@@ -1,39 +1,21 @@
 //! How to reach Redis, and the client for one address of it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use duetime_settings::{ClientPem, ClientTls, Secret};
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionInfo, TlsCertificates};
 
 use crate::error::LinkError;
 use crate::url::RedisUrl;
 
-/// Certificates for `rediss://`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TlsConfig {
-    /// PEM file of the authority that signed the server's certificate. Default: the public ones.
-    pub ca_file: Option<PathBuf>,
-    /// PEM file of this client's certificate, where the server asks for one.
-    pub cert_file: Option<PathBuf>,
-    /// PEM file of its key.
-    pub key_file: Option<PathBuf>,
-}
-
 /// What the sentinels ask for, where they ask.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SentinelLogin {
     /// The user; without one it is the default user.
     pub user: Option<String>,
     /// The password.
-    pub password: Option<String>,
-}
-
-impl std::fmt::Debug for SentinelLogin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SentinelLogin").finish_non_exhaustive()
-    }
+    pub password: Option<Secret>,
 }
 
 /// How to reach Redis.
@@ -41,8 +23,8 @@ impl std::fmt::Debug for SentinelLogin {
 pub struct LinkConfig {
     /// Where.
     pub url: RedisUrl,
-    /// Certificates.
-    pub tls: TlsConfig,
+    /// Certificates for `rediss://`.
+    pub tls: ClientTls,
     /// For the sentinels alone; the servers' is in the URL.
     pub sentinel: SentinelLogin,
     /// Multiplexed connections to each master; calls are spread over them. More than a few gain nothing: Redis
@@ -62,7 +44,7 @@ impl LinkConfig {
     pub fn new(url: RedisUrl) -> Self {
         Self {
             url,
-            tls: TlsConfig::default(),
+            tls: ClientTls::default(),
             sentinel: SentinelLogin::default(),
             connections: 3,
             connect_timeout: Duration::from_secs(2),
@@ -72,19 +54,12 @@ impl LinkConfig {
     }
 }
 
-fn read(file: &std::path::Path) -> Result<Vec<u8>, LinkError> {
-    std::fs::read(file).map_err(|error| LinkError::Setup(format!("cannot read {}: {error}", file.display())))
-}
-
 /// A client for one address, with the certificates of the configuration.
 pub(crate) fn client(info: ConnectionInfo, config: &LinkConfig) -> Result<Client, LinkError> {
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let client_tls = match (&config.tls.cert_file, &config.tls.key_file) {
-        (Some(cert), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
-        (None, None) => None,
-        _ => return Err(LinkError::Setup("tls: give both cert_file and key_file, or neither".to_owned())),
-    };
-    let root_cert = config.tls.ca_file.as_deref().map(read).transpose()?;
+    let ClientPem { ca: root_cert, identity } =
+        config.tls.read().map_err(|fault| LinkError::Setup(format!("tls: {fault}")))?;
+    let client_tls = identity.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key });
     let made = if client_tls.is_some() || root_cert.is_some() {
         if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             return Err(LinkError::Setup(

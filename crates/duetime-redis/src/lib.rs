@@ -31,7 +31,7 @@ mod topology;
 mod url;
 mod watch;
 
-pub use config::{LinkConfig, SentinelLogin, TlsConfig};
+pub use config::{LinkConfig, SentinelLogin};
 pub use error::LinkError;
 pub use facts::MasterFacts;
 pub use link::Link;

@@ -95,7 +95,7 @@ impl Sentinels {
             login = login.set_username(user);
         }
         if let Some(password) = &config.sentinel.password {
-            login = login.set_password(password);
+            login = login.set_password(password.expose());
         }
         let sentinels = addresses
             .iter()

@@ -3,10 +3,9 @@
 //! Upstream: `fuzz/fuzz_targets`, and the tests below with the corpora. Not in a plain build.
 
 use duetime_core::{Delivery, Headers, MessageId, Nonce, Timestamp, TopicName};
+use duetime_settings::{SCRUB_BYTES_MIN, Scrubber, Secret, TargetUrl};
 
 pub use crate::http::fuzz::{addresses, retry_after};
-use crate::scrubber::{SCRUB_BYTES_MIN, Scrubber};
-use crate::secret::{Secret, TargetUrl};
 use crate::template::Template;
 
 fn delivery(id: &str, headers: Vec<(String, String)>) -> Option<Delivery> {

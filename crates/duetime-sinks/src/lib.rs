@@ -24,8 +24,6 @@ pub mod rabbitmq;
 pub mod redis_stream;
 pub mod registry;
 pub mod remedy;
-pub mod scrubber;
-pub mod secret;
 pub mod settings;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 pub mod shared_connection;
@@ -33,4 +31,3 @@ mod target;
 pub mod template;
 
 pub use registry::{SinkConfig, SinkRegistry};
-pub use secret::{Secret, TargetUrl};

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
+use duetime_settings::Scrubber;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::info;
 
-use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::target::Target;
 

@@ -3,13 +3,13 @@
 //! One pipeline of `XADD` for a batch. Nothing is sent twice by itself, so that only a lost answer
 //! makes a duplicate.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
-use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl, TlsConfig};
+use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
+use duetime_settings::{ClientTls, PemFile, Scrubber, TargetUrl};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -17,8 +17,6 @@ use tokio::time::Instant;
 
 use crate::own_headers;
 use crate::probe_wait::ProbeWaitMax;
-use crate::scrubber::Scrubber;
-use crate::secret::TargetUrl;
 use crate::settings;
 use crate::target::Target;
 use crate::template::Template;
@@ -54,7 +52,7 @@ pub struct RedisStreamConfig {
     pub connect_timeout: Duration,
     /// A PEM file of the authority that signed the server's certificate. Default: the public ones.
     #[serde(default)]
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<PemFile>,
     /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
@@ -109,7 +107,7 @@ impl RedisStreamTarget {
             .map_err(|_| format!("url {given} is refused; write it as \"redis://user:password@host:6379/0\""))?;
         let many_masters = matches!(url, RedisUrl::Cluster { .. });
         let link = Link::new(LinkConfig {
-            tls: TlsConfig { ca_file: config.ca_file.clone(), ..TlsConfig::default() },
+            tls: ClientTls::trusting(config.ca_file.clone()),
             connections: 1,
             connect_timeout: config.connect_timeout,
             response_timeout: config.timeout,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use duetime_core::Namespace;
-use duetime_redis::{LinkConfig, LinkError, RedisUrl, SentinelLogin, TlsConfig};
+use duetime_redis::{LinkConfig, LinkError, RedisUrl, SentinelLogin};
+use duetime_settings::{ClientTls, Secret};
 use serde::Deserialize;
 
 /// How many replicas have a change when it is answered.
@@ -48,42 +49,49 @@ impl TryFrom<String> for Durability {
     }
 }
 
-/// The `[store]` section, as far as it concerns Redis.
-#[derive(Clone)]
+/// The section `[store]` of a configuration; where `url` is that of another store, the rest is of no use.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct RedisStoreConfig {
-    /// `redis://[user:password@]host[:port][/db]`, or `rediss://` over TLS.
-    pub url: String,
+    /// `redis://[user:password@]host[:port][/db]`, `rediss://…` over TLS, `redis-cluster://h:p,h:p,…` or
+    /// `redis-sentinel://h:p,…/MASTER`, with `rediss` over TLS; or `{ file = "PATH" }` that holds it.
+    pub url: Secret,
     /// What all keys begin with. Default `duetime`.
     pub namespace: Namespace,
-    /// Certificates for `rediss…://`. Default: the public authorities.
-    pub tls: TlsConfig,
+    /// Certificates for `rediss…://`: `ca_file`, `cert_file`, `key_file`. Default: the public authorities.
+    pub tls: ClientTls,
     /// User of the sentinels, where they ask for one; the servers' is in `url`.
     pub sentinel_user: Option<String>,
-    /// Password of the sentinels.
-    pub sentinel_password: Option<String>,
-    /// What an acknowledged enqueue, cancel or reschedule survives: `memory` (default), what the
-    /// server's persistence keeps, or `replicas:N`, a failover to one of N replicas that have it.
+    /// Password of the sentinels: a string, `{ file = "PATH" }` or `{ env = "NAME" }`.
+    pub sentinel_password: Option<Secret>,
+    /// What an acknowledged enqueue, cancel or reschedule survives. Default `memory`: what the persistence of the
+    /// server keeps. `replicas:N`: a failover too, once N replicas have it.
     pub durability: Durability,
-    /// Connections calls are spread over, 1 to 64. Default 3; more than a few gain nothing.
+    /// Connections to Redis that calls are spread over, 1 to 64. Default 3; more than a few gain nothing.
     pub connections: usize,
-    /// Longest wait for a connection. Default `2s`.
+    /// Longest wait for a connection to Redis. Default `2s`.
+    #[serde(with = "duetime_core::units::duration")]
     pub connect_timeout: Duration,
-    /// Longest wait for one answer. Default `5s`; set it above the longest stall of the server that
+    /// Longest wait for one answer of Redis. Default `5s`; set it above the longest stall of the server that
     /// is to be sat out without a repetition.
+    #[serde(with = "duetime_core::units::duration")]
     pub response_timeout: Duration,
-    /// How long a call is repeated while the server cannot be reached or cannot act. Default `15s`.
+    /// How long a call is repeated while Redis cannot be reached or cannot act. Default `15s`.
+    #[serde(with = "duetime_core::units::duration")]
     pub retry_for: Duration,
     /// Which slot of a shard's reply cache this session takes first, of 64. Default: any; two sessions that take the
-    /// same one overwrite each other's answers, and a call whose answer is lost ends in an error then.
+    /// same one overwrite each other's answers, and a call whose answer is lost ends in an error then. No key of the
+    /// section.
+    #[serde(skip)]
     pub first_reply_slot: Option<u32>,
 }
 
 impl Default for RedisStoreConfig {
     fn default() -> Self {
         Self {
-            url: "redis://127.0.0.1:6379".to_owned(),
+            url: Secret::new("redis://127.0.0.1:6379"),
             namespace: Namespace::default(),
-            tls: TlsConfig::default(),
+            tls: ClientTls::default(),
             sentinel_user: None,
             sentinel_password: None,
             durability: Durability::Memory,
@@ -109,23 +117,26 @@ impl RedisStoreConfig {
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
             found.push(("connections", format!("store.connections must be 1 to {CONNECTIONS_MAX}")));
         }
-        let url = match RedisUrl::parse(&self.url) {
+        let url = match RedisUrl::parse(self.url.expose()) {
             Ok(url) => Some(url),
             Err(error) => {
                 found.push(("url", error.to_string()));
                 None
             }
         };
+        if let Some(fault) = self.tls.fault() {
+            found.push(("tls", fault.to_owned()));
+        }
+        if self.tls.server_name.is_some() {
+            let fault = "server_name is for etcd; Redis's certificate must have the name that is in url";
+            found.push(("tls", fault.to_owned()));
+        }
         let has_sentinels = url.is_none_or(|url| matches!(url, RedisUrl::Sentinel { .. }));
         match (&self.sentinel_user, &self.sentinel_password) {
-            (Some(_), None) => found.push((
-                "sentinel_user",
-                "store.sentinel_user has no password; give store.sentinel_password too".to_owned(),
-            )),
+            (Some(_), None) => found.push(("sentinel_user", "store.sentinel_user has no password; give store.sentinel_password too".to_owned())),
             (_, Some(_)) if !has_sentinels => found.push((
                 "sentinel_password",
-                "store.sentinel_password is for sentinels; leave it out, or write redis-sentinel://h:p,h:p/MASTER"
-                    .to_owned(),
+                "store.sentinel_password is for sentinels; leave it out, or write redis-sentinel://h:p,h:p/MASTER".to_owned(),
             )),
             _ => {}
         }
@@ -136,7 +147,7 @@ impl RedisStoreConfig {
         if let Some((_, fault)) = self.faults().into_iter().next() {
             return Err(LinkError::Setup(fault));
         }
-        let mut link = LinkConfig::new(RedisUrl::parse(&self.url)?);
+        let mut link = LinkConfig::new(RedisUrl::parse(self.url.expose())?);
         link.tls = self.tls.clone();
         link.sentinel = SentinelLogin { user: self.sentinel_user.clone(), password: self.sentinel_password.clone() };
         link.connections = self.connections;
@@ -144,12 +155,5 @@ impl RedisStoreConfig {
         link.response_timeout = self.response_timeout;
         link.retry_for = self.retry_for;
         Ok(link)
-    }
-}
-
-impl std::fmt::Debug for RedisStoreConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The URL may carry a password.
-        f.debug_struct("RedisStoreConfig").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }

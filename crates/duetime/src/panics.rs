@@ -7,8 +7,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 
-use duetime_sinks::TargetUrl;
-use duetime_sinks::scrubber::Scrubber;
+use duetime_settings::{Scrubber, TargetUrl};
 use serde_json::json;
 
 use crate::config::Config;
@@ -31,7 +30,7 @@ pub fn start() {
     }));
 }
 
-/// From now on nothing of this configuration is shown: what was read as a [`duetime_sinks::Secret`] is known already.
+/// From now on nothing of this configuration is shown: what was read as a [`duetime_settings::Secret`] is known already.
 pub fn hide(config: &Config) {
     let address = Some(config.store.url.expose()).filter(|url| !url.starts_with("embedded:"));
     let of_store = address.map_or_else(Vec::new, |url| TargetUrl::new(url).secrets());

@@ -21,7 +21,7 @@ use crate::manager;
 pub fn shown(config: &StoreConfig) -> String {
     let url = config.url.expose();
     match StoreUrl::parse(url) {
-        Ok(StoreUrl::Redis) => duetime_sinks::TargetUrl::new(url).to_string(),
+        Ok(StoreUrl::Redis) => duetime_settings::TargetUrl::new(url).to_string(),
         _ => url.to_owned(),
     }
 }
@@ -84,7 +84,7 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<O
     let doing = || format!("opening the store {shown}");
     match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
         StoreUrl::Redis => {
-            let store = RedisStore::connect(config.redis(), meters).await.with_context(doing)?;
+            let store = RedisStore::connect(config.clone(), meters).await.with_context(doing)?;
             let link = store.link();
             let move_grace = if link.is_cluster() { MOVE_GRACE } else { Duration::ZERO };
             Ok(Opened { store, shown, shared: true, has_clock: true, move_grace, link: Some(link), folder: None })

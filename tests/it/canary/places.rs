@@ -91,17 +91,19 @@ const NODE_KEY: &str = "[node]\ntls = { cert = @, key = @ }\n";
 
 /// All of them; the number of a row is in its secret.
 pub const PLACES: &[Place] = &[
-    place("crates/duetime/src/config/mod.rs: url", STORE, Manner::Redis, |text| redis_url("redis://", "HOST/0", text)),
-    place("crates/duetime/src/config/mod.rs: url", STORE, Manner::Redis, |text| {
+    place("crates/duetime-store-redis/src/config.rs: url", STORE, Manner::Redis, |text| {
+        redis_url("redis://", "HOST/0", text)
+    }),
+    place("crates/duetime-store-redis/src/config.rs: url", STORE, Manner::Redis, |text| {
         redis_url("redis-cluster://", "HOST,HOST", text)
     }),
-    place("crates/duetime/src/config/mod.rs: url", STORE, Manner::Redis, |text| {
+    place("crates/duetime-store-redis/src/config.rs: url", STORE, Manner::Redis, |text| {
         redis_url("redis-sentinel://", "HOST/m", text)
     }),
-    place("crates/duetime/src/config/mod.rs: sentinel_password", SENTINEL, Manner::Redis, str::to_owned),
+    place("crates/duetime-store-redis/src/config.rs: sentinel_password", SENTINEL, Manner::Redis, str::to_owned),
     place("crates/duetime/src/config/mod.rs: etcd_password", ETCD, Manner::Raw, str::to_owned),
-    path("crates/duetime-redis/src/config.rs: key_file", REDIS_KEY, Manner::Raw, private_key),
-    path("crates/duetime-ownership/src/etcd/mod.rs: key_file", ETCD_KEY, Manner::Raw, private_key),
+    path("crates/duetime-settings/src/tls.rs: key_file", REDIS_KEY, Manner::Raw, private_key),
+    path("crates/duetime-settings/src/tls.rs: key_file", ETCD_KEY, Manner::Raw, private_key),
     path("crates/duetime-http/src/tls.rs: key", NODE_KEY, Manner::Raw, private_key),
     place("crates/duetime-http/src/auth.rs: secret", TOKEN, Manner::Raw, str::to_owned),
     path("crates/duetime-http/src/auth.rs: secret_file", TOKEN_FILE, Manner::Raw, str::to_owned),

@@ -152,7 +152,7 @@ async fn one_shard(store: &RedisStore) -> Shard {
 async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterwards() {
     let clock = SkewedClock::new();
     let server = skewed_redis(&clock).await;
-    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
     let shard = one_shard(&store).await;
     store.enqueue(&shard, WallClock.now(), &[message("retried"), message("extended")]).await.unwrap();
@@ -197,7 +197,7 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
 async fn both_clocks_an_hour_ahead_and_put_right_leave_nothing_early_and_nothing_put_off() {
     let clock = SkewedClock::new();
     let server = skewed_redis(&clock).await;
-    let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
     let shard = one_shard(&store).await;
     let hour = Duration::from_secs(HOUR_S.unsigned_abs());

@@ -31,7 +31,7 @@ async fn of_several_masters_the_worst_clock_is_told_and_the_best_one_decides() {
     let (clock, folder) = (SkewedClock::new(), tempfile::tempdir().unwrap());
     let cluster = RedisCluster::start_on(Some(first_by(&clock, folder.path())), 3, 0).await;
     let meters = Arc::new(Meters::new());
-    let config = RedisStoreConfig { url: cluster.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: cluster.url().into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, meters.clone()).await.unwrap();
     let skew_s = || {
         let told = meters.render();

@@ -21,7 +21,7 @@ const HELD: Duration = Duration::from_secs(4);
 const UNDISTURBED: Duration = Duration::from_millis(2500);
 
 pub async fn connect(url: String, durability: Durability) -> Arc<RedisStore> {
-    let config = RedisStoreConfig { url, durability, ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url.into(), durability, ..RedisStoreConfig::default() };
     RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
 }
 

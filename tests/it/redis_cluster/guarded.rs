@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duetime_core::{Clock as _, ScheduleStore as _, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _};
 use duetime_metrics::Meters;
-use duetime_redis::TlsConfig;
+use duetime_settings::{ClientTls, PemFile};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
 use duetime_testkit::servers::{RedisCluster, Sentinel};
@@ -19,7 +19,7 @@ async fn connect(config: RedisStoreConfig) -> Result<Arc<RedisStore>, String> {
 }
 
 fn trusting(url: String, ca_file: std::path::PathBuf) -> RedisStoreConfig {
-    RedisStoreConfig { url, tls: TlsConfig { ca_file: Some(ca_file), ..TlsConfig::default() }, ..Default::default() }
+    RedisStoreConfig { url: url.into(), tls: ClientTls::trusting(Some(PemFile::new(ca_file))), ..Default::default() }
 }
 
 /// Makes a topic whose shards lie on every master, and reads it all.
@@ -42,7 +42,7 @@ async fn a_cluster_is_reached_over_tls_also_after_a_failover() {
     use_all_of(&store, "after").await;
 
     let url = cluster.url();
-    let refused = connect(RedisStoreConfig { url: url.clone(), ..Default::default() }).await.unwrap_err();
+    let refused = connect(RedisStoreConfig { url: url.clone().into(), ..Default::default() }).await.unwrap_err();
     assert!(refused.contains("UnknownIssuer"), "nobody vouches for it: {refused}");
     let refused = connect(trusting(url.replace("rediss", "redis"), ca_file)).await.unwrap_err();
     assert!(refused.contains("write rediss where it says redis"), "{refused}");
@@ -54,7 +54,7 @@ async fn sentinels_are_reached_over_tls_and_told_their_own_login() {
     let anonymous = trusting(servers.url(), servers.servers[0].ca_file());
     let login = |password: &str| RedisStoreConfig {
         sentinel_user: Some(USER.to_owned()),
-        sentinel_password: Some(password.to_owned()),
+        sentinel_password: Some(password.to_owned().into()),
         ..anonymous.clone()
     };
     for wrong in [anonymous.clone(), login("canary-that-is-wrong")] {

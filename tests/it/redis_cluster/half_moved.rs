@@ -24,7 +24,7 @@ const UNDISTURBED: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn connect(cluster: &RedisCluster) -> Arc<RedisStore> {
-    let config = RedisStoreConfig { url: cluster.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: cluster.url().into(), ..RedisStoreConfig::default() };
     RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
 }
 

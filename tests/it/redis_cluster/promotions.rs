@@ -398,7 +398,7 @@ async fn a_deposed_primary_acknowledges_nothing_where_it_needs_a_replica_to_writ
 }
 
 async fn refused(url: String, durability: Durability) -> Option<String> {
-    let config = RedisStoreConfig { url, durability, ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url.into(), durability, ..RedisStoreConfig::default() };
     match RedisStore::connect(config, Arc::new(Meters::new())).await {
         Ok(_) => None,
         Err(StoreError::Setup(text)) => Some(text),
@@ -412,7 +412,7 @@ async fn a_primary_that_would_go_on_alone_is_refused_where_replicas_are_asked_fo
     let text = refused(servers.url(), Durability::Replicas(1)).await.expect("refused");
     assert!(text.contains("CONFIG SET min-replicas-to-write 1"), "{text}");
     let meters = Arc::new(Meters::new());
-    let config = RedisStoreConfig { url: servers.url(), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: servers.url().into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, meters.clone()).await.expect("memory asks for no replicas");
     let shows = |row: &str| meters.render().contains(row);
     within(NOTICED_WITHIN, "it is told", async || shows("duetime_store_troubles{kind=\"unguarded\"} 1")).await;
@@ -426,8 +426,11 @@ async fn a_primary_that_would_go_on_alone_is_refused_where_replicas_are_asked_fo
 async fn fewer_replicas_than_asked_are_noticed_and_the_node_stays_ready() {
     let mut servers = Sentinel::start_careful(1, 1, 1).await;
     let meters = Arc::new(Meters::new());
-    let config =
-        RedisStoreConfig { url: servers.url(), durability: Durability::Replicas(1), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig {
+        url: servers.url().into(),
+        durability: Durability::Replicas(1),
+        ..RedisStoreConfig::default()
+    };
     let store = RedisStore::connect(config, meters.clone()).await.unwrap();
     servers.servers[1].stop_hard();
     let shows = |row: &str| meters.render().contains(row);

@@ -72,7 +72,7 @@ impl World {
         };
         let proxy = Proxy::before(server.port).await;
         let config = RedisStoreConfig {
-            url: format!("redis://{login}127.0.0.1:{}", proxy.port()),
+            url: format!("redis://{login}127.0.0.1:{}", proxy.port()).into(),
             response_timeout: RESPONSE_TIMEOUT,
             ..RedisStoreConfig::default()
         };
@@ -202,7 +202,7 @@ async fn a_call_that_was_answered_as_failed_is_not_carried_out_afterwards() {
     let server = Server::start(&[]).await;
     let proxy = Proxy::before(server.port).await;
     let config = RedisStoreConfig {
-        url: format!("redis://127.0.0.1:{}", proxy.port()),
+        url: format!("redis://127.0.0.1:{}", proxy.port()).into(),
         response_timeout: RESPONSE_TIMEOUT,
         retry_for: Duration::from_millis(300),
         connections: 1,
@@ -282,7 +282,7 @@ impl FarServer {
 async fn what_the_kernel_sends_again_after_a_cut_is_not_carried_out() {
     let server = FarServer::start().await;
     let config = RedisStoreConfig {
-        url: format!("redis://{}:{}", server.space.inside(), FarServer::PORT),
+        url: format!("redis://{}:{}", server.space.inside(), FarServer::PORT).into(),
         response_timeout: RESPONSE_TIMEOUT,
         ..RedisStoreConfig::default()
     };

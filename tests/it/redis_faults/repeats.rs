@@ -55,14 +55,14 @@ impl World {
         let way = LossyWay::to(server.port).await;
         // The two overwrite none of each other's answers.
         let config = RedisStoreConfig { first_reply_slot: Some(0), ..RedisStoreConfig::default() };
-        let config = RedisStoreConfig { url: way.url.clone(), connections: 1, retry_for, ..config };
+        let config = RedisStoreConfig { url: way.url.clone().into(), connections: 1, retry_for, ..config };
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
         let record = store.put_topic(&record, None).await.unwrap();
         let config = RedisStoreConfig { first_reply_slot: Some(32), ..RedisStoreConfig::default() };
-        let config = RedisStoreConfig { url: server.url(), ..config };
+        let config = RedisStoreConfig { url: server.url().into(), ..config };
         let other = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let world = Self { way, store, other, shard: record.routing.shard(&topic, 0), server };
         // The subscription's answers are not the ones to lose.

@@ -39,7 +39,7 @@ pub(super) fn id(text: &str) -> MessageId {
 impl World {
     pub(super) async fn new() -> Self {
         let server = Server::start(&["--appendonly", "no"]).await;
-        let config = RedisStoreConfig { url: server.url(), ..RedisStoreConfig::default() };
+        let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(2), ..TopicConfig::default() };

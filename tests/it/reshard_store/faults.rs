@@ -18,7 +18,7 @@ use crate::redis_faults::lost::LossyWay;
 use crate::redis_faults::server::Server;
 
 async fn connect(url: String, retry_for: Duration) -> Arc<RedisStore> {
-    let config = RedisStoreConfig { url, retry_for, connections: 1, ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: url.into(), retry_for, connections: 1, ..RedisStoreConfig::default() };
     RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
 }
 

@@ -155,7 +155,7 @@ impl TestCluster {
                 assert!(node.sigterm(ENDED_WITHIN).await.success());
             }
         }
-        let config = RedisStoreConfig { url: store, ..RedisStoreConfig::default() };
+        let config = RedisStoreConfig { url: store.into(), ..RedisStoreConfig::default() };
         check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap(), kept).await;
     }
 }

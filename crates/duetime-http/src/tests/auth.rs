@@ -100,7 +100,9 @@ fn secrets_are_read_from_files_and_weak_or_doubled_ones_are_refused() {
     assert!(load(r#"{"name":"a","scopes":["admin"]}"#).unwrap_err().contains("secret_file"));
     assert!(load(&format!(r#"{{"name":"a","secret":"{ADMIN}","scopes":[]}}"#)).unwrap_err().contains("scopes"));
     assert!(
-        load(r#"{"name":"a","secret_file":"/no/such","scopes":["admin"]}"#).unwrap_err().contains("cannot be read")
+        load(r#"{"name":"a","secret_file":"/no/such","scopes":["admin"]}"#)
+            .unwrap_err()
+            .contains("cannot read the secret")
     );
     assert!(load("").unwrap().is_open());
 }

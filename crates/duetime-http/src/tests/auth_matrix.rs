@@ -269,8 +269,10 @@ fn a_hash_stands_for_its_secret_and_a_variable_holds_one() {
     assert!(load(&format!(r#""hash":"{hash}","secret":"{secret}""#)).unwrap_err().contains("give one of"));
     // Cargo sets this one for every test.
     assert!(load(r#""secret":{"env":"CARGO_MANIFEST_DIR"}"#).is_ok());
-    assert!(load(r#""secret":{"env":"NO_SUCH_VARIABLE"}"#).unwrap_err().contains("NO_SUCH_VARIABLE is not set"));
-    assert!(load(r#""secret":{"file":"/no/such"}"#).unwrap_err().contains("cannot be read"));
+    assert!(
+        load(r#""secret":{"env":"NO_SUCH_VARIABLE"}"#).unwrap_err().contains("NO_SUCH_VARIABLE of a secret is not set")
+    );
+    assert!(load(r#""secret":{"file":"/no/such"}"#).unwrap_err().contains("cannot read the secret"));
     assert!(load(r#""secret":{"path":"/no/such"}"#).unwrap_err().contains("{ env = \"NAME\" }"));
     assert!(
         load(r#""secret":"0123456789abcdef","requests_per_second":0"#).unwrap_err().contains("requests_per_second")

@@ -64,10 +64,6 @@ impl std::fmt::Debug for EtcdLink {
     }
 }
 
-fn read(file: &std::path::Path) -> Result<Vec<u8>, EtcdError> {
-    std::fs::read(file).map_err(|error| EtcdError::Away(format!("cannot read {}: {error}", file.display())))
-}
-
 fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(ANSWER_WITHIN)
@@ -75,16 +71,16 @@ fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
         .with_keep_alive_while_idle(true)
         .with_require_leader(true);
     if let (Some(user), Some(password)) = (&config.user, &config.password) {
-        options = options.with_user(user, password).with_auto_token_refresh(true);
+        options = options.with_user(user, password.expose()).with_auto_token_refresh(true);
     }
     if config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
-        let mut tls = TlsOptions::new();
-        tls = match &config.tls.ca_file {
-            Some(file) => tls.ca_certificate(Certificate::from_pem(read(file)?)),
-            None => tls.with_enabled_roots(),
+        let pem = config.tls.read().map_err(EtcdError::Away)?;
+        let mut tls = match pem.ca {
+            Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
+            None => TlsOptions::new().with_enabled_roots(),
         };
-        if let (Some(cert), Some(key)) = (&config.tls.cert_file, &config.tls.key_file) {
-            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        if let Some((cert, key)) = pem.identity {
+            tls = tls.identity(Identity::from_pem(cert, key));
         }
         if let Some(name) = &config.tls.server_name {
             tls = tls.domain_name(name);

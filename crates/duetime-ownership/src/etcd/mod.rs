@@ -15,7 +15,6 @@ mod view;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +22,9 @@ use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::{Drain, Fleet, Member, Namespace, OwnedShards, Ownership, TopicName};
 use duetime_metrics::Meters;
+use duetime_settings::{ClientTls, Secret};
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -41,39 +40,19 @@ const SETTLED_MAX: usize = 4096;
 /// Longest wait for the goodbye; then the lease ends by itself.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
-/// Certificates for `https://` addresses of etcd.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EtcdTls {
-    /// PEM of the authority that vouches for etcd. Default: the system's.
-    pub ca_file: Option<PathBuf>,
-    /// PEM of this node's certificate, where etcd asks for one.
-    pub cert_file: Option<PathBuf>,
-    /// PEM of its key.
-    pub key_file: Option<PathBuf>,
-    /// The name in etcd's certificate, if it is not that of the address.
-    pub server_name: Option<String>,
-}
-
 /// How to reach etcd, and how long leases live.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct EtcdConfig {
     /// `http://HOST:PORT` or `https://HOST:PORT`, of all members of the cluster.
     pub endpoints: Vec<String>,
     /// User, where etcd asks for one.
     pub user: Option<String>,
     /// Its password.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// For `https://`.
-    pub tls: EtcdTls,
+    pub tls: ClientTls,
     /// How long a silent node keeps its shards.
     pub lease_ttl: Duration,
-}
-
-impl std::fmt::Debug for EtcdConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EtcdConfig").field("endpoints", &self.endpoints).finish_non_exhaustive()
-    }
 }
 
 /// See the module.

@@ -1,13 +1,12 @@
 //! The settings of a webhook: in the configuration file, and per topic.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use duetime_settings::{PemFile, Secret, TargetUrl};
 use serde::Deserialize;
 
 use crate::probe_wait::ProbeWaitMax;
-use crate::secret::{Secret, TargetUrl};
 
 /// The type as in the configuration.
 pub const KIND: &str = "http";
@@ -59,7 +58,7 @@ pub struct HttpConfig {
     pub only: Option<Vec<String>>,
     /// A PEM file of the authorities that are trusted instead of the system's. Default: the system's.
     #[serde(default)]
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<PemFile>,
     /// How much of an answer is read before the connection is given up. Default 64 KiB.
     #[serde(with = "duetime_core::units::size", default = "sixty_four_kib")]
     pub response_max: u64,

@@ -2,10 +2,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use duetime_settings::Secret;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-
-use crate::secret::Secret;
 
 /// How a signing secret begins.
 const PREFIX: &str = "whsec_";

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
+use duetime_settings::Scrubber;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Certificate, Client, Response, Url, redirect};
 use serde_json::{Map, Value};
@@ -17,7 +18,6 @@ use super::request::RequestTemplate;
 use super::sign::Signer;
 use super::verdict;
 use crate::gate::{Gate, GateMember};
-use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::target::Target;
 
@@ -215,11 +215,10 @@ fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, S
         .pool_max_idle_per_host(config.concurrency)
         .pool_idle_timeout(IDLE_MAX);
     if let Some(file) = &config.ca_file {
-        let help = |error: &dyn std::fmt::Display| format!("ca_file {}: {error}", file.display());
-        let pem = std::fs::read(file).map_err(|error| help(&error))?;
-        let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| help(&error))?;
+        let authorities =
+            Certificate::from_pem_bundle(&file.read("ca_file")?).map_err(|error| file.refused("ca_file", error))?;
         if authorities.is_empty() {
-            return Err(help(&"it has no certificate; give a PEM file"));
+            return Err(file.refused("ca_file", "it has no certificate; give a PEM file"));
         }
         builder = builder.tls_certs_only(authorities);
     } else if url.scheme() == "http" {

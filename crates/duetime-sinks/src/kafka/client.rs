@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_settings::Scrubber;
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::Producer as _;
@@ -13,7 +14,6 @@ use rdkafka::producer::Producer as _;
 use super::config::KafkaConfig;
 use super::producer::{DOWN, Producer, SAID_BYTES};
 use super::verdict;
-use crate::scrubber::Scrubber;
 use crate::shared_connection::SharedConnection;
 use crate::template::Template;
 

@@ -1,16 +1,14 @@
 //! The settings of a Kafka cluster: in the configuration file, and per topic.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use duetime_settings::{PemFile, Scrubber, Secret};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use serde::Deserialize;
 
 use crate::probe_wait::ProbeWaitMax;
-use crate::scrubber::Scrubber;
-use crate::secret::Secret;
 use crate::settings::listed;
 
 /// The type as in the configuration.
@@ -102,7 +100,7 @@ pub struct KafkaConfig {
     pub tls: bool,
     /// A PEM file of the authorities that are trusted instead of the system's. Default: the system's.
     #[serde(default)]
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<PemFile>,
     /// How to log in. Default none.
     #[serde(default)]
     pub sasl: Option<Sasl>,
@@ -179,7 +177,7 @@ impl KafkaConfig {
             if !self.tls {
                 return Err("ca_file is only of use with tls = true".to_owned());
             }
-            std::fs::metadata(file).map_err(|error| format!("ca_file {}: {error}", file.display()))?;
+            file.read("ca_file")?;
         }
         for name in self.properties.keys() {
             if RESERVED.contains(&name.as_str()) {
@@ -237,7 +235,7 @@ impl KafkaConfig {
                 .set("sasl.password", sasl.password.expose());
         }
         if let Some(file) = &self.ca_file {
-            client.set("ssl.ca.location", file.to_string_lossy());
+            client.set("ssl.ca.location", file.path().to_string_lossy());
         }
         for (name, value) in &self.properties {
             client.set(name, value.expose());

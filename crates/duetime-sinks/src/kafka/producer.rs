@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use duetime_settings::Scrubber;
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
@@ -12,8 +13,6 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::producer::{FutureProducer, Producer as _};
 use tokio::time::Instant;
-
-use crate::scrubber::Scrubber;
 
 /// Longest text of what the client library or a broker said.
 pub(super) const SAID_BYTES: usize = 300;

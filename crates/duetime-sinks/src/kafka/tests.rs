@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use duetime_core::Verdict;
+use duetime_settings::Scrubber;
 use rdkafka::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
@@ -10,7 +11,6 @@ use super::client::KafkaTarget;
 use super::config::KafkaConfig;
 use super::producer::Producer;
 use super::verdict::{ends_producer, of_code};
-use crate::scrubber::Scrubber;
 
 fn refused(text: &str) -> String {
     let config = toml::from_str::<KafkaConfig>(&format!("brokers = \"a:9092\"\n{text}"));

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use duetime_settings::{PemFile, Secret, TargetUrl};
 use serde::Deserialize;
 
 use crate::probe_wait::ProbeWaitMax;
-use crate::secret::{Secret, TargetUrl};
 
 /// The type as in the configuration.
 pub const KIND: &str = "nats";
@@ -40,7 +40,7 @@ pub struct NatsConfig {
     pub connect_timeout: Duration,
     /// A PEM file of an authority that is trusted besides the system's. Default none.
     #[serde(default)]
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<PemFile>,
     /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
@@ -76,7 +76,10 @@ impl NatsConfig {
         if self.user.is_some() != self.password.is_some() {
             return Err("give `user` and `password` together".to_owned());
         }
-        for file in self.ca_file.iter().chain(&self.credentials_file) {
+        if let Some(file) = &self.ca_file {
+            file.read("ca_file")?;
+        }
+        if let Some(file) = &self.credentials_file {
             std::fs::metadata(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         }
         Ok(())

@@ -11,13 +11,13 @@ use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{ConnectOptions, HeaderMap};
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
+use duetime_settings::Scrubber;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::config::{KIND, NatsConfig, NatsSettings};
 use crate::own_headers;
-use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::shared_connection::SharedConnection;
 use crate::target::Target;
@@ -81,7 +81,7 @@ impl NatsTarget {
             options = options.credentials(&text).map_err(wrong)?;
         }
         if let Some(file) = &config.ca_file {
-            options = options.add_root_certificates(file.clone());
+            options = options.add_root_certificates(file.path().to_owned());
         }
         Ok(options)
     }

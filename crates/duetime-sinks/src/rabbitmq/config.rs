@@ -1,12 +1,11 @@
 //! The settings of a RabbitMQ broker: in the configuration file, and per topic.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use duetime_settings::{PemFile, TargetUrl};
 use serde::Deserialize;
 
 use crate::probe_wait::ProbeWaitMax;
-use crate::secret::TargetUrl;
 
 /// The type as in the configuration.
 pub const KIND: &str = "rabbitmq";
@@ -35,7 +34,7 @@ pub struct RabbitMqConfig {
     pub batch: usize,
     /// A PEM file of an authority that is trusted besides the public ones. Default none.
     #[serde(default)]
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<PemFile>,
     /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
+use duetime_settings::Scrubber;
 use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::tcp::OwnedTLSConfig;
@@ -17,7 +18,6 @@ use tokio::time::{Instant, timeout_at};
 use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
 use super::connection::Connection;
 use super::publish::{self, Outcome, Route};
-use crate::scrubber::Scrubber;
 use crate::settings;
 use crate::shared_connection::SharedConnection;
 use crate::target::Target;
@@ -63,12 +63,7 @@ impl RabbitMqTarget {
         let uri = config.url.expose().parse::<AMQPUri>().map_err(|_| {
             format!("url {} is refused; write it as \"amqp://user:password@host:5672/vhost\"", config.url)
         })?;
-        let cert_chain = match &config.ca_file {
-            Some(file) => {
-                Some(std::fs::read_to_string(file).map_err(|error| format!("ca_file {}: {error}", file.display()))?)
-            }
-            None => None,
-        };
+        let cert_chain = config.ca_file.as_ref().map(|file| file.read_text("ca_file")).transpose()?;
         let scrubber = Scrubber::new(config.url.secrets());
         let tls = OwnedTLSConfig { identity: None, cert_chain };
         Ok(Self { config: config.clone(), uri, tls, link: SharedConnection::default(), scrubber, clock })

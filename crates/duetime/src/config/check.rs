@@ -66,13 +66,15 @@ impl Rules<'_> {
         let store = &self.config.store;
         match StoreUrl::parse(store.url.expose()) {
             Err(fault) => self.add(&["store", "url"], fault),
+            // What the rest means depends on it.
+            Ok(_) if !self.is_sound(&["store", "url"]) => {}
             Ok(StoreUrl::Redis) => {
-                for (key, fault) in store.redis().faults() {
+                for (key, fault) in store.faults() {
                     self.add(&["store", key], fault);
                 }
             }
             Ok(StoreUrl::Embedded(_)) => {
-                if store.durability != Durability::Memory && self.is_sound(&["store", "url"]) {
+                if store.durability != Durability::Memory {
                     let fault = format!(
                         "{:?} is for Redis; an embedded store has everything on its disk before it answers, write \
                          \"memory\"",
@@ -113,8 +115,8 @@ impl Rules<'_> {
         if etcd.user.is_some() != etcd.password.is_some() && self.is_sound(&["ownership", "etcd_password"]) {
             self.add(&["ownership", "etcd_user"], "give both etcd_user and etcd_password, or neither");
         }
-        if etcd.tls.cert_file.is_some() != etcd.tls.key_file.is_some() {
-            self.add(&["ownership", "etcd_tls"], "give both cert_file and key_file, or neither");
+        if let Some(fault) = etcd.tls.fault() {
+            self.add(&["ownership", "etcd_tls"], fault);
         }
     }
 

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 use super::read::{self, ConfigFault};
-use super::{Config, check};
+use super::{Config, DEFAULT_STORE, check};
 
 const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
 
@@ -217,6 +217,10 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, 
         if let Some(section) = section.as_table_mut() {
             section.insert(key.to_owned(), overlay.value.clone());
         }
+    }
+    let store = table.entry("store").or_insert_with(|| Value::Table(Table::new()));
+    if let Some(store) = store.as_table_mut() {
+        store.entry("url").or_insert_with(|| Value::String(DEFAULT_STORE.to_owned()));
     }
     let spans = DeTable::parse(text).ok().map(Spanned::into_inner);
     let source = Source { file, text, spans, overlays };

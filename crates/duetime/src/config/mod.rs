@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use duetime_core::{Namespace, TopicConfig};
+use duetime_core::TopicConfig;
 use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
-use duetime_ownership::{EtcdConfig, EtcdTls};
-use duetime_redis::TlsConfig;
+use duetime_ownership::EtcdConfig;
 use duetime_resize::ResizeConfig;
-use duetime_sinks::{Secret, SinkConfig};
-use duetime_store_redis::{Durability, RedisStoreConfig};
+use duetime_settings::{ClientTls, Secret};
+use duetime_sinks::SinkConfig;
+use duetime_store_redis::RedisStoreConfig;
 use serde::Deserialize;
 
 pub use file::{Overlay, load};
@@ -86,75 +86,11 @@ impl Default for NodeConfig {
     }
 }
 
-/// The section `[store]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StoreConfig {
-    /// `embedded:PATH`, `redis://[user:password@]host[:port][/db]`, `rediss://…` over TLS,
-    /// `redis-cluster://h:p,h:p,…` or `redis-sentinel://h:p,…/MASTER`, with `rediss` over TLS; or
-    /// `{ file = "PATH" }` that holds it. Default `embedded:./duetime-data`.
-    pub url: Secret,
-    /// What all keys begin with. Default `duetime`.
-    pub namespace: Namespace,
-    /// Certificates for `rediss…://`: `ca_file`, `cert_file`, `key_file`. Default: the public authorities.
-    pub tls: TlsConfig,
-    /// User of the sentinels, where they ask for one; the servers' is in `url`.
-    pub sentinel_user: Option<String>,
-    /// Password of the sentinels: a string, `{ file = "PATH" }` or `{ env = "NAME" }`.
-    pub sentinel_password: Option<Secret>,
-    /// What an acknowledged enqueue, cancel or reschedule survives. Default `memory`: on Redis, what
-    /// its persistence keeps. `replicas:N`: a failover too, once N replicas have it.
-    pub durability: Durability,
-    /// Connections to Redis that calls are spread over, 1 to 64. Default 3.
-    pub connections: usize,
-    /// Longest wait for a connection to Redis. Default `2s`.
-    #[serde(with = "duetime_core::units::duration")]
-    pub connect_timeout: Duration,
-    /// Longest wait for one answer of Redis. Default `5s`.
-    #[serde(with = "duetime_core::units::duration")]
-    pub response_timeout: Duration,
-    /// How long a call is repeated while Redis cannot be reached. Default `15s`.
-    #[serde(with = "duetime_core::units::duration")]
-    pub retry_for: Duration,
-}
+/// The section `[store]`: its `url` says which store, all else is about Redis.
+pub type StoreConfig = RedisStoreConfig;
 
-impl Default for StoreConfig {
-    fn default() -> Self {
-        let redis = RedisStoreConfig::default();
-        Self {
-            url: Secret::new("embedded:./duetime-data"),
-            namespace: redis.namespace,
-            tls: redis.tls,
-            sentinel_user: None,
-            sentinel_password: None,
-            durability: redis.durability,
-            connections: redis.connections,
-            connect_timeout: redis.connect_timeout,
-            response_timeout: redis.response_timeout,
-            retry_for: redis.retry_for,
-        }
-    }
-}
-
-impl StoreConfig {
-    /// What concerns Redis.
-    #[must_use]
-    pub fn redis(&self) -> RedisStoreConfig {
-        RedisStoreConfig {
-            url: self.url.expose().to_owned(),
-            namespace: self.namespace.clone(),
-            tls: self.tls.clone(),
-            sentinel_user: self.sentinel_user.clone(),
-            sentinel_password: self.sentinel_password.as_ref().map(|secret| secret.expose().to_owned()),
-            durability: self.durability,
-            connections: self.connections,
-            connect_timeout: self.connect_timeout,
-            response_timeout: self.response_timeout,
-            retry_for: self.retry_for,
-            first_reply_slot: None,
-        }
-    }
-}
+/// The `url` of the section `[store]` where none is given.
+pub const DEFAULT_STORE: &str = "embedded:./duetime-data";
 
 /// Who shares the shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -183,7 +119,7 @@ pub struct OwnershipConfig {
     pub etcd_password: Option<Secret>,
     /// For `https://` addresses: `ca_file`, `cert_file`, `key_file`, `server_name`. Default: the
     /// public authorities.
-    pub etcd_tls: EtcdTls,
+    pub etcd_tls: ClientTls,
     /// How long a silent node keeps its shards, 1 s to 10 m, in whole seconds. Default `10s`.
     ///
     /// Set it above the longest stall of a healthy machine: too low means that shards wander, too
@@ -199,7 +135,7 @@ impl Default for OwnershipConfig {
             etcd: Vec::new(),
             etcd_user: None,
             etcd_password: None,
-            etcd_tls: EtcdTls::default(),
+            etcd_tls: ClientTls::default(),
             lease_ttl: Duration::from_secs(10),
         }
     }
@@ -226,7 +162,7 @@ impl OwnershipConfig {
         EtcdConfig {
             endpoints: self.etcd.iter().map(whole).collect(),
             user: self.etcd_user.clone(),
-            password: self.etcd_password.as_ref().map(|secret| secret.expose().to_owned()),
+            password: self.etcd_password.clone(),
             tls: self.etcd_tls.clone(),
             lease_ttl: self.lease_ttl,
         }

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use duetime_core::{RateLimit, RetryPolicy, TopicConfig};
 use duetime_http::{AuthConfig, TlsFiles, TokenConfig};
-use duetime_ownership::EtcdTls;
-use duetime_redis::TlsConfig;
 use duetime_resize::ResizeConfig;
+use duetime_settings::ClientTls;
 use duetime_sinks::SinkConfig;
 use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
@@ -137,9 +136,10 @@ fn the_example_has_every_key_of_every_section_and_of_every_type_of_sink() {
         ("[node]", fields::<NodeConfig>()),
         ("[node]", fields::<TlsFiles>()),
         ("[store]", fields::<StoreConfig>()),
-        ("[store]", fields::<TlsConfig>()),
+        // The name in a certificate is for etcd alone.
+        ("[store]", fields::<ClientTls>().into_iter().filter(|key| *key != "server_name").collect()),
         ("[ownership]", fields::<OwnershipConfig>()),
-        ("[ownership]", fields::<EtcdTls>()),
+        ("[ownership]", fields::<ClientTls>()),
         ("[resize]", fields::<ResizeConfig>()),
         ("[auth]", fields::<AuthConfig>()),
         ("[console]", fields::<ConsoleConfig>()),

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::secret::{self, DOTS};
 
 /// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
-pub(crate) const SCRUB_BYTES_MIN: usize = 6;
+pub const SCRUB_BYTES_MIN: usize = 6;
 
 /// Most backslashes before a character that are taken to be its escape: text that was quoted four times.
 const BACKSLASHES_MAX: usize = 15;

@@ -3,20 +3,16 @@
 //! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom; what a target said is
 //! cleaned in `scrubber.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 
+use crate::source::SecretSource;
+
 /// What stands in the place of a credential.
 pub(crate) const DOTS: &str = "***";
-
-/// More of a file is not read: what has no first line of this length holds no secret.
-const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Most secrets that are remembered: of configurations that are read anew again and again, those of the first.
 const REMEMBERED_MAX: usize = 10_000;
@@ -25,7 +21,7 @@ const REMEMBERED_MAX: usize = 10_000;
 static REMEMBERED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Keeps secrets in mind, for texts that may have anything in them.
-pub(crate) fn remember(secrets: &[String]) {
+pub fn remember(secrets: &[String]) {
     let mut all = REMEMBERED.lock();
     for secret in secrets {
         if all.len() < REMEMBERED_MAX && !all.contains(secret) {
@@ -39,8 +35,7 @@ pub(crate) fn remembered() -> Vec<String> {
     REMEMBERED.lock().iter().cloned().collect()
 }
 
-/// A credential: written in the configuration as a string, as `{ file = "/run/secrets/x" }`, whose
-/// first line it then is, or as `{ env = "NAME" }`.
+/// A credential: written in the configuration as a [`SecretSource`] is, and read with it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -58,51 +53,21 @@ impl Secret {
     }
 }
 
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(DOTS)
     }
 }
 
-/// The text of a file, or its first [`FILE_BYTES_MAX`].
-fn read_begin(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    File::open(file)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        // A map and no struct: a list would be read as one too, and its text as the name of a file.
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Raw {
-            Text(String),
-            File(BTreeMap<String, PathBuf>),
-        }
-        let help = || {
-            serde::de::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }")
-        };
-        // That there is none is said as it is; what else is wrong could show it.
-        let or_help = |error: D::Error| if error.to_string().starts_with("missing field") { error } else { help() };
-        let raw = Raw::deserialize(from).map_err(or_help)?;
-        let text = match raw {
-            Raw::Text(text) => text,
-            Raw::File(places) if places.len() == 1 && places.contains_key("env") => {
-                let name = places["env"].to_string_lossy();
-                let text = std::env::var(&*name).map_err(|_| {
-                    serde::de::Error::custom(format!("the variable {name} of a secret is not set, or is not UTF-8"))
-                })?;
-                text.trim().to_owned()
-            }
-            Raw::File(places) => {
-                let file = places.get("file").filter(|_| places.len() == 1).ok_or_else(help)?;
-                let text = read_begin(file).map_err(|error| {
-                    serde::de::Error::custom(format!("cannot read the secret in {}: {error}", file.display()))
-                })?;
-                text.lines().next().unwrap_or_default().trim().to_owned()
-            }
-        };
+        let text = SecretSource::deserialize(from)?.read().map_err(serde::de::Error::custom)?;
         remember(std::slice::from_ref(&text));
         Ok(Self(text))
     }

@@ -1,0 +1,99 @@
+//! Where a secret is: in the configuration itself, in another file, or in a variable.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::Error as _;
+
+/// More of a file is not read: what has no first line of this length holds no secret.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// A secret as it is written: a string, `{ file = "/run/secrets/x" }`, whose first line it then is, or
+/// `{ env = "NAME" }`. It can be read again, for it may have changed.
+#[derive(Clone)]
+pub struct SecretSource(Place);
+
+#[derive(Clone)]
+enum Place {
+    Text(String),
+    File(PathBuf),
+    Variable(String),
+}
+
+impl SecretSource {
+    /// One that is in this file.
+    #[must_use]
+    pub fn file(path: &Path) -> Self {
+        Self(Place::File(path.to_owned()))
+    }
+
+    /// The file it is in.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            Place::File(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The secret as it is now.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file or the variable.
+    pub fn read(&self) -> Result<String, String> {
+        match &self.0 {
+            Place::Text(text) => Ok(text.clone()),
+            Place::File(path) => {
+                let text = read_begin(path)
+                    .map_err(|error| format!("cannot read the secret in {}: {error}", path.display()))?;
+                Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+            }
+            Place::Variable(name) => {
+                let text = std::env::var(name)
+                    .map_err(|_| format!("the variable {name} of a secret is not set, or is not UTF-8"))?;
+                Ok(text.trim().to_owned())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SecretSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretSource")
+    }
+}
+
+/// The text of a file, or its first [`FILE_BYTES_MAX`].
+fn read_begin(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+impl<'de> Deserialize<'de> for SecretSource {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        // A map and no struct: a list would be read as one too, and its text as the name of a file.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Text(String),
+            Place(BTreeMap<String, PathBuf>),
+        }
+        let help = || D::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }");
+        // That there is none is said as it is; what else is wrong could show it.
+        let or_help = |error: D::Error| if error.to_string().starts_with("missing field") { error } else { help() };
+        match Raw::deserialize(from).map_err(or_help)? {
+            Raw::Text(text) => Ok(Self(Place::Text(text))),
+            Raw::Place(place) => match place.into_iter().collect::<Vec<_>>().as_slice() {
+                [(key, path)] if key == "file" => Ok(Self::file(path)),
+                [(key, name)] if key == "env" => Ok(Self(Place::Variable(name.to_string_lossy().into_owned()))),
+                _ => Err(help()),
+            },
+        }
+    }
+}

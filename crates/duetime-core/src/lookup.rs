@@ -13,6 +13,27 @@ pub enum Role {
 }
 
 impl Role {
+    /// Asks a shard in this role. What it answers as a home is final; as a source it says of each id whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the shard.
+    pub async fn ask<A, H, S, Home, Source>(
+        self,
+        home: impl FnOnce() -> Home,
+        source: impl FnOnce() -> Source,
+    ) -> Result<A, StoreError>
+    where
+        A: OfHome<H> + From<S>,
+        Home: Future<Output = Result<H, StoreError>>,
+        Source: Future<Output = Result<S, StoreError>>,
+    {
+        match self {
+            Self::Home => Ok(A::of_home(home().await?)),
+            Self::Source => Ok(A::from(source().await?)),
+        }
+    }
+
     /// The name of an operation, which is another one where it is done at a source.
     #[must_use]
     pub fn op(self, home: &'static str, source: &'static str) -> &'static str {
@@ -20,6 +41,24 @@ impl Role {
             Self::Home => home,
             Self::Source => source,
         }
+    }
+}
+
+/// Answers that both roles give, made of those that only a home gives.
+pub trait OfHome<H> {
+    /// Each of them is final.
+    fn of_home(answers: H) -> Self;
+}
+
+impl<T> OfHome<Vec<T>> for Vec<Lookup<T>> {
+    fn of_home(answers: Vec<T>) -> Self {
+        Lookup::all(answers)
+    }
+}
+
+impl<T> OfHome<Vec<Option<T>>> for Vec<Lookup<T>> {
+    fn of_home(answers: Vec<Option<T>>) -> Self {
+        answers.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, OfHome};
 use crate::message::{Due, Headers, Nonce, OnConflict, StoredMessage};
 use crate::names::{MessageId, TopicName};
 use crate::retry::RetryPolicy;
@@ -123,6 +123,24 @@ impl<A> Kept<A> {
     #[must_use]
     pub fn found(self) -> Kept<Lookup<A>> {
         Kept { answers: Lookup::all(self.answers), replicas: self.replicas }
+    }
+}
+
+impl<A> From<Vec<A>> for Kept<A> {
+    fn from(answers: Vec<A>) -> Self {
+        Self::here(answers)
+    }
+}
+
+impl<A> OfHome<Kept<A>> for Kept<Lookup<A>> {
+    fn of_home(answers: Kept<A>) -> Self {
+        answers.found()
+    }
+}
+
+impl<A> OfHome<Vec<A>> for Kept<Lookup<A>> {
+    fn of_home(answers: Vec<A>) -> Self {
+        Kept::here(answers).found()
     }
 }
 

@@ -271,10 +271,7 @@ impl MessageStore for EmbeddedStore {
         now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        match role {
-            Role::Home => Ok(Lookup::all(self.enqueue_at_home(shard, now, batch).await?)),
-            Role::Source => self.enqueue_at_source(shard, now, batch).await,
-        }
+        role.ask(|| self.enqueue_at_home(shard, now, batch), || self.enqueue_at_source(shard, now, batch)).await
     }
 
     async fn edit_at(
@@ -284,10 +281,7 @@ impl MessageStore for EmbeddedStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<Kept<Lookup<Edited>>, StoreError> {
-        match role {
-            Role::Home => Ok(Kept::here(self.edit_at_home(shard, now, batch).await?).found()),
-            Role::Source => Ok(Kept::here(self.edit_at_source(shard, now, batch).await?)),
-        }
+        role.ask(|| self.edit_at_home(shard, now, batch), || self.edit_at_source(shard, now, batch)).await
     }
 
     async fn get_at(
@@ -296,13 +290,7 @@ impl MessageStore for EmbeddedStore {
         role: Role,
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        match role {
-            Role::Home => {
-                let found = self.get_at_home(shard, ids).await?;
-                Ok(found.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect())
-            }
-            Role::Source => self.get_at_source(shard, ids).await,
-        }
+        role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -323,10 +311,11 @@ impl MessageStore for EmbeddedStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Kept<Lookup<bool>>, StoreError> {
-        match role {
-            Role::Home => Ok(Kept::here(self.settle_dead_at_home(shard, now, ids, action).await?).found()),
-            Role::Source => Ok(Kept::here(self.settle_dead_at_source(shard, now, ids, action).await?)),
-        }
+        role.ask(
+            || self.settle_dead_at_home(shard, now, ids, action),
+            || self.settle_dead_at_source(shard, now, ids, action),
+        )
+        .await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
@@ -368,10 +357,7 @@ impl ClaimStore for EmbeddedStore {
         batch: &[Settle],
         _wait: AckWait,
     ) -> Result<Kept<Lookup<Settled>>, StoreError> {
-        match role {
-            Role::Home => Ok(Kept::here(self.settle_at_home(shard, now, batch).await?).found()),
-            Role::Source => Ok(Kept::here(self.settle_at_source(shard, now, batch).await?)),
-        }
+        role.ask(|| self.settle_at_home(shard, now, batch), || self.settle_at_source(shard, now, batch)).await
     }
 
     async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {

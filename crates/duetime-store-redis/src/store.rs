@@ -279,10 +279,7 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        match role {
-            Role::Home => Ok(Lookup::all(self.schedule(shard, now, batch).await?)),
-            Role::Source => self.schedule_old(shard, now, batch).await,
-        }
+        role.ask(|| self.schedule(shard, now, batch), || self.schedule_old(shard, now, batch)).await
     }
 
     async fn edit_at(
@@ -292,10 +289,7 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<Kept<Lookup<Edited>>, StoreError> {
-        match role {
-            Role::Home => Ok(self.change(shard, now, batch).await?.found()),
-            Role::Source => Ok(Kept::here(self.change_old(shard, now, batch).await?)),
-        }
+        role.ask(|| self.change(shard, now, batch), || self.change_old(shard, now, batch)).await
     }
 
     async fn get_at(
@@ -304,13 +298,7 @@ impl MessageStore for RedisStore {
         role: Role,
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        match role {
-            Role::Home => {
-                let found = self.read_messages(shard, ids).await?;
-                Ok(found.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect())
-            }
-            Role::Source => self.read_old(shard, ids).await,
-        }
+        role.ask(|| self.read_messages(shard, ids), || self.read_old(shard, ids)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -329,10 +317,11 @@ impl MessageStore for RedisStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Kept<Lookup<bool>>, StoreError> {
-        match role {
-            Role::Home => Ok(self.settle_dead_letters(shard, now, ids, action).await?.found()),
-            Role::Source => Ok(Kept::here(self.settle_dead_letters_old(shard, now, ids, action).await?)),
-        }
+        role.ask(
+            || self.settle_dead_letters(shard, now, ids, action),
+            || self.settle_dead_letters_old(shard, now, ids, action),
+        )
+        .await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
@@ -370,10 +359,7 @@ impl ClaimStore for RedisStore {
         batch: &[Settle],
         wait: AckWait,
     ) -> Result<Kept<Lookup<Settled>>, StoreError> {
-        match role {
-            Role::Home => Ok(self.settle_claims(shard, now, batch, wait).await?.found()),
-            Role::Source => Ok(Kept::here(self.settle_claims_old(shard, now, batch).await?)),
-        }
+        role.ask(|| self.settle_claims(shard, now, batch, wait), || self.settle_claims_old(shard, now, batch)).await
     }
 }
 

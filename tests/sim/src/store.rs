@@ -255,10 +255,7 @@ impl MessageStore for SimStore {
         now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        match role {
-            Role::Home => Ok(Lookup::all(self.enqueue_at_home(shard, now, batch).await?)),
-            Role::Source => self.enqueue_at_source(shard, now, batch).await,
-        }
+        role.ask(|| self.enqueue_at_home(shard, now, batch), || self.enqueue_at_source(shard, now, batch)).await
     }
 
     async fn edit_at(
@@ -268,10 +265,7 @@ impl MessageStore for SimStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<Answers<Lookup<Edited>>, StoreError> {
-        match role {
-            Role::Home => Ok(Answers::here(self.edit_at_home(shard, now, batch).await?).found()),
-            Role::Source => Ok(Answers::here(self.edit_at_source(shard, now, batch).await?)),
-        }
+        role.ask(|| self.edit_at_home(shard, now, batch), || self.edit_at_source(shard, now, batch)).await
     }
 
     async fn get_at(
@@ -280,13 +274,7 @@ impl MessageStore for SimStore {
         role: Role,
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        match role {
-            Role::Home => {
-                let found = self.get_at_home(shard, ids).await?;
-                Ok(found.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect())
-            }
-            Role::Source => self.get_at_source(shard, ids).await,
-        }
+        role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
@@ -306,10 +294,11 @@ impl MessageStore for SimStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Answers<Lookup<bool>>, StoreError> {
-        match role {
-            Role::Home => Ok(Answers::here(self.settle_dead_at_home(shard, now, ids, action).await?).found()),
-            Role::Source => Ok(Answers::here(self.settle_dead_at_source(shard, now, ids, action).await?)),
-        }
+        role.ask(
+            || self.settle_dead_at_home(shard, now, ids, action),
+            || self.settle_dead_at_source(shard, now, ids, action),
+        )
+        .await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
@@ -348,10 +337,7 @@ impl ClaimStore for SimStore {
         batch: &[Settle],
         _wait: AckWait,
     ) -> Result<Answers<Lookup<Settled>>, StoreError> {
-        match role {
-            Role::Home => Ok(Answers::here(self.settle_at_home(shard, now, batch).await?).found()),
-            Role::Source => Ok(Answers::here(self.settle_at_source(shard, now, batch).await?)),
-        }
+        role.ask(|| self.settle_at_home(shard, now, batch), || self.settle_at_source(shard, now, batch)).await
     }
 
     async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {

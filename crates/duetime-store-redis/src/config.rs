@@ -115,7 +115,7 @@ impl RedisStoreConfig {
     pub fn faults(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
-            found.push(("connections", format!("store.connections must be 1 to {CONNECTIONS_MAX}")));
+            found.push(("connections", format!("must be 1 to {CONNECTIONS_MAX}")));
         }
         let url = match RedisUrl::parse(self.url.expose()) {
             Ok(url) => Some(url),
@@ -133,10 +133,10 @@ impl RedisStoreConfig {
         }
         let has_sentinels = url.is_none_or(|url| matches!(url, RedisUrl::Sentinel { .. }));
         match (&self.sentinel_user, &self.sentinel_password) {
-            (Some(_), None) => found.push(("sentinel_user", "store.sentinel_user has no password; give store.sentinel_password too".to_owned())),
+            (Some(_), None) => found.push(("sentinel_user", "has no password; give sentinel_password too".to_owned())),
             (_, Some(_)) if !has_sentinels => found.push((
                 "sentinel_password",
-                "store.sentinel_password is for sentinels; leave it out, or write redis-sentinel://h:p,h:p/MASTER".to_owned(),
+                "is for sentinels; leave it out, or write redis-sentinel://h:p,h:p/MASTER".to_owned(),
             )),
             _ => {}
         }
@@ -144,8 +144,8 @@ impl RedisStoreConfig {
     }
 
     pub(crate) fn link(&self) -> Result<LinkConfig, LinkError> {
-        if let Some((_, fault)) = self.faults().into_iter().next() {
-            return Err(LinkError::Setup(fault));
+        if let Some((key, fault)) = self.faults().into_iter().next() {
+            return Err(LinkError::Setup(format!("store.{key}: {fault}")));
         }
         let mut link = LinkConfig::new(RedisUrl::parse(self.url.expose())?);
         link.tls = self.tls.clone();

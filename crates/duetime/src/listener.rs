@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use crate::config::{self, Config, Overlay};
+use crate::config::{self, Config, ConfigLines, Overlay, ReadConfig};
 use crate::{manager, panics};
 
 /// File descriptors that are not for clients: the store, sinks, other nodes, logs.
@@ -98,9 +98,9 @@ fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// What the section `[node]` says of the listener.
-pub fn options(config: &Config) -> anyhow::Result<HttpOptions> {
+pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptions> {
     let node = &config.node;
-    let of = |key: &'static str| move |error: String| anyhow!("node.{key}: {error}");
+    let of = |key: &'static str| move |error: String| anyhow!(lines.complaint(&["node", key], error));
     Ok(HttpOptions {
         hosts: Hosts::new(&node.hosts).map_err(of("hosts"))?,
         connections: bounds(config),
@@ -181,7 +181,7 @@ impl Reloader {
     fn reload(&mut self, why: &'static str) {
         let read = config::load(self.file.as_deref(), &self.overlays)
             .map_err(|complaints| complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
-        match read.and_then(|config| self.apply(config)) {
+        match read.and_then(|loaded| self.apply(loaded)) {
             Ok(()) => {
                 info!(why, "tokens, host names and certificates are read anew; other keys apply at the next start")
             }
@@ -189,14 +189,15 @@ impl Reloader {
         }
     }
 
-    fn apply(&mut self, config: Config) -> Result<(), String> {
+    fn apply(&mut self, ReadConfig { config, lines }: ReadConfig) -> Result<(), String> {
+        let of = |key: &'static str, error: &str| lines.complaint(&["node", key], error).to_string();
         // Nothing is taken unless everything can be.
         match (&self.options.tls, &config.node.tls) {
-            (Some(tls), Some(files)) => tls.reload(files).map_err(|error| format!("node.tls: {error}"))?,
+            (Some(tls), Some(files)) => tls.reload(files).map_err(|error| of("tls", &error))?,
             (None, None) => {}
-            _ => return Err("node.tls: TLS is switched on or off by a restart only".to_owned()),
+            _ => return Err(of("tls", "TLS is switched on or off by a restart only")),
         }
-        self.options.hosts.replace(&config.node.hosts).map_err(|error| format!("node.hosts: {error}"))?;
+        self.options.hosts.replace(&config.node.hosts).map_err(|error| of("hosts", &error))?;
         panics::hide(&config);
         self.auth.reload(&config.auth)?;
         self.config = config;

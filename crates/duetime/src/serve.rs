@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use crate::clock::SystemClock;
 use crate::commands::output;
-use crate::config::{self, Config, Overlay, OwnershipMode};
+use crate::config::{self, Config, Overlay, OwnershipMode, ReadConfig};
 use crate::disk;
 use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
@@ -100,8 +100,8 @@ impl ServeArgs {
 ///
 /// Whatever keeps the node from starting, with what to do about it.
 pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
-    let config = match config::load(args.config.as_deref(), &args.overlays()) {
-        Ok(config) => config,
+    let ReadConfig { config, lines } = match config::load(args.config.as_deref(), &args.overlays()) {
+        Ok(loaded) => loaded,
         Err(complaints) => {
             for complaint in &complaints {
                 output::complain(&complaint.to_string());
@@ -119,7 +119,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
         None => None,
     };
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
-    let options = listener::options(&config)?;
+    let options = listener::options(&config, &lines)?;
     let running = start(&config, Listeners { listener, console }, steps, &auth, &options).await?;
     let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options, hangup);
     let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());

@@ -74,7 +74,7 @@ fn what_is_not_in_this_version_is_said_clearly() {
         ("[store]\nurl = \"redis-sentinel://a:1\"", "write redis-sentinel://h:p,h:p/MASTER"),
         (
             "[store]\nurl = \"redis-sentinel://a:1/main\"\nsentinel_user = \"ann\"",
-            "store.sentinel_user has no password; give store.sentinel_password too",
+            "duetime.toml:3: store.sentinel_user: has no password; give sentinel_password too",
         ),
         ("[store]\nurl = \"rediss-cluster://a:1\"\nsentinel_password = \"s\"", "is for sentinels; leave it out"),
         ("[store]\nurl = \"mysql://x\"", "embedded:PATH"),
@@ -103,6 +103,30 @@ fn what_is_not_in_this_version_is_said_clearly() {
 }
 
 #[test]
+fn what_fails_only_when_it_is_tried_is_named_by_line_and_key_too() {
+    let text = "\
+[ownership]
+mode = \"etcd\"
+etcd = [\"http://127.0.0.1:1\"]
+[store]
+url = \"redis://127.0.0.1:1/0\"
+retry_for = \"10ms\"
+[sinks.near]
+type = \"redis-stream\"
+url = \"redis://127.0.0.1:1/0\"
+connect_timeout = \"500ms\"
+";
+    let lines = ["duetime.toml:5: store.url: ", "duetime.toml:3: ownership.etcd: ", "duetime.toml:7: sinks.near: "];
+    Folder::new().check(text).refused(1, &lines);
+    let text = "[store]\nurl = \"rediss://a\"\ntls = { server_name = \"b\", key_file = \"c\" }\n";
+    let says = ["duetime.toml:3: store.tls: give both", "duetime.toml:3: store.tls: server_name is for etcd"];
+    Folder::new().check(text).refused(1, &says);
+    let folder = Folder::new();
+    let file = folder.write("[node]\nlisten = \"127.0.0.1:0\"\naudit = { file = \"/no/such/folder/a\" }\n");
+    folder.serve(&["--config", file.to_str().unwrap()]).refused(1, &["duetime.toml:3: node.audit: "]);
+}
+
+#[test]
 fn without_tokens_only_a_loopback_address_is_listened_on() {
     let folder = Folder::new();
     folder.serve(&["--listen", "0.0.0.0:0"]).refused(1, &["--listen", "[[auth.tokens]]", "127.0.0.1"]);
@@ -120,7 +144,7 @@ name = \"shop\"
 secret = \"canary-token-of-16-bytes\"
 scopes = [\"produce\"]
 ";
-    let said = folder.check(text).refused(1, &["redis://127.0.0.1:1/0"]);
+    let said = folder.check(text).refused(1, &["duetime.toml:2: store.url: opening the store redis://127.0.0.1:1/0"]);
     assert!(!said.err.contains("canary") && !said.out.contains("canary"), "{} {}", said.out, said.err);
     let said = folder.check(&text.replace("scopes", "scoops")).refused(1, &["scopes"]);
     assert!(!said.err.contains("canary"), "{}", said.err);

@@ -13,7 +13,7 @@ use duetime_store_embedded::EmbeddedStore;
 
 use super::output;
 use crate::clock::SystemClock;
-use crate::config::{self, OwnershipMode, StoreConfig, StoreUrl};
+use crate::config::{self, OwnershipMode, ReadConfig, StoreConfig, StoreUrl};
 use crate::stores;
 
 /// Longest wait for a store that does not answer.
@@ -21,8 +21,8 @@ const STORE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs it; false: something is wrong.
 pub async fn run(file: &Path) -> anyhow::Result<bool> {
-    let config = match config::load(Some(file), &[]) {
-        Ok(config) => config,
+    let ReadConfig { config, lines } = match config::load(Some(file), &[]) {
+        Ok(loaded) => loaded,
         Err(complaints) => {
             for complaint in &complaints {
                 output::complain(&complaint.to_string());
@@ -31,12 +31,18 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
         }
     };
     output::line("configuration: read, nothing unknown")?;
-    let mut good = store(&config.store).await?;
+    // What turns out to be wrong only now is said as what was wrong with the text: with its line and its key.
+    let complain = |path: &[&str], fault: String| output::complain(&lines.complaint(path, fault).to_string());
+    let mut good = true;
+    if let Err(fault) = store(&config.store).await? {
+        complain(&["store", "url"], fault);
+        good = false;
+    }
     if config.ownership.mode == OwnershipMode::Etcd {
         match Etcd::check(&config.ownership.etcd(), &config.store.namespace).await {
             Ok(()) => output::line("etcd: answers")?,
             Err(error) => {
-                output::complain(&format!("ownership.etcd: {error}"));
+                complain(&["ownership", "etcd"], error);
                 good = false;
             }
         }
@@ -55,7 +61,7 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
                         answering.insert(name);
                     }
                     Err(error) => {
-                        output::complain(&format!("sinks.{name}: {error}"));
+                        complain(&["sinks", &name], error);
                         good = false;
                     }
                 }
@@ -68,10 +74,10 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
                     Ok(_) => return None,
                     Err(error) => error,
                 };
-                Some(format!("topics.{name}.sink: {error}"))
+                Some((name, error))
             });
-            for error in futures::future::join_all(asked).await.into_iter().flatten() {
-                output::complain(&error);
+            for (name, error) in futures::future::join_all(asked).await.into_iter().flatten() {
+                complain(&["topics", name, "sink"], error);
                 good = false;
             }
         }
@@ -79,31 +85,26 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
     Ok(good)
 }
 
-async fn store(config: &StoreConfig) -> anyhow::Result<bool> {
+/// Opens the store, and says what is wrong with it.
+async fn store(config: &StoreConfig) -> anyhow::Result<Result<(), String>> {
     let shown = stores::shown(config);
     if let Ok(StoreUrl::Embedded(folder)) = StoreUrl::parse(config.url.expose()) {
         if !folder.exists() {
             output::line(&format!("store {shown}: will be created at the first start"))?;
-            return Ok(true);
+            return Ok(Ok(()));
         }
         // The node whose file this is may be running: that is no fault of the file.
         if let Some(process) = EmbeddedStore::user(&folder) {
             output::line(&format!("store {shown}: in use by the duetime of process {process}"))?;
-            return Ok(true);
+            return Ok(Ok(()));
         }
     }
     match tokio::time::timeout(STORE_MAX, stores::open(config, Arc::new(Meters::new()))).await {
         Ok(Ok(_)) => {
             output::line(&format!("store {shown}: answers"))?;
-            Ok(true)
+            Ok(Ok(()))
         }
-        Ok(Err(error)) => {
-            output::report(&error);
-            Ok(false)
-        }
-        Err(_) => {
-            output::complain(&format!("store {shown}: did not answer within {} s", STORE_MAX.as_secs()));
-            Ok(false)
-        }
+        Ok(Err(error)) => Ok(Err(output::chain(&error))),
+        Err(_) => Ok(Err(format!("store {shown}: did not answer within {} s", STORE_MAX.as_secs()))),
     }
 }

@@ -132,13 +132,8 @@ pub fn complain(text: &str) {
     eprintln!("{on}error{off}: {text}");
 }
 
-/// Says an error with its causes and what to do next.
-pub fn report(error: &anyhow::Error) {
-    if let Some(io) = error.downcast_ref::<std::io::Error>()
-        && io.kind() == std::io::ErrorKind::BrokenPipe
-    {
-        return;
-    }
+/// An error with its causes.
+pub fn chain(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
@@ -147,6 +142,17 @@ pub fn report(error: &anyhow::Error) {
             text = format!("{text}: {cause}");
         }
     }
+    text
+}
+
+/// Says an error with its causes and what to do next.
+pub fn report(error: &anyhow::Error) {
+    if let Some(io) = error.downcast_ref::<std::io::Error>()
+        && io.kind() == std::io::ErrorKind::BrokenPipe
+    {
+        return;
+    }
+    let mut text = chain(error);
     if let Some(ClientError::Unreachable { base, .. }) = error.downcast_ref::<ClientError>() {
         text = format!("cannot reach {base}: is a node running? start one with `duetime serve`");
     }

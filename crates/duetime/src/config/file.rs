@@ -55,22 +55,52 @@ pub struct Overlay {
     pub value: Value,
 }
 
-struct Source<'a> {
+/// What was read.
+#[derive(Debug)]
+pub struct ReadConfig {
+    /// What it says.
+    pub config: Config,
+    /// Where it says so.
+    pub lines: ConfigLines,
+}
+
+/// Where each key comes from, to name it whenever something turns out to be wrong with its value.
+#[derive(Clone, Debug)]
+pub struct ConfigLines {
     file: PathBuf,
-    text: &'a str,
+    text: String,
+    overlays: Vec<Overlay>,
+}
+
+impl ConfigLines {
+    /// That `fault` is wrong with the value at `path`.
+    #[must_use]
+    pub fn complaint(&self, path: &[&str], fault: impl Into<String>) -> Complaint {
+        self.source().complaint((path.iter().map(|key| (*key).to_owned()).collect(), fault.into()))
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { lines: self, spans: DeTable::parse(&self.text).ok().map(Spanned::into_inner) }
+    }
+
+    /// The line of the file in which this byte is.
+    fn at(&self, offset: usize) -> Origin {
+        let line = self.text[..offset.min(self.text.len())].matches('\n').count() + 1;
+        Origin::Line(self.file.clone(), line)
+    }
+}
+
+struct Source<'a> {
+    lines: &'a ConfigLines,
     spans: Option<DeTable<'a>>,
-    overlays: &'a [Overlay],
 }
 
 impl Source<'_> {
-    fn line(&self, offset: usize) -> usize {
-        self.text[..offset.min(self.text.len())].matches('\n').count() + 1
-    }
-
     /// The line of the deepest key of `path` that is in the file.
     fn origin(&self, path: &[String]) -> Origin {
         if let [section, key, ..] = path
-            && let Some(overlay) = self.overlays.iter().find(|overlay| overlay.key == (section.as_str(), key.as_str()))
+            && let Some(overlay) =
+                self.lines.overlays.iter().find(|overlay| overlay.key == (section.as_str(), key.as_str()))
         {
             return Origin::Flag(overlay.flag);
         }
@@ -94,7 +124,7 @@ impl Source<'_> {
             let Some((name, value)) = step else { break };
             (found, at) = (name.span().start, value);
         }
-        Origin::Line(self.file.clone(), self.line(found))
+        self.lines.at(found)
     }
 
     /// The deepest key that a sentence about the section at `path` names, or the section.
@@ -190,7 +220,7 @@ fn sink(table: &Table) -> read::Read<SinkConfig> {
 /// # Errors
 ///
 /// Every complaint, in the order of the file.
-pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<Config, Vec<Complaint>> {
+pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<ReadConfig, Vec<Complaint>> {
     let text = match file {
         None => String::new(),
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
@@ -206,10 +236,11 @@ pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<Config, Vec<Com
 /// # Errors
 ///
 /// Every complaint, in the order of the file.
-pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, Vec<Complaint>> {
+pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConfig, Vec<Complaint>> {
+    let lines = ConfigLines { file, text: text.to_owned(), overlays: overlays.to_vec() };
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = text[..error.span().map_or(0, |span| span.start).min(text.len())].matches('\n').count() + 1;
-        vec![Complaint { origin: Origin::Line(file.clone(), line), text: error.message().trim().to_owned() }]
+        let origin = lines.at(error.span().map_or(0, |span| span.start));
+        vec![Complaint { origin, text: error.message().trim().to_owned() }]
     })?;
     for overlay in overlays {
         let (section, key) = overlay.key;
@@ -222,8 +253,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, 
     if let Some(store) = store.as_table_mut() {
         store.entry("url").or_insert_with(|| Value::String(DEFAULT_STORE.to_owned()));
     }
-    let spans = DeTable::parse(text).ok().map(Spanned::into_inner);
-    let source = Source { file, text, spans, overlays };
+    let source = lines.source();
     let mut complaints = Vec::new();
     for key in table.keys().filter(|key| !SECTIONS.contains(&key.as_str())) {
         let text = suggest::unknown("section", key, &SECTIONS);
@@ -254,5 +284,6 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<Config, 
         Origin::Line(_, line) => *line,
         Origin::Flag(_) | Origin::Whole => 0,
     });
-    if complaints.is_empty() { Ok(config) } else { Err(complaints) }
+    drop(source);
+    if complaints.is_empty() { Ok(ReadConfig { config, lines }) } else { Err(complaints) }
 }

@@ -24,7 +24,7 @@ use duetime_sinks::SinkConfig;
 use duetime_store_redis::RedisStoreConfig;
 use serde::Deserialize;
 
-pub use file::{Overlay, load};
+pub use file::{ConfigLines, Overlay, ReadConfig, load};
 pub use store_url::StoreUrl;
 
 use crate::logs::LogFormat;

@@ -9,11 +9,12 @@ use duetime_core::store::{Adopt, Adopted, StoreError};
 use duetime_core::{Routing, TopicName, TopicRecord, stored};
 use tracing::{info, warn};
 
+use crate::calls::Calls;
+use crate::catalogue::{Swap, parse};
 use crate::lives::{Pending, newest_life};
+use crate::look::Found;
 use crate::made::Making;
-use crate::moves::Found;
-use crate::store::RedisStore;
-use crate::topics::{Swap, parse};
+use crate::{catalogue, look, made, settings};
 
 /// Shards that should be there under `routing` and are not: missing, or another life's. `made`: of those that ids
 /// move into, the ones that were there.
@@ -26,79 +27,77 @@ fn lost(routing: &Routing, found: &[Found], made: &BTreeSet<u32>) -> BTreeSet<u3
     (0..routing.reach()).filter(|index| was_there(*index) && !is_there(*index)).collect()
 }
 
-impl RedisStore {
-    pub(crate) async fn adopt(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
-        let doing = "adopt a topic";
-        let there = self.field(doing, self.keys.topics(), topic).await?;
-        let noted = self.field(doing, self.keys.pending(), topic).await?.unwrap_or_default();
-        let found = self.look_at_shards(topic, 0..SHARDS_MAX).await?;
-        let there = there.map(|text| Ok::<_, StoreError>((parse(&text)?, text))).transpose()?;
-        let (record, restored) = match there {
-            Some((record, text)) if record.routing.life() < newest_life(&found) => {
-                (self.put_back(topic, ask, &text, &noted, &found).await?, true)
-            }
-            Some((record, _)) => (record, false),
-            None => (self.put_back(topic, ask, "", &noted, &found).await?, true),
-        };
-        let routing = &record.routing;
-        let comes = if routing.is_moving() { routing.previous..routing.shards } else { 0..0 };
-        let mut missing = lost(routing, &found, &self.noted_of(topic, routing, comes).await?);
-        let mut remade = Vec::new();
-        if ask.accept_loss {
-            // Places that hold another life's messages are emptied too, of shards that are to come as well.
-            let left = (0..routing.reach()).filter(|index| {
-                let place = &found[*index as usize];
-                let older = place.inspected.as_ref().is_none_or(|shard| shard.routing.life() < routing.life());
-                older && place.held > 0
-            });
-            for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
-                let shard = routing.shard(topic, index);
-                self.fence_making(&shard, routing, &Floor::default(), Making::Anew, 0).await?;
-                warn!(%shard, "lost shard is made anew, empty, as an operator asked for");
-                missing.remove(&index);
-                remade.push(index);
-            }
-            self.copy_settings(&record).await;
+pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
+    let doing = "adopt a topic";
+    let there = catalogue::field(calls, doing, calls.keys.topics(), topic).await?;
+    let noted = catalogue::field(calls, doing, calls.keys.pending(), topic).await?.unwrap_or_default();
+    let found = look::look_at_shards(calls, topic, 0..SHARDS_MAX).await?;
+    let there = there.map(|text| Ok::<_, StoreError>((parse(&text)?, text))).transpose()?;
+    let (record, restored) = match there {
+        Some((record, text)) if record.routing.life() < newest_life(&found) => {
+            (put_back(calls, topic, ask, &text, &noted, &found).await?, true)
         }
-        Ok(Adopted { record, restored, lost: missing.into_iter().collect(), remade })
+        Some((record, _)) => (record, false),
+        None => (put_back(calls, topic, ask, "", &noted, &found).await?, true),
+    };
+    let routing = &record.routing;
+    let comes = if routing.is_moving() { routing.previous..routing.shards } else { 0..0 };
+    let mut missing = lost(routing, &found, &made::noted_of(calls, topic, routing, comes).await?);
+    let mut remade = Vec::new();
+    if ask.accept_loss {
+        // Places that hold another life's messages are emptied too, of shards that are to come as well.
+        let left = (0..routing.reach()).filter(|index| {
+            let place = &found[*index as usize];
+            let older = place.inspected.as_ref().is_none_or(|shard| shard.routing.life() < routing.life());
+            older && place.held > 0
+        });
+        for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
+            let shard = routing.shard(topic, index);
+            made::fence_making(calls, &shard, routing, &Floor::default(), Making::Anew, 0).await?;
+            warn!(%shard, "lost shard is made anew, empty, as an operator asked for");
+            missing.remove(&index);
+            remade.push(index);
+        }
+        settings::copy_settings(calls, &record).await;
     }
+    Ok(Adopted { record, restored, lost: missing.into_iter().collect(), remade })
+}
 
-    async fn put_back(
-        &self,
-        topic: &TopicName,
-        ask: &Adopt,
-        seen: &str,
-        noted: &str,
-        found: &[Found],
-    ) -> Result<TopicRecord, StoreError> {
-        let now = ask.now.as_millis();
-        if !noted.is_empty() && Pending::read(noted)?.is_at_work(now) {
-            return Err(StoreError::Conflict);
-        }
-        let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
-        let routing = newest.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?.routing.clone();
-        let life = routing.life();
-        let known = ask.known.clone().filter(|known| known.routing.life() == life);
-        let copied = self.settings(topic, life).await?;
-        let best = [known, copied].into_iter().flatten().max_by_key(|record| record.version);
-        let config = ask.config.clone().or_else(|| best.as_ref().map(|record| record.config.clone()));
-        let of_this_life = |found: &Found| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
-        let last = found.iter().rposition(of_this_life).unwrap_or(0);
-        let record = TopicRecord {
-            name: topic.clone(),
-            config: config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?,
-            desired: None,
-            widest: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
-            version: best.as_ref().map_or(1, |record| record.version + 1),
-            created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
-            routing,
-        };
-        let swap = Swap { seen, new: &stored::write(&record, None), noted, life, ..Swap::default() };
-        if !self.swap(topic, swap).await? {
-            return Err(StoreError::Conflict);
-        }
-        info!(%topic, life, shards = record.routing.shards, "topic is adopted: its record is put back");
-        self.copy_settings(&record).await;
-        Ok(record)
+async fn put_back(
+    calls: &Calls,
+    topic: &TopicName,
+    ask: &Adopt,
+    seen: &str,
+    noted: &str,
+    found: &[Found],
+) -> Result<TopicRecord, StoreError> {
+    let now = ask.now.as_millis();
+    if !noted.is_empty() && Pending::read(noted)?.is_at_work(now) {
+        return Err(StoreError::Conflict);
     }
+    let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
+    let routing = newest.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?.routing.clone();
+    let life = routing.life();
+    let known = ask.known.clone().filter(|known| known.routing.life() == life);
+    let copied = settings::settings(calls, topic, life).await?;
+    let best = [known, copied].into_iter().flatten().max_by_key(|record| record.version);
+    let config = ask.config.clone().or_else(|| best.as_ref().map(|record| record.config.clone()));
+    let of_this_life = |found: &Found| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
+    let last = found.iter().rposition(of_this_life).unwrap_or(0);
+    let record = TopicRecord {
+        name: topic.clone(),
+        config: config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?,
+        desired: None,
+        widest: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
+        version: best.as_ref().map_or(1, |record| record.version + 1),
+        created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
+        routing,
+    };
+    let swap = Swap { seen, new: &stored::write(&record, None), noted, life, ..Swap::default() };
+    if !catalogue::swap(calls, topic, swap).await? {
+        return Err(StoreError::Conflict);
+    }
+    info!(%topic, life, shards = record.routing.shards, "topic is adopted: its record is put back");
+    settings::copy_settings(calls, &record).await;
+    Ok(record)
 }

@@ -8,55 +8,60 @@ use duetime_redis::Sending;
 use redis::{Cmd, Value};
 use tracing::error;
 
-use crate::abandoned::OnItsWay;
+use crate::abandoned::{Abandoned, OnItsWay};
+use crate::calls::Calls;
 use crate::present::{Present, millis};
 use crate::reply::{array, as_many, bytes, count, id, int, ints, odd, score, tuple};
-use crate::store::RedisStore;
+use crate::settle;
 
-impl RedisStore {
-    pub(crate) async fn take(&self, shard: &Shard, now: Timestamp, ask: &ClaimRequest) -> Result<Claim, StoreError> {
-        let once = ask.delivery == DeliveryMode::AtMostOnce;
-        let present = Present::new(now);
-        let earlier = self.abandoned.earlier(shard, ask);
-        let request = earlier.unwrap_or(ask.request);
-        let ask_again = ClaimRequest { request, ..ask.clone() };
-        let mut on_its_way = OnItsWay::new(&self.abandoned, shard, ask_again);
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
-            cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&request.to_be_bytes()[..]);
-            cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
-            cmd.arg(u8::from(once)).arg(u8::from(sending.repeated || earlier.is_some()));
-        };
-        let reply = match self.on_shard("claim messages", &self.scripts.claim, shard, present, None, fill).await {
-            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
-            other => {
-                on_its_way.answered();
-                other?
-            }
-        };
-        let (mut claim, unreadable) = read(reply, once)?;
-        if !unreadable.is_empty() {
-            claim.buried += unreadable.len() as u64;
-            self.bury_unreadable(shard, now, unreadable, once).await?;
+pub(crate) async fn take(
+    calls: &Calls,
+    abandoned: &Abandoned,
+    shard: &Shard,
+    now: Timestamp,
+    ask: &ClaimRequest,
+) -> Result<Claim, StoreError> {
+    let once = ask.delivery == DeliveryMode::AtMostOnce;
+    let present = Present::new(now);
+    let earlier = abandoned.earlier(shard, ask);
+    let request = earlier.unwrap_or(ask.request);
+    let ask_again = ClaimRequest { request, ..ask.clone() };
+    let mut on_its_way = OnItsWay::new(abandoned, shard, ask_again);
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
+        cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&request.to_be_bytes()[..]);
+        cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
+        cmd.arg(u8::from(once)).arg(u8::from(sending.repeated || earlier.is_some()));
+    };
+    let reply = match calls.on_shard("claim messages", &calls.scripts.claim, shard, present, None, fill).await {
+        Err(error @ StoreError::Unavailable { .. }) => return Err(error),
+        other => {
+            on_its_way.answered();
+            other?
         }
-        Ok(claim)
+    };
+    let (mut claim, unreadable) = read(reply, once)?;
+    if !unreadable.is_empty() {
+        claim.buried += unreadable.len() as u64;
+        bury_unreadable(calls, shard, now, unreadable, once).await?;
     }
+    Ok(claim)
+}
 
-    async fn bury_unreadable(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: Vec<Settle>,
-        once: bool,
-    ) -> Result<(), StoreError> {
-        for item in &batch {
-            error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
-        }
-        if !once {
-            self.settle_claims(shard, now, &batch, AckWait::No).await?;
-        }
-        Ok(())
+async fn bury_unreadable(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    batch: Vec<Settle>,
+    once: bool,
+) -> Result<(), StoreError> {
+    for item in &batch {
+        error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
     }
+    if !once {
+        settle::settle_claims(calls, shard, now, &batch, AckWait::No).await?;
+    }
+    Ok(())
 }
 
 /// The claim, and what was claimed but cannot be read.

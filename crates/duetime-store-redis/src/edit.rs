@@ -7,12 +7,12 @@ use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::present::{Present, millis};
 use crate::replicas::fewest;
 use crate::reply::{as_many, ints, odd};
 use crate::reply_cache::Named;
-use crate::store::RedisStore;
 
 pub(crate) fn cancels(edit: &Edit) -> bool {
     matches!(edit, Edit::Cancel(_))
@@ -23,76 +23,74 @@ pub(crate) fn id_of(edit: &Edit) -> &str {
     id.as_str()
 }
 
-impl RedisStore {
-    /// One script for each run of edits of one kind, in order.
-    pub(crate) async fn change(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Edit],
-    ) -> Result<Kept<Edited>, StoreError> {
-        let (mut answers, mut replicas) = (Vec::with_capacity(batch.len()), None);
-        for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
-            for part in run.chunks(BATCH_ITEMS_MAX) {
-                let before = answers.len();
-                let reached = if cancels(&part[0]) {
-                    self.cancel(shard, now, part, &mut answers).await?
-                } else {
-                    self.reschedule(shard, now, part, &mut answers).await?
-                };
-                replicas = fewest(replicas, reached);
-                if answers.len() != before + part.len() {
-                    return Err(odd("another number of outcomes than of edits"));
-                }
+/// One script for each run of edits of one kind, in order.
+pub(crate) async fn change(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    batch: &[Edit],
+) -> Result<Kept<Edited>, StoreError> {
+    let (mut answers, mut replicas) = (Vec::with_capacity(batch.len()), None);
+    for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
+        for part in run.chunks(BATCH_ITEMS_MAX) {
+            let before = answers.len();
+            let reached = if cancels(&part[0]) {
+                cancel(calls, shard, now, part, &mut answers).await?
+            } else {
+                reschedule(calls, shard, now, part, &mut answers).await?
+            };
+            replicas = fewest(replicas, reached);
+            if answers.len() != before + part.len() {
+                return Err(odd("another number of outcomes than of edits"));
             }
         }
-        Ok(Kept { answers, replicas })
     }
+    Ok(Kept { answers, replicas })
+}
 
-    async fn cancel(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        part: &[Edit],
-        answers: &mut Vec<Edited>,
-    ) -> Result<Option<u32>, StoreError> {
-        let call = self.replies.call(shard);
-        let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, &call.named(sending));
-        let (script, present) = (&self.scripts.home.cancel, Present::new(now));
-        let run = self.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
-        let (reply, reached) = run.await?;
-        read_cancelled(part.len(), reply, answers)?;
-        Ok(reached)
-    }
+async fn cancel(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    part: &[Edit],
+    answers: &mut Vec<Edited>,
+) -> Result<Option<u32>, StoreError> {
+    let call = calls.replies.call(shard);
+    let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, &call.named(sending));
+    let (script, present) = (&calls.scripts.home.cancel, Present::new(now));
+    let run = calls.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
+    let (reply, reached) = run.await?;
+    read_cancelled(part.len(), reply, answers)?;
+    Ok(reached)
+}
 
-    async fn reschedule(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        part: &[Edit],
-        answers: &mut Vec<Edited>,
-    ) -> Result<Option<u32>, StoreError> {
-        let call = self.replies.call(shard);
-        let fill = |cmd: &mut Cmd, sending: &Sending| self.name_moments(cmd, shard, part, &call.named(sending));
-        let (script, present) = (&self.scripts.home.reschedule, Present::new(now));
-        let run = self.on_shard_confirmed("reschedule messages", script, shard, present, Some(&call), fill);
-        let (reply, reached) = run.await?;
-        read_rescheduled(part.len(), reply, answers)?;
-        Ok(reached)
-    }
+async fn reschedule(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    part: &[Edit],
+    answers: &mut Vec<Edited>,
+) -> Result<Option<u32>, StoreError> {
+    let call = calls.replies.call(shard);
+    let fill = |cmd: &mut Cmd, sending: &Sending| name_moments(calls, cmd, shard, part, &call.named(sending));
+    let (script, present) = (&calls.scripts.home.reschedule, Present::new(now));
+    let run = calls.on_shard_confirmed("reschedule messages", script, shard, present, Some(&call), fill);
+    let (reply, reached) = run.await?;
+    read_rescheduled(part.len(), reply, answers)?;
+    Ok(reached)
+}
 
-    /// Adds the arguments of the reschedule script behind the epoch.
-    pub(crate) fn name_moments(&self, cmd: &mut Cmd, shard: &Shard, part: &[Edit], named: &Named) {
-        named.add(cmd);
-        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard)).arg(part.len());
-        for edit in part {
-            let Edit::Reschedule(id, due) = edit else { unreachable!("runs are of one kind") };
-            cmd.arg(id.as_str());
-            match due {
-                Due::At(at) => cmd.arg("a").arg(at.as_millis()),
-                Due::In(delay) => cmd.arg("d").arg(millis(*delay)),
-            };
-        }
+/// Adds the arguments of the reschedule script behind the epoch.
+pub(crate) fn name_moments(calls: &Calls, cmd: &mut Cmd, shard: &Shard, part: &[Edit], named: &Named) {
+    named.add(cmd);
+    cmd.arg(calls.keys.wake_channel()).arg(wake_stem(shard)).arg(part.len());
+    for edit in part {
+        let Edit::Reschedule(id, due) = edit else { unreachable!("runs are of one kind") };
+        cmd.arg(id.as_str());
+        match due {
+            Due::At(at) => cmd.arg("a").arg(at.as_millis()),
+            Due::In(delay) => cmd.arg("d").arg(millis(*delay)),
+        };
     }
 }
 

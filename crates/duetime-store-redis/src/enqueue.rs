@@ -9,11 +9,11 @@ use redis::{Cmd, RedisWrite, Value};
 use std::io::Write as _;
 use std::time::Duration;
 
+use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::present::{NEVER_MS, Present, millis};
 use crate::reply::{array, int, ints, odd, tuple};
 use crate::reply_cache::Named;
-use crate::store::RedisStore;
 
 /// What the script is told of a whole batch.
 pub(crate) struct Summary {
@@ -57,51 +57,49 @@ impl Summary {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn schedule(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Enqueue],
-    ) -> Result<Vec<Enqueued>, StoreError> {
-        let mut answers = Vec::with_capacity(batch.len());
-        for part in batch.chunks(BATCH_ITEMS_MAX) {
-            let all = Summary::of(part);
-            let call = self.replies.call(shard);
-            let fill = |cmd: &mut Cmd, sending: &Sending| self.name_batch(cmd, shard, part, &all, &call.named(sending));
-            let (script, present) = (&self.scripts.home.enqueue, Present::new(now));
-            let run = self.on_shard_confirmed("enqueue messages", script, shard, present, Some(&call), fill);
-            let (reply, replicas) = run.await?;
-            read(part.iter(), reply, replicas, &mut answers)?;
-        }
-        Ok(answers)
+pub(crate) async fn schedule(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    batch: &[Enqueue],
+) -> Result<Vec<Enqueued>, StoreError> {
+    let mut answers = Vec::with_capacity(batch.len());
+    for part in batch.chunks(BATCH_ITEMS_MAX) {
+        let all = Summary::of(part);
+        let call = calls.replies.call(shard);
+        let fill = |cmd: &mut Cmd, sending: &Sending| name_batch(calls, cmd, shard, part, &all, &call.named(sending));
+        let (script, present) = (&calls.scripts.home.enqueue, Present::new(now));
+        let run = calls.on_shard_confirmed("enqueue messages", script, shard, present, Some(&call), fill);
+        let (reply, replicas) = run.await?;
+        read(part.iter(), reply, replicas, &mut answers)?;
     }
+    Ok(answers)
+}
 
-    /// Adds the arguments of the script behind the epoch.
-    pub(crate) fn name_batch(&self, cmd: &mut Cmd, shard: &Shard, part: &[Enqueue], all: &Summary, named: &Named) {
-        cmd.arg(&named.since).arg(part.len()).arg(all.earliest_ms).arg(all.shortest_ms).arg(all.largest);
-        cmd.arg(&all.conflicts).arg(&all.kinds).arg(self.keys.wake_channel()).arg(wake_stem(shard));
-        named.add_slot(cmd);
-        for (item, tail) in part.iter().zip(&all.tails) {
-            cmd.arg(item.id.as_str());
-            match item.due {
-                Due::At(at) => {
-                    let mut body = cmd.writer_for_next_arg();
-                    let written = body.write_all(&envelope::prefix(at)).and_then(|()| body.write_all(tail));
-                    written.expect("memory can be written");
-                }
-                Due::In(_) => {
-                    cmd.arg(&**tail);
-                }
+/// Adds the arguments of the script behind the epoch.
+pub(crate) fn name_batch(calls: &Calls, cmd: &mut Cmd, shard: &Shard, part: &[Enqueue], all: &Summary, named: &Named) {
+    cmd.arg(&named.since).arg(part.len()).arg(all.earliest_ms).arg(all.shortest_ms).arg(all.largest);
+    cmd.arg(&all.conflicts).arg(&all.kinds).arg(calls.keys.wake_channel()).arg(wake_stem(shard));
+    named.add_slot(cmd);
+    for (item, tail) in part.iter().zip(&all.tails) {
+        cmd.arg(item.id.as_str());
+        match item.due {
+            Due::At(at) => {
+                let mut body = cmd.writer_for_next_arg();
+                let written = body.write_all(&envelope::prefix(at)).and_then(|()| body.write_all(tail));
+                written.expect("memory can be written");
+            }
+            Due::In(_) => {
+                cmd.arg(&**tail);
             }
         }
-        for item in part {
-            match item.due {
-                Due::At(at) => cmd.arg(at.as_millis() * 1000),
-                Due::In(delay) => cmd.arg(millis(delay)),
-            };
-            cmd.arg(item.id.as_str());
-        }
+    }
+    for item in part {
+        match item.due {
+            Due::At(at) => cmd.arg(at.as_millis() * 1000),
+            Due::In(delay) => cmd.arg(millis(delay)),
+        };
+        cmd.arg(item.id.as_str());
     }
 }
 

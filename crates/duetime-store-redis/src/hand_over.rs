@@ -7,35 +7,33 @@ use duetime_core::{Score, Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::calls::{Calls, head};
 use crate::carry::carry;
 use crate::present::Present;
 use crate::reply::{array, count, int, score, tuple};
-use crate::store::{RedisStore, head};
 
-impl RedisStore {
-    pub(crate) async fn move_to_stream(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ask: &StreamTransfer,
-    ) -> Result<Streamed, StoreError> {
-        let (present, key) = (Present::new(now), self.keys.messages(shard));
-        let fill = |epoch, cmd: &mut Cmd, sending: &Sending| {
-            self.keys.fill_with_stream(cmd, shard);
-            cmd.arg(head(epoch, sending, present)).arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
-            cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
-            cmd.arg(shard.topic.as_str());
-            match ask.how.max_length {
-                Some(most) => cmd.arg(most),
-                None => cmd.arg(""),
-            };
+pub(crate) async fn move_to_stream(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    ask: &StreamTransfer,
+) -> Result<Streamed, StoreError> {
+    let (present, key) = (Present::new(now), calls.keys.messages(shard));
+    let fill = |epoch, cmd: &mut Cmd, sending: &Sending| {
+        calls.keys.fill_with_stream(cmd, shard);
+        cmd.arg(head(epoch, sending, present)).arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
+        cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
+        cmd.arg(shard.topic.as_str());
+        match ask.how.max_length {
+            Some(most) => cmd.arg(most),
+            None => cmd.arg(""),
         };
-        let reply = carry("hand messages over to a stream", shard, None, async |epoch| {
-            let fill = |cmd: &mut Cmd, sending: &Sending| fill(epoch, cmd, sending);
-            self.link.script(&self.scripts.hand_over, &key, fill).await
-        });
-        read(reply.await?)
-    }
+    };
+    let reply = carry("hand messages over to a stream", shard, None, async |epoch| {
+        let fill = |cmd: &mut Cmd, sending: &Sending| fill(epoch, cmd, sending);
+        calls.link.script(&calls.scripts.hand_over, &key, fill).await
+    });
+    read(reply.await?)
 }
 
 pub(crate) fn read(reply: Value) -> Result<Streamed, StoreError> {

@@ -8,7 +8,9 @@
 
 mod abandoned;
 mod adopt;
+mod calls;
 mod carry;
+mod catalogue;
 mod claim;
 mod config;
 mod edit;
@@ -20,6 +22,7 @@ mod health;
 mod held;
 mod keys;
 mod lives;
+mod look;
 mod made;
 mod moves;
 mod old;

@@ -5,8 +5,6 @@
 //! takes the record out of sight, then removes the shards of that life, then takes its note away.
 //! Whatever is carried out late names its life or its note, and changes nothing of a later one.
 
-use std::time::Duration;
-
 use duetime_core::limits::SHARDS_MAX;
 use duetime_core::store::StoreError;
 use duetime_core::{Routing, Shard, TopicConfig, TopicName, TopicRecord, stored};
@@ -14,14 +12,15 @@ use duetime_redis::Sending;
 use futures::{StreamExt, TryStreamExt, stream};
 use redis::Cmd;
 use serde_json::{Value, json};
-use tracing::{error, info};
+use tracing::info;
 
-use crate::moves::Found;
+use crate::calls::Calls;
+use crate::catalogue::{SWAPS_MAX, Swap, damaged, parse};
+use crate::look::Found;
 use crate::record::{seed_word, state_word};
 use crate::reply::{array, odd, store_error, text};
 use crate::settings::{COPIES, copy};
-use crate::store::RedisStore;
-use crate::topics::{SWAPS_MAX, Swap, damaged, parse};
+use crate::{catalogue, look, made};
 
 /// A creation that is neither finished nor taken back after this belongs to a dead node. When it is wrong
 /// about that, the slower one is refused: its life is the earlier one.
@@ -34,9 +33,6 @@ const SHARDS_AT_ONCE: usize = 32;
 /// has a 64th of the slots, so shards of a larger topic can be missed only if all of these were lost; the
 /// shards themselves then refuse to be made over messages.
 const LOOKED_AT: u32 = 64;
-/// How long the place of a removed shard remembers its life: longer than any call is on its way. It spares
-/// an empty shard that nobody names; that no messages are removed does not depend on it.
-const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
 
 /// Work on a topic that is under way.
 pub(crate) struct Pending {
@@ -92,225 +88,207 @@ fn left(found: &[Found], deleted: u64) -> u64 {
     found.iter().filter(covered).map(|found| found.held).sum()
 }
 
-impl RedisStore {
-    /// Tells of a refusal that an operator must know of.
-    pub(crate) fn refused(&self, refusal: &StoreError) {
-        if let StoreError::Occupied { .. } | StoreError::Lost(_) | StoreError::Vanished { .. } = refusal {
-            self.meters.shard_refusal(refusal.kind());
-            error!(error = %refusal, "a shard is not made anew; see an empty master in docs/OPERATIONS.md");
+/// What is in the places of the shards of this name: the first ones, and as many as these know of.
+pub(crate) async fn look_for(calls: &Calls, topic: &TopicName) -> Result<Vec<Found>, StoreError> {
+    let mut found = look::look_at_shards(calls, topic, 0..LOOKED_AT).await?;
+    let of = |found: &Found| found.inspected.as_ref().map(|shard| shard.routing.shards.max(shard.routing.previous));
+    let last = found.iter().filter_map(of).max().unwrap_or(0).min(SHARDS_MAX);
+    if last > LOOKED_AT {
+        found.extend(look::look_at_shards(calls, topic, LOOKED_AT..last).await?);
+    }
+    Ok(found)
+}
+
+/// Messages of a topic that is not in the catalogue.
+pub(crate) async fn left_of(calls: &Calls, topic: &TopicName) -> Result<u64, StoreError> {
+    let doing = "look for a topic that vanished";
+    let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
+    for looks in 0..2 {
+        if catalogue::field(calls, doing, calls.keys.topics(), topic).await?.is_some() {
+            return Ok(0);
+        }
+        if let Some(text) = catalogue::field(calls, doing, calls.keys.pending(), topic).await?
+            && Pending::read(&text)?.is_at_work(now)
+        {
+            return Ok(0);
+        }
+        let deleted = catalogue::deleted_life(calls, topic).await?;
+        let messages = left(&look_for(calls, topic).await?, deleted);
+        // It may have been created or deleted during the first look.
+        if messages == 0 || looks == 1 {
+            return Ok(messages);
         }
     }
+    unreachable!("the second look answers")
+}
 
-    /// What is in the places of the shards of this name: the first ones, and as many as these know of.
-    pub(crate) async fn look_for(&self, topic: &TopicName) -> Result<Vec<Found>, StoreError> {
-        let mut found = self.look_at_shards(topic, 0..LOOKED_AT).await?;
-        let of = |found: &Found| found.inspected.as_ref().map(|shard| shard.routing.shards.max(shard.routing.previous));
-        let last = found.iter().filter_map(of).max().unwrap_or(0).min(SHARDS_MAX);
-        if last > LOOKED_AT {
-            found.extend(self.look_at_shards(topic, LOOKED_AT..last).await?);
+pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicRecord, StoreError> {
+    let topic = &record.name;
+    let doing = "create a topic";
+    let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
+    let mut noted = String::new();
+    if let Some(text) = catalogue::field(calls, doing, calls.keys.pending(), topic).await? {
+        let pending = Pending::read(&text)?;
+        if pending.deleting {
+            finish_deletion(calls, &pending, &text).await?;
+        } else if pending.record.routing.rid != record.routing.rid && pending.is_at_work(now) {
+            return Err(StoreError::Conflict);
+        } else {
+            noted = text;
         }
-        Ok(found)
     }
-
-    /// Messages of a topic that is not in the catalogue.
-    pub(crate) async fn left_of(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        let doing = "look for a topic that vanished";
-        let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
-        for looks in 0..2 {
-            if self.field(doing, self.keys.topics(), topic).await?.is_some() {
-                return Ok(0);
-            }
-            if let Some(text) = self.field(doing, self.keys.pending(), topic).await?
-                && Pending::read(&text)?.is_at_work(now)
-            {
-                return Ok(0);
-            }
-            let deleted = self.deleted_life(topic).await?;
-            let messages = left(&self.look_for(topic).await?, deleted);
-            // It may have been created or deleted during the first look.
-            if messages == 0 || looks == 1 {
-                return Ok(messages);
-            }
-        }
-        unreachable!("the second look answers")
-    }
-
-    pub(crate) async fn create(&self, record: &TopicRecord) -> Result<TopicRecord, StoreError> {
-        let topic = &record.name;
-        let doing = "create a topic";
-        let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
-        let mut noted = String::new();
-        if let Some(text) = self.field(doing, self.keys.pending(), topic).await? {
-            let pending = Pending::read(&text)?;
-            if pending.deleting {
-                self.finish_deletion(&pending, &text).await?;
-            } else if pending.record.routing.rid != record.routing.rid && pending.is_at_work(now) {
-                return Err(StoreError::Conflict);
-            } else {
-                noted = text;
-            }
-        }
-        let deleted = self.deleted_life(topic).await?;
-        let found = self.look_for(topic).await?;
-        let messages = left(&found, deleted);
-        if messages > 0 {
-            // Those of a topic that somebody else created meanwhile are no remains.
-            if self.left_of(topic).await? == 0 {
-                return Err(StoreError::Conflict);
-            }
-            let vanished = StoreError::Vanished { topic: topic.to_string(), messages };
-            self.refused(&vanished);
-            return Err(vanished);
-        }
-        let rest = rest_of_note(false, now, record);
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            self.name_catalogue(cmd, topic);
-            cmd.arg(&noted).arg(&rest).arg(newest_life(&found)).arg(sending.not_after_ms);
-        };
-        let life = self.kept(&self.scripts.topic_note, &self.keys.topics(), fill).await;
-        let life = life.map_err(|error| store_error(doing, None, error))?;
-        let life = text(life).and_then(|life| life.parse().ok()).ok_or_else(|| odd("the number of a life"))?;
-        if life == 0 {
+    let deleted = catalogue::deleted_life(calls, topic).await?;
+    let found = look_for(calls, topic).await?;
+    let messages = left(&found, deleted);
+    if messages > 0 {
+        // Those of a topic that somebody else created meanwhile are no remains.
+        if left_of(calls, topic).await? == 0 {
             return Err(StoreError::Conflict);
         }
-        let (record, noted) = (record.clone().in_life(life), note(life, &rest));
-        let made = stream::iter(shards(&record).map(|shard| self.create_shard(&record, shard, deleted)))
-            .buffer_unordered(SHARDS_AT_ONCE)
-            .try_collect::<()>()
-            .await;
-        if let Err(error) = made {
-            self.refused(&error);
-            // Nothing is under way any more, if this is not overtaken.
-            self.swap(topic, Swap { noted: &noted, ..Swap::default() }).await?;
-            return Err(error);
-        }
-        // Refused, if another creator that took over in between has noted its own life.
-        let swap = Swap { new: &stored::write(&record, None), noted: &noted, life, ..Swap::default() };
-        if self.swap(topic, swap).await? { Ok(record) } else { Err(StoreError::Conflict) }
+        let vanished = StoreError::Vanished { topic: topic.to_string(), messages };
+        calls.refused(&vanished);
+        return Err(vanished);
     }
-
-    async fn create_shard(&self, record: &TopicRecord, shard: Shard, deleted: u64) -> Result<(), StoreError> {
-        let routing = &record.routing;
-        let copy = if shard.index < COPIES { copy(record) } else { String::new() };
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            self.keys.fill_all(cmd, &shard);
-            cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
-            cmd.arg(state_word(routing.state)).arg(seed_word(routing)).arg(deleted).arg(&copy);
-            cmd.arg(sending.not_after_ms);
-        };
-        let made = self.kept(&self.scripts.create, &self.keys.messages(&shard), fill).await;
-        made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
+    let rest = rest_of_note(false, now, record);
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        catalogue::name_catalogue(calls, cmd, topic);
+        cmd.arg(&noted).arg(&rest).arg(newest_life(&found)).arg(sending.not_after_ms);
+    };
+    let life = catalogue::kept(calls, &calls.scripts.topic_note, &calls.keys.topics(), fill).await;
+    let life = life.map_err(|error| store_error(doing, None, error))?;
+    let life = text(life).and_then(|life| life.parse().ok()).ok_or_else(|| odd("the number of a life"))?;
+    if life == 0 {
+        return Err(StoreError::Conflict);
     }
+    let (record, noted) = (record.clone().in_life(life), note(life, &rest));
+    let made = stream::iter(shards(&record).map(|shard| create_shard(calls, &record, shard, deleted)))
+        .buffer_unordered(SHARDS_AT_ONCE)
+        .try_collect::<()>()
+        .await;
+    if let Err(error) = made {
+        calls.refused(&error);
+        // Nothing is under way any more, if this is not overtaken.
+        catalogue::swap(calls, topic, Swap { noted: &noted, ..Swap::default() }).await?;
+        return Err(error);
+    }
+    // Refused, if another creator that took over in between has noted its own life.
+    let swap = Swap { new: &stored::write(&record, None), noted: &noted, life, ..Swap::default() };
+    if catalogue::swap(calls, topic, swap).await? { Ok(record) } else { Err(StoreError::Conflict) }
+}
 
-    pub(crate) async fn remove_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        let doing = "delete a topic";
-        let now = self.link.clock().await.map_err(|error| store_error(doing, None, error))?;
-        // The life that is to go: one that is created once it has gone is not meant.
-        let mut meant = None;
-        for _ in 0..SWAPS_MAX {
-            let there = self.field(doing, self.keys.topics(), topic).await?;
-            let noted = self.field(doing, self.keys.pending(), topic).await?.unwrap_or_default();
-            let record = match &there {
-                Some(text) => {
-                    let record = parse(text)?;
-                    if record.routing.life() > *meant.get_or_insert(record.routing.life()) {
+async fn create_shard(calls: &Calls, record: &TopicRecord, shard: Shard, deleted: u64) -> Result<(), StoreError> {
+    let routing = &record.routing;
+    let copy = if shard.index < COPIES { copy(record) } else { String::new() };
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        calls.keys.fill_all(cmd, &shard);
+        cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
+        cmd.arg(state_word(routing.state)).arg(seed_word(routing)).arg(deleted).arg(&copy);
+        cmd.arg(sending.not_after_ms);
+    };
+    let made = catalogue::kept(calls, &calls.scripts.create, &calls.keys.messages(&shard), fill).await;
+    made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
+}
+
+pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName) -> Result<bool, StoreError> {
+    let doing = "delete a topic";
+    let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
+    // The life that is to go: one that is created once it has gone is not meant.
+    let mut meant = None;
+    for _ in 0..SWAPS_MAX {
+        let there = catalogue::field(calls, doing, calls.keys.topics(), topic).await?;
+        let noted = catalogue::field(calls, doing, calls.keys.pending(), topic).await?.unwrap_or_default();
+        let record = match &there {
+            Some(text) => {
+                let record = parse(text)?;
+                if record.routing.life() > *meant.get_or_insert(record.routing.life()) {
+                    return Ok(true);
+                }
+                record
+            }
+            None => {
+                let pending = if noted.is_empty() { None } else { Some(Pending::read(&noted)?) };
+                let gone = match meant {
+                    Some(life) => catalogue::deleted_life(calls, topic).await? >= life,
+                    None => false,
+                };
+                match pending {
+                    // A deletion that was interrupted is finished.
+                    Some(pending) if pending.deleting => {
+                        finish_deletion(calls, &pending, &noted).await?;
                         return Ok(true);
                     }
-                    record
+                    _ if gone => return Ok(true),
+                    Some(pending) if pending.is_at_work(now) => return Ok(false),
+                    _ => match lost_record(calls, topic, now).await? {
+                        Some(record) => record,
+                        None => return Ok(false),
+                    },
                 }
-                None => {
-                    let pending = if noted.is_empty() { None } else { Some(Pending::read(&noted)?) };
-                    let gone = match meant {
-                        Some(life) => self.deleted_life(topic).await? >= life,
-                        None => false,
-                    };
-                    match pending {
-                        // A deletion that was interrupted is finished.
-                        Some(pending) if pending.deleting => {
-                            self.finish_deletion(&pending, &noted).await?;
-                            return Ok(true);
-                        }
-                        _ if gone => return Ok(true),
-                        Some(pending) if pending.is_at_work(now) => return Ok(false),
-                        _ => match self.lost_record(topic, now).await? {
-                            Some(record) => record,
-                            None => return Ok(false),
-                        },
-                    }
-                }
-            };
-            let life = record.routing.life();
-            let rest = rest_of_note(true, now, &record);
-            let note = note(life, &rest);
-            let seen = there.as_deref().unwrap_or_default();
-            let swap = Swap { seen, noted: &noted, note: &note, deletes: Some(life), ..Swap::default() };
-            // Refused, if it was changed in between, or the answer to the first sending was lost.
-            if self.swap(topic, swap).await? {
-                let pending = Pending { life, deleting: true, since_ms: now, record };
-                self.finish_deletion(&pending, &note).await?;
-                return Ok(true);
             }
-        }
-        Err(StoreError::Conflict)
-    }
-
-    /// A record that names every shard there is of a topic whose own record vanished.
-    async fn lost_record(&self, topic: &TopicName, now: i64) -> Result<Option<TopicRecord>, StoreError> {
-        let found = self.look_at_shards(topic, 0..SHARDS_MAX).await?;
-        let is_there = |found: &Found| found.inspected.is_some() || found.held > 0;
-        let Some(last) = found.iter().rposition(is_there) else { return Ok(None) };
-        let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
-        let routing = newest.map_or_else(|| Routing::first(1, String::new()), |shard| shard.routing.clone());
-        let widest = u32::try_from(last + 1).unwrap_or(SHARDS_MAX);
-        Ok(Some(TopicRecord {
-            name: topic.clone(),
-            config: TopicConfig::default(),
-            routing,
-            desired: None,
-            widest,
-            version: 1,
-            created_at_ms: now,
-        }))
-    }
-
-    async fn finish_deletion(&self, pending: &Pending, noted: &str) -> Result<(), StoreError> {
-        stream::iter(shards(&pending.record).map(|shard| async move { self.unmake_shard(&shard, pending.life).await }))
-            .buffer_unordered(SHARDS_AT_ONCE)
-            .try_collect::<()>()
-            .await?;
-        // Refused, if somebody else has finished it.
-        self.swap(&pending.record.name, Swap { noted, ..Swap::default() }).await?;
-        Ok(())
-    }
-
-    /// Finishes what other nodes began to delete and did not finish.
-    pub(crate) async fn finish_old_deletions(&self) -> Result<(), StoreError> {
-        let doing = "look for deletions that were interrupted";
-        let failed = |error| store_error(doing, None, error);
-        let mut cmd = redis::cmd("HVALS");
-        cmd.arg(self.keys.pending());
-        let noted = array(self.link.command("topics", &cmd).await.map_err(failed)?)?;
-        if noted.is_empty() {
-            return Ok(());
-        }
-        let now = self.link.clock().await.map_err(failed)?;
-        for noted in noted.into_iter().filter_map(text) {
-            let pending = Pending::read(&noted)?;
-            if pending.deleting && now - pending.since_ms > DELETING_FOR_MS {
-                self.finish_deletion(&pending, &noted).await?;
-                info!(topic = %pending.record.name, "a deletion that another node began was finished");
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes a shard of a life that is deleted: everything of it goes at once.
-    pub(crate) async fn unmake_shard(&self, shard: &Shard, life: u64) -> Result<(), StoreError> {
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            self.keys.fill_whole(cmd, shard);
-            cmd.arg(life).arg(REMEMBERED_FOR.as_millis().to_string()).arg(sending.not_after_ms);
         };
-        let removed = self.kept(&self.scripts.unmake, &self.keys.messages(shard), fill).await;
-        removed.map(drop).map_err(|error| store_error("remove a shard of a deleted topic", Some(shard), error))
+        let life = record.routing.life();
+        let rest = rest_of_note(true, now, &record);
+        let note = note(life, &rest);
+        let seen = there.as_deref().unwrap_or_default();
+        let swap = Swap { seen, noted: &noted, note: &note, deletes: Some(life), ..Swap::default() };
+        // Refused, if it was changed in between, or the answer to the first sending was lost.
+        if catalogue::swap(calls, topic, swap).await? {
+            let pending = Pending { life, deleting: true, since_ms: now, record };
+            finish_deletion(calls, &pending, &note).await?;
+            return Ok(true);
+        }
     }
+    Err(StoreError::Conflict)
+}
+
+/// A record that names every shard there is of a topic whose own record vanished.
+async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Option<TopicRecord>, StoreError> {
+    let found = look::look_at_shards(calls, topic, 0..SHARDS_MAX).await?;
+    let is_there = |found: &Found| found.inspected.is_some() || found.held > 0;
+    let Some(last) = found.iter().rposition(is_there) else { return Ok(None) };
+    let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
+    let routing = newest.map_or_else(|| Routing::first(1, String::new()), |shard| shard.routing.clone());
+    let widest = u32::try_from(last + 1).unwrap_or(SHARDS_MAX);
+    Ok(Some(TopicRecord {
+        name: topic.clone(),
+        config: TopicConfig::default(),
+        routing,
+        desired: None,
+        widest,
+        version: 1,
+        created_at_ms: now,
+    }))
+}
+
+async fn finish_deletion(calls: &Calls, pending: &Pending, noted: &str) -> Result<(), StoreError> {
+    stream::iter(
+        shards(&pending.record).map(|shard| async move { made::unmake_shard(calls, &shard, pending.life).await }),
+    )
+    .buffer_unordered(SHARDS_AT_ONCE)
+    .try_collect::<()>()
+    .await?;
+    // Refused, if somebody else has finished it.
+    catalogue::swap(calls, &pending.record.name, Swap { noted, ..Swap::default() }).await?;
+    Ok(())
+}
+
+/// Finishes what other nodes began to delete and did not finish.
+pub(crate) async fn finish_old_deletions(calls: &Calls) -> Result<(), StoreError> {
+    let doing = "look for deletions that were interrupted";
+    let failed = |error| store_error(doing, None, error);
+    let mut cmd = redis::cmd("HVALS");
+    cmd.arg(calls.keys.pending());
+    let noted = array(calls.link.command("topics", &cmd).await.map_err(failed)?)?;
+    if noted.is_empty() {
+        return Ok(());
+    }
+    let now = calls.link.clock().await.map_err(failed)?;
+    for noted in noted.into_iter().filter_map(text) {
+        let pending = Pending::read(&noted)?;
+        if pending.deleting && now - pending.since_ms > DELETING_FOR_MS {
+            finish_deletion(calls, &pending, &noted).await?;
+            info!(topic = %pending.record.name, "a deletion that another node began was finished");
+        }
+    }
+    Ok(())
 }

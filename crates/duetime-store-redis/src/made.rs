@@ -4,6 +4,7 @@
 //! Upstream: `moves` (fence), `adopt`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use duetime_core::reshard::{Fenced, Floor};
 use duetime_core::store::StoreError;
@@ -11,9 +12,14 @@ use duetime_core::{Routing, Shard, TopicName};
 use duetime_redis::Sending;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::calls::Calls;
+use crate::catalogue;
 use crate::record::{floor, routing, seed_word, state_word};
 use crate::reply::{array, int, odd, store_error, text};
-use crate::store::RedisStore;
+
+/// How long the place of a removed shard remembers its life: longer than any call is on its way. It spares
+/// an empty shard that nobody names; that no messages are removed does not depend on it.
+const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
 
 /// The name of the record that a shard has before it is opened: below every record of its life.
 pub(crate) const CLOSED: &str = "closed";
@@ -30,80 +36,88 @@ pub(crate) enum Making {
     Anew = 2,
 }
 
-impl RedisStore {
-    /// Makes `shard` for the change to `record`, if that was not done before, and has it noted. What is missing
-    /// afterwards is lost.
-    pub(crate) async fn make_noted(&self, shard: &Shard, record: &Routing, deleted: u64) -> Result<(), StoreError> {
-        if self.noted_of(&shard.topic, record, shard.index..shard.index + 1).await?.contains(&shard.index) {
-            return Ok(());
-        }
-        let closed = Routing { rid: CLOSED.to_owned(), ..record.clone() };
-        let closed = Routing { epoch: record.epoch - record.change(), ..closed };
-        match self.fence_making(shard, &closed, &Floor::default(), Making::New, deleted).await {
-            // One that was retired is there, and has a later record.
-            Ok(_) | Err(StoreError::Stale(_)) => {}
-            Err(error) => return Err(error),
-        }
-        let first = record.shard(&shard.topic, 0);
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            self.keys.fill_all(cmd, &first);
-            cmd.arg(record.life()).arg(shard.index).arg(record.epoch).arg(sending.not_after_ms);
-        };
-        let (script, key) = (&self.scripts.made, self.keys.messages(&first));
-        let run = self.link.replicated(script, &key, self.durability.replicas(), fill).await;
-        let (kept, _) = run.map_err(|error| store_error("note that a shard is made", Some(&first), error))?;
-        if int(&kept)? == 1 { Ok(()) } else { Err(StoreError::UnknownShard(first.to_string())) }
+/// Makes `shard` for the change to `record`, if that was not done before, and has it noted. What is missing
+/// afterwards is lost.
+pub(crate) async fn make_noted(calls: &Calls, shard: &Shard, record: &Routing, deleted: u64) -> Result<(), StoreError> {
+    if noted_of(calls, &shard.topic, record, shard.index..shard.index + 1).await?.contains(&shard.index) {
+        return Ok(());
     }
+    let closed = Routing { rid: CLOSED.to_owned(), ..record.clone() };
+    let closed = Routing { epoch: record.epoch - record.change(), ..closed };
+    match fence_making(calls, shard, &closed, &Floor::default(), Making::New, deleted).await {
+        // One that was retired is there, and has a later record.
+        Ok(_) | Err(StoreError::Stale(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let first = record.shard(&shard.topic, 0);
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        calls.keys.fill_all(cmd, &first);
+        cmd.arg(record.life()).arg(shard.index).arg(record.epoch).arg(sending.not_after_ms);
+    };
+    let (script, key) = (&calls.scripts.made, calls.keys.messages(&first));
+    let run = calls.link.replicated(script, &key, calls.durability.replicas(), fill).await;
+    let (kept, _) = run.map_err(|error| store_error("note that a shard is made", Some(&first), error))?;
+    if int(&kept)? == 1 { Ok(()) } else { Err(StoreError::UnknownShard(first.to_string())) }
+}
 
-    /// Which of these shards were made for the change to `record`.
-    pub(crate) async fn noted_of(
-        &self,
-        topic: &TopicName,
-        record: &Routing,
-        indexes: std::ops::Range<u32>,
-    ) -> Result<BTreeSet<u32>, StoreError> {
-        if indexes.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let mut looks = Pipeline::with_capacity(1);
-        let look = looks.cmd("HMGET").arg(self.keys.moved(&record.shard(topic, 0)));
-        indexes.clone().for_each(|index| {
-            look.arg(format!("made:{index}"));
-        });
-        let doing = "look which shards were made";
-        let answer = self.link.pipeline("made", &looks).await.map_err(|error| store_error(doing, None, error))?;
-        let epochs = answer.into_iter().next().ok_or_else(|| odd("nothing about the shards that were made"))?;
-        let epochs = array(epochs)?.into_iter().map(text);
-        let of_it = |epoch: Option<String>| epoch.and_then(|epoch| epoch.parse().ok()) == Some(record.epoch);
-        Ok(indexes.zip(epochs).filter(|(_, epoch)| of_it(epoch.clone())).map(|(index, _)| index).collect())
+/// Which of these shards were made for the change to `record`.
+pub(crate) async fn noted_of(
+    calls: &Calls,
+    topic: &TopicName,
+    record: &Routing,
+    indexes: std::ops::Range<u32>,
+) -> Result<BTreeSet<u32>, StoreError> {
+    if indexes.is_empty() {
+        return Ok(BTreeSet::new());
     }
+    let mut looks = Pipeline::with_capacity(1);
+    let look = looks.cmd("HMGET").arg(calls.keys.moved(&record.shard(topic, 0)));
+    indexes.clone().for_each(|index| {
+        look.arg(format!("made:{index}"));
+    });
+    let doing = "look which shards were made";
+    let answer = calls.link.pipeline("made", &looks).await.map_err(|error| store_error(doing, None, error))?;
+    let epochs = answer.into_iter().next().ok_or_else(|| odd("nothing about the shards that were made"))?;
+    let epochs = array(epochs)?.into_iter().map(text);
+    let of_it = |epoch: Option<String>| epoch.and_then(|epoch| epoch.parse().ok()) == Some(record.epoch);
+    Ok(indexes.zip(epochs).filter(|(_, epoch)| of_it(epoch.clone())).map(|(index, _)| index).collect())
+}
 
-    pub(crate) async fn fence_making(
-        &self,
-        shard: &Shard,
-        record: &Routing,
-        above: &Floor,
-        making: Making,
-        deleted: u64,
-    ) -> Result<Fenced, StoreError> {
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            self.keys.fill_all(cmd, shard);
-            cmd.arg(record.epoch).arg(&record.rid).arg(record.shards).arg(record.previous);
-            cmd.arg(state_word(record.state)).arg(seed_word(record)).arg(deleted).arg(making as u8);
-            for (_, deadline) in above.iter() {
-                cmd.arg(deadline.as_millis());
-            }
-            cmd.arg(sending.not_after_ms);
-        };
-        let (script, key) = (&self.scripts.fence, self.keys.messages(shard));
-        let run = self.link.replicated(script, &key, self.durability.replicas(), fill).await;
-        let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(shard), error))?;
-        let mut fields = array(reply)?;
-        if fields.len() != 14 {
-            return Err(odd("a fence of another length"));
+pub(crate) async fn fence_making(
+    calls: &Calls,
+    shard: &Shard,
+    record: &Routing,
+    above: &Floor,
+    making: Making,
+    deleted: u64,
+) -> Result<Fenced, StoreError> {
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        calls.keys.fill_all(cmd, shard);
+        cmd.arg(record.epoch).arg(&record.rid).arg(record.shards).arg(record.previous);
+        cmd.arg(state_word(record.state)).arg(seed_word(record)).arg(deleted).arg(making as u8);
+        for (_, deadline) in above.iter() {
+            cmd.arg(deadline.as_millis());
         }
-        let floor = floor(&fields.split_off(6))?;
-        let before = <[Value; 6]>::try_from(fields).ok().and_then(routing);
-        Ok(Fenced { before, floor })
+        cmd.arg(sending.not_after_ms);
+    };
+    let (script, key) = (&calls.scripts.fence, calls.keys.messages(shard));
+    let run = calls.link.replicated(script, &key, calls.durability.replicas(), fill).await;
+    let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(shard), error))?;
+    let mut fields = array(reply)?;
+    if fields.len() != 14 {
+        return Err(odd("a fence of another length"));
     }
+    let floor = floor(&fields.split_off(6))?;
+    let before = <[Value; 6]>::try_from(fields).ok().and_then(routing);
+    Ok(Fenced { before, floor })
+}
+
+/// Removes a shard of a life that is deleted: everything of it goes at once.
+pub(crate) async fn unmake_shard(calls: &Calls, shard: &Shard, life: u64) -> Result<(), StoreError> {
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        calls.keys.fill_whole(cmd, shard);
+        cmd.arg(life).arg(REMEMBERED_FOR.as_millis().to_string()).arg(sending.not_after_ms);
+    };
+    let removed = catalogue::kept(calls, &calls.scripts.unmake, &calls.keys.messages(shard), fill).await;
+    removed.map(drop).map_err(|error| store_error("remove a shard of a deleted topic", Some(shard), error))
 }

@@ -8,6 +8,7 @@ use duetime_core::plans::{PLANS_MAX, PlanStore, check_length, too_many};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::catalogue;
 use crate::reply::{int, odd, store_error, text};
 use crate::store::RedisStore;
 
@@ -27,20 +28,21 @@ fn pairs(reply: Value) -> Vec<(Value, Value)> {
 impl PlanStore for RedisStore {
     async fn plans(&self) -> Result<BTreeMap<String, String>, StoreError> {
         let mut cmd = redis::cmd("HGETALL");
-        cmd.arg(self.keys.plans());
-        let reply = self.link.command("plans", &cmd).await.map_err(|error| store_error("read plans", None, error))?;
+        cmd.arg(self.calls.keys.plans());
+        let reply =
+            self.calls.link.command("plans", &cmd).await.map_err(|error| store_error("read plans", None, error))?;
         let read = |(id, plan)| text(id).zip(text(plan)).ok_or_else(|| odd("a plan that is no text"));
         pairs(reply).into_iter().map(read).collect()
     }
 
     async fn swap_plan(&self, id: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), StoreError> {
         check_length(new)?;
-        let key = self.keys.plans();
+        let key = self.calls.keys.plans();
         let fill = |cmd: &mut Cmd, sending: &Sending| {
             cmd.arg(1).arg(&key).arg(id).arg(seen.unwrap_or_default()).arg(new.unwrap_or_default());
             cmd.arg(PLANS_MAX).arg(u8::from(sending.repeated)).arg(sending.not_after_ms);
         };
-        let swapped = self.kept(&self.scripts.plan_swap, &key, fill).await;
+        let swapped = catalogue::kept(&self.calls, &self.calls.scripts.plan_swap, &key, fill).await;
         match int(&swapped.map_err(|error| store_error("write a plan", None, error))?)? {
             1 => Ok(()),
             0 => Err(StoreError::Conflict),

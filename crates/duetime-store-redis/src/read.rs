@@ -10,10 +10,10 @@ use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::calls::Calls;
 use crate::held::{HELD, ask_held, held};
 use crate::present::Present;
 use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
-use crate::store::RedisStore;
 
 /// Commands sent in one pipeline of reads.
 const PIPELINE_MAX: usize = 2048;
@@ -86,211 +86,211 @@ pub(crate) fn messages<'a>(
         .collect()
 }
 
-impl RedisStore {
-    pub(crate) async fn read_messages(
-        &self,
-        shard: &Shard,
-        ids: &[MessageId],
-    ) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        let mut found = Vec::with_capacity(ids.len());
-        for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let fill = |cmd: &mut Cmd, _: &Sending| {
-                for id in part {
-                    cmd.arg(id.as_str());
-                }
-            };
-            let reply =
-                self.on_shard("read messages", &self.scripts.home.get, shard, Present::none(), None, fill).await?;
-            found.extend(messages(part.iter(), reply)?);
-        }
-        Ok(found)
-    }
-
-    pub(crate) async fn read_dead(
-        &self,
-        shard: &Shard,
-        from: Option<i64>,
-        limit: usize,
-    ) -> Result<DeadPage, StoreError> {
-        let limit = limit.clamp(1, BATCH_ITEMS_MAX);
-        // One more than asked: its score is where the next page starts.
+pub(crate) async fn read_messages(
+    calls: &Calls,
+    shard: &Shard,
+    ids: &[MessageId],
+) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+    let mut found = Vec::with_capacity(ids.len());
+    for part in ids.chunks(BATCH_ITEMS_MAX) {
         let fill = |cmd: &mut Cmd, _: &Sending| {
-            match from {
-                Some(from) => cmd.arg(from),
-                None => cmd.arg("-inf"),
-            };
-            cmd.arg(limit + 1);
+            for id in part {
+                cmd.arg(id.as_str());
+            }
         };
         let reply =
-            self.on_shard("read dead letters", &self.scripts.dead_page, shard, Present::none(), None, fill).await?;
-        let [pairs, bodies, infos] = tuple(reply)?;
-        let pairs = array(pairs)?;
-        let mut page = DeadPage::default();
-        for ((pair, stored), info) in pairs.chunks_exact(2).zip(array(bodies)?).zip(array(infos)?) {
-            let grave = score(&pair[1])?.ok_or_else(|| odd("a dead letter without a time"))?;
-            if page.messages.len() == limit {
-                page.next = Some(grave.raw());
-                break;
-            }
-            page.messages.push(dead(id(&pair[0])?, grave, body(stored), info));
-        }
-        Ok(page)
+            calls.on_shard("read messages", &calls.scripts.home.get, shard, Present::none(), None, fill).await?;
+        found.extend(messages(part.iter(), reply)?);
     }
+    Ok(found)
+}
 
-    pub(crate) async fn read_list(
-        &self,
-        shard: &Shard,
-        range: &ListRange,
-        limit: usize,
-    ) -> Result<ListPage, StoreError> {
-        let limit = limit.clamp(1, BATCH_ITEMS_MAX);
-        let fill = |cmd: &mut Cmd, _: &Sending| {
-            cmd.arg(range.lowest()).arg(limit);
-            if let Some(after) = &range.after {
-                cmd.arg(after.score).arg(after.tie.as_str());
-            }
+pub(crate) async fn read_dead(
+    calls: &Calls,
+    shard: &Shard,
+    from: Option<i64>,
+    limit: usize,
+) -> Result<DeadPage, StoreError> {
+    let limit = limit.clamp(1, BATCH_ITEMS_MAX);
+    // One more than asked: its score is where the next page starts.
+    let fill = |cmd: &mut Cmd, _: &Sending| {
+        match from {
+            Some(from) => cmd.arg(from),
+            None => cmd.arg("-inf"),
         };
-        let reply = self.on_shard("list messages", &self.scripts.list, shard, Present::none(), None, fill).await?;
-        let pairs = array(reply)?;
-        let mut page = ListPage::default();
-        for pair in pairs.chunks_exact(2) {
-            // The entry that is never claimed has no score, and is the last.
-            let Some(at) = score(&pair[1])?.filter(|at| at.raw() < range.end()) else { return Ok(page) };
-            let id = id(&pair[0])?;
-            page.found.push(ListEntry { tie: id.to_string(), id, score: at });
+        cmd.arg(limit + 1);
+    };
+    let reply =
+        calls.on_shard("read dead letters", &calls.scripts.dead_page, shard, Present::none(), None, fill).await?;
+    let [pairs, bodies, infos] = tuple(reply)?;
+    let pairs = array(pairs)?;
+    let mut page = DeadPage::default();
+    for ((pair, stored), info) in pairs.chunks_exact(2).zip(array(bodies)?).zip(array(infos)?) {
+        let grave = score(&pair[1])?.ok_or_else(|| odd("a dead letter without a time"))?;
+        if page.messages.len() == limit {
+            page.next = Some(grave.raw());
+            break;
         }
-        page.more = page.found.len() == limit;
-        Ok(page)
+        page.messages.push(dead(id(&pair[0])?, grave, body(stored), info));
     }
+    Ok(page)
+}
 
-    async fn read(&self, doing: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
-        self.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
+pub(crate) async fn read_list(
+    calls: &Calls,
+    shard: &Shard,
+    range: &ListRange,
+    limit: usize,
+) -> Result<ListPage, StoreError> {
+    let limit = limit.clamp(1, BATCH_ITEMS_MAX);
+    let fill = |cmd: &mut Cmd, _: &Sending| {
+        cmd.arg(range.lowest()).arg(limit);
+        if let Some(after) = &range.after {
+            cmd.arg(after.score).arg(after.tie.as_str());
+        }
+    };
+    let reply = calls.on_shard("list messages", &calls.scripts.list, shard, Present::none(), None, fill).await?;
+    let pairs = array(reply)?;
+    let mut page = ListPage::default();
+    for pair in pairs.chunks_exact(2) {
+        // The entry that is never claimed has no score, and is the last.
+        let Some(at) = score(&pair[1])?.filter(|at| at.raw() < range.end()) else { return Ok(page) };
+        let id = id(&pair[0])?;
+        page.found.push(ListEntry { tie: id.to_string(), id, score: at });
     }
+    page.more = page.found.len() == limit;
+    Ok(page)
+}
 
-    pub(crate) async fn read_heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        let doing = "look at the heads";
-        let asked: Vec<Pipeline> = shards
-            .chunks(PIPELINE_MAX)
-            .map(|part| {
-                let mut pipeline = Pipeline::with_capacity(part.len());
-                for shard in part {
-                    pipeline.cmd("ZRANGE").arg(self.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
+async fn read(calls: &Calls, doing: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
+    calls.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
+}
+
+pub(crate) async fn read_heads(calls: &Calls, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+    let doing = "look at the heads";
+    let asked: Vec<Pipeline> = shards
+        .chunks(PIPELINE_MAX)
+        .map(|part| {
+            let mut pipeline = Pipeline::with_capacity(part.len());
+            for shard in part {
+                pipeline.cmd("ZRANGE").arg(calls.keys.messages(shard)).arg(0).arg(0).arg("WITHSCORES");
+            }
+            pipeline
+        })
+        .collect();
+    let looks = join_all(asked.iter().map(|pipeline| calls.link.look(doing, pipeline))).await;
+    let answers = looks.into_iter().flatten();
+    answers.map(|first| head(first.map_err(|error| store_error(doing, None, error))?)).collect()
+}
+
+pub(crate) async fn count_shards(calls: &Calls, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+    let mut surveys = Vec::with_capacity(shards.len());
+    for part in shards.chunks(PIPELINE_MAX / COUNTS) {
+        let values = read(calls, "count messages", &counts(calls, part, now)).await?;
+        for values in values.chunks_exact(COUNTS) {
+            surveys.push(counted(values)?);
+        }
+    }
+    Ok(surveys)
+}
+
+/// The same; `None` for shards whose master is silent while others answer.
+pub(crate) async fn count_known(
+    calls: &Calls,
+    shards: &[Shard],
+    now: Timestamp,
+) -> Result<Vec<Option<Survey>>, StoreError> {
+    let asked: Vec<Pipeline> = shards.chunks(PIPELINE_MAX / COUNTS).map(|part| counts(calls, part, now)).collect();
+    let groups = look_each(calls, "count messages", &asked, COUNTS).await?;
+    groups.into_iter().map(|values| values.map(|values| counted(&values)).transpose()).collect()
+}
+
+fn counts(calls: &Calls, shards: &[Shard], now: Timestamp) -> Pipeline {
+    let top = Score::due_at_most(now).raw();
+    let mut pipeline = Pipeline::with_capacity(shards.len() * COUNTS);
+    for shard in shards {
+        let key = calls.keys.messages(shard);
+        pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
+        pipeline.cmd("ZCOUNT").arg(&key).arg("-inf").arg(top);
+        pipeline.cmd("HGET").arg(calls.keys.meta(shard)).arg("in_flight");
+        ask_held(&mut pipeline, &calls.keys, shard);
+    }
+    pipeline
+}
+
+/// Asks all at once; the answers in groups of so many, `None` where a master is silent while
+/// others answer.
+pub(crate) async fn look_each(
+    calls: &Calls,
+    doing: &'static str,
+    asked: &[Pipeline],
+    group: usize,
+) -> Result<Vec<Option<Vec<Value>>>, StoreError> {
+    let looks = join_all(asked.iter().map(|pipeline| calls.link.look(doing, pipeline))).await;
+    let mut groups = Vec::new();
+    let mut silent = None;
+    for answers in looks {
+        let mut answers = answers.into_iter();
+        while answers.len() >= group {
+            match answers.by_ref().take(group).collect::<Vec<_>>().into_iter().collect() {
+                Ok(values) => groups.push(Some(values)),
+                Err(LinkError::Unavailable(text)) => {
+                    silent = Some(text);
+                    groups.push(None);
                 }
-                pipeline
-            })
-            .collect();
-        let looks = join_all(asked.iter().map(|pipeline| self.link.look(doing, pipeline))).await;
-        let answers = looks.into_iter().flatten();
-        answers.map(|first| head(first.map_err(|error| store_error(doing, None, error))?)).collect()
-    }
-
-    pub(crate) async fn count_shards(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        let mut surveys = Vec::with_capacity(shards.len());
-        for part in shards.chunks(PIPELINE_MAX / COUNTS) {
-            let values = self.read("count messages", &self.counts(part, now)).await?;
-            for values in values.chunks_exact(COUNTS) {
-                surveys.push(counted(values)?);
+                Err(error) => return Err(store_error(doing, None, error)),
             }
         }
-        Ok(surveys)
     }
+    match silent {
+        Some(text) if groups.iter().all(Option::is_none) => Err(store_error(doing, None, LinkError::Unavailable(text))),
+        _ => Ok(groups),
+    }
+}
 
-    /// The same; `None` for shards whose master is silent while others answer.
-    pub(crate) async fn count_known(
-        &self,
-        shards: &[Shard],
-        now: Timestamp,
-    ) -> Result<Vec<Option<Survey>>, StoreError> {
-        let asked: Vec<Pipeline> = shards.chunks(PIPELINE_MAX / COUNTS).map(|part| self.counts(part, now)).collect();
-        let groups = self.look_each("count messages", &asked, COUNTS).await?;
-        groups.into_iter().map(|values| values.map(|values| counted(&values)).transpose()).collect()
+pub(crate) async fn count_buckets(
+    calls: &Calls,
+    shards: &[Shard],
+    edges: &[Timestamp],
+) -> Result<Vec<u64>, StoreError> {
+    let mut totals = vec![0u64; edges.len().saturating_sub(1)];
+    for part in shards.chunks((PIPELINE_MAX / totals.len().max(1)).max(1)) {
+        let values = read(calls, "forecast", &buckets(calls, part, edges)).await?;
+        add_up(&mut totals, &values)?;
     }
+    Ok(totals)
+}
 
-    fn counts(&self, shards: &[Shard], now: Timestamp) -> Pipeline {
-        let top = Score::due_at_most(now).raw();
-        let mut pipeline = Pipeline::with_capacity(shards.len() * COUNTS);
-        for shard in shards {
-            let key = self.keys.messages(shard);
-            pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
-            pipeline.cmd("ZCOUNT").arg(&key).arg("-inf").arg(top);
-            pipeline.cmd("HGET").arg(self.keys.meta(shard)).arg("in_flight");
-            ask_held(&mut pipeline, &self.keys, shard);
-        }
-        pipeline
+/// The same without shards whose master is silent while others answer, and how many these are.
+pub(crate) async fn count_known_buckets(
+    calls: &Calls,
+    shards: &[Shard],
+    edges: &[Timestamp],
+) -> Result<(Vec<u64>, usize), StoreError> {
+    let mut totals = vec![0u64; edges.len().saturating_sub(1)];
+    if totals.is_empty() {
+        return Ok((totals, 0));
     }
+    let parts = shards.chunks((PIPELINE_MAX / totals.len()).max(1));
+    let asked: Vec<Pipeline> = parts.map(|part| buckets(calls, part, edges)).collect();
+    let groups = look_each(calls, "forecast", &asked, totals.len()).await?;
+    let silent = groups.iter().filter(|values| values.is_none()).count();
+    for values in groups.iter().flatten() {
+        add_up(&mut totals, values)?;
+    }
+    Ok((totals, silent))
+}
 
-    /// Asks all at once; the answers in groups of so many, `None` where a master is silent while
-    /// others answer.
-    pub(crate) async fn look_each(
-        &self,
-        doing: &'static str,
-        asked: &[Pipeline],
-        group: usize,
-    ) -> Result<Vec<Option<Vec<Value>>>, StoreError> {
-        let looks = join_all(asked.iter().map(|pipeline| self.link.look(doing, pipeline))).await;
-        let mut groups = Vec::new();
-        let mut silent = None;
-        for answers in looks {
-            let mut answers = answers.into_iter();
-            while answers.len() >= group {
-                match answers.by_ref().take(group).collect::<Vec<_>>().into_iter().collect() {
-                    Ok(values) => groups.push(Some(values)),
-                    Err(LinkError::Unavailable(text)) => {
-                        silent = Some(text);
-                        groups.push(None);
-                    }
-                    Err(error) => return Err(store_error(doing, None, error)),
-                }
-            }
-        }
-        match silent {
-            Some(text) if groups.iter().all(Option::is_none) => {
-                Err(store_error(doing, None, LinkError::Unavailable(text)))
-            }
-            _ => Ok(groups),
+fn buckets(calls: &Calls, shards: &[Shard], edges: &[Timestamp]) -> Pipeline {
+    let edge = |at: Timestamp| at.as_millis().saturating_mul(1000);
+    let mut pipeline = Pipeline::with_capacity(shards.len() * edges.len());
+    for shard in shards {
+        for pair in edges.windows(2) {
+            pipeline.cmd("ZCOUNT").arg(calls.keys.messages(shard));
+            pipeline.arg(edge(pair[0])).arg(format!("({}", edge(pair[1])));
         }
     }
-
-    pub(crate) async fn count_buckets(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        let mut totals = vec![0u64; edges.len().saturating_sub(1)];
-        for part in shards.chunks((PIPELINE_MAX / totals.len().max(1)).max(1)) {
-            let values = self.read("forecast", &self.buckets(part, edges)).await?;
-            add_up(&mut totals, &values)?;
-        }
-        Ok(totals)
-    }
-
-    /// The same without shards whose master is silent while others answer, and how many these are.
-    pub(crate) async fn count_known_buckets(
-        &self,
-        shards: &[Shard],
-        edges: &[Timestamp],
-    ) -> Result<(Vec<u64>, usize), StoreError> {
-        let mut totals = vec![0u64; edges.len().saturating_sub(1)];
-        if totals.is_empty() {
-            return Ok((totals, 0));
-        }
-        let parts = shards.chunks((PIPELINE_MAX / totals.len()).max(1));
-        let asked: Vec<Pipeline> = parts.map(|part| self.buckets(part, edges)).collect();
-        let groups = self.look_each("forecast", &asked, totals.len()).await?;
-        let silent = groups.iter().filter(|values| values.is_none()).count();
-        for values in groups.iter().flatten() {
-            add_up(&mut totals, values)?;
-        }
-        Ok((totals, silent))
-    }
-
-    fn buckets(&self, shards: &[Shard], edges: &[Timestamp]) -> Pipeline {
-        let edge = |at: Timestamp| at.as_millis().saturating_mul(1000);
-        let mut pipeline = Pipeline::with_capacity(shards.len() * edges.len());
-        for shard in shards {
-            for pair in edges.windows(2) {
-                pipeline.cmd("ZCOUNT").arg(self.keys.messages(shard));
-                pipeline.arg(edge(pair[0])).arg(format!("({}", edge(pair[1])));
-            }
-        }
-        pipeline
-    }
+    pipeline
 }
 
 /// Reads the answers to the counts of one shard.

@@ -9,11 +9,12 @@ use duetime_core::reshard::{
 use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, TopicName};
 
 use crate::store::RedisStore;
+use crate::{moves, topics};
 
 #[async_trait]
 impl RoutingAuthority for RedisStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
-        self.read_routing(topic).await
+        topics::read_routing(&self.calls, topic).await
     }
 
     async fn swap_routing(
@@ -22,7 +23,7 @@ impl RoutingAuthority for RedisStore {
         seen: &RoutingRecord,
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
-        self.replace_routing(topic, seen, new).await
+        topics::replace_routing(&self.calls, topic, seen, new).await
     }
 }
 
@@ -35,38 +36,38 @@ impl Reshard for RedisStore {
         routing: &Routing,
         floor: &Floor,
     ) -> Result<Fenced, StoreError> {
-        self.fence_shard(topic, index, routing, floor).await
+        moves::fence_shard(&self.calls, topic, index, routing, floor).await
     }
 
     async fn inspect(&self, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Option<Inspected>>, StoreError> {
-        self.inspect_shards(topic, indexes).await
+        moves::inspect_shards(&self.calls, topic, indexes).await
     }
 
     async fn scan(&self, shard: &Shard, from: Option<&Cursor>, limit: usize) -> Result<ScanPage, StoreError> {
-        self.scan_shard(shard, from, limit).await
+        moves::scan_shard(&self.calls, shard, from, limit).await
     }
 
     async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
-        self.take_messages(shard, to, ids, nonce).await
+        moves::take_messages(&self.calls, shard, to, ids, nonce).await
     }
 
     async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
-        self.read_outbox(shard).await
+        moves::read_outbox(&self.calls, shard).await
     }
 
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
-        self.put_batch(shard, batch).await
+        moves::put_batch(&self.calls, shard, batch).await
     }
 
     async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
-        self.remembered(shard, from).await
+        moves::remembered(&self.calls, shard, from).await
     }
 
     async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
-        self.rename_batch(shard, seen, Some(new)).await
+        moves::rename_batch(&self.calls, shard, seen, Some(new)).await
     }
 
     async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
-        self.rename_batch(shard, nonce, None).await
+        moves::rename_batch(&self.calls, shard, nonce, None).await
     }
 }

@@ -8,8 +8,8 @@ use duetime_redis::Sending;
 use redis::Cmd;
 use tracing::warn;
 
+use crate::calls::Calls;
 use crate::reply::{store_error, text};
-use crate::store::RedisStore;
 
 /// So many shards keep a copy of the settings, from the first on: they lie in as many parts of the slots.
 pub(crate) const COPIES: u32 = 4;
@@ -23,36 +23,34 @@ pub(crate) fn read_copy(copy: &str) -> Option<TopicRecord> {
     stored::read(copy.split_once(' ')?.1).ok()
 }
 
-impl RedisStore {
-    /// Writes the copies of a record that was changed. A shard that does not answer keeps its older one.
-    pub(crate) async fn copy_settings(&self, record: &TopicRecord) {
-        for index in 0..COPIES.min(record.routing.shards) {
-            let shard = record.routing.shard(&record.name, index);
-            let fill = |cmd: &mut Cmd, sending: &Sending| {
-                self.keys.fill_all(cmd, &shard);
-                cmd.arg(record.routing.life()).arg(record.version).arg(copy(record)).arg(sending.not_after_ms);
-            };
-            if let Err(error) = self.link.script(&self.scripts.settings, &self.keys.messages(&shard), fill).await {
-                warn!(%shard, %error, "copy of the topic's settings could not be written");
-            }
+/// Writes the copies of a record that was changed. A shard that does not answer keeps its older one.
+pub(crate) async fn copy_settings(calls: &Calls, record: &TopicRecord) {
+    for index in 0..COPIES.min(record.routing.shards) {
+        let shard = record.routing.shard(&record.name, index);
+        let fill = |cmd: &mut Cmd, sending: &Sending| {
+            calls.keys.fill_all(cmd, &shard);
+            cmd.arg(record.routing.life()).arg(record.version).arg(copy(record)).arg(sending.not_after_ms);
+        };
+        if let Err(error) = calls.link.script(&calls.scripts.settings, &calls.keys.messages(&shard), fill).await {
+            warn!(%shard, %error, "copy of the topic's settings could not be written");
         }
     }
+}
 
-    /// The newest copy of the topic's record in this life.
-    pub(crate) async fn settings(&self, topic: &TopicName, life: u64) -> Result<Option<TopicRecord>, StoreError> {
-        let mut newest: Option<TopicRecord> = None;
-        for index in 0..COPIES {
-            let mut cmd = redis::cmd("HGET");
-            cmd.arg(self.keys.moved(&Shard { topic: topic.clone(), index, epoch: 0 })).arg("settings");
-            let answer = self.link.command("settings", &cmd).await;
-            let answer = answer.map_err(|error| store_error("read the settings of a topic", None, error))?;
-            if let Some(copy) = text(answer).as_deref().and_then(read_copy)
-                && copy.routing.life() == life
-                && newest.as_ref().is_none_or(|newest| newest.version < copy.version)
-            {
-                newest = Some(copy);
-            }
+/// The newest copy of the topic's record in this life.
+pub(crate) async fn settings(calls: &Calls, topic: &TopicName, life: u64) -> Result<Option<TopicRecord>, StoreError> {
+    let mut newest: Option<TopicRecord> = None;
+    for index in 0..COPIES {
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(calls.keys.moved(&Shard { topic: topic.clone(), index, epoch: 0 })).arg("settings");
+        let answer = calls.link.command("settings", &cmd).await;
+        let answer = answer.map_err(|error| store_error("read the settings of a topic", None, error))?;
+        if let Some(copy) = text(answer).as_deref().and_then(read_copy)
+            && copy.routing.life() == life
+            && newest.as_ref().is_none_or(|newest| newest.version < copy.version)
+        {
+            newest = Some(copy);
         }
-        Ok(newest)
     }
+    Ok(newest)
 }

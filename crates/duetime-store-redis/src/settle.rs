@@ -6,12 +6,12 @@ use duetime_core::{MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
+use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::present::{Present, millis};
 use crate::replicas::fewest;
 use crate::reply::{int, ints, odd, proves};
 use crate::reply_cache::{CachedCall, Named};
-use crate::store::RedisStore;
 
 /// The longest beginning of `reason` that is kept.
 fn cut(reason: &str) -> &str {
@@ -44,150 +44,146 @@ pub(crate) fn read(outcome: i64) -> Settled {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn settle_claims(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-        waits: AckWait,
-    ) -> Result<Kept<Settled>, StoreError> {
-        let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
-        // A score that no claim can have proves nothing, whatever message happens to have it.
-        let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
-        for part in proofs.chunks(BATCH_ITEMS_MAX) {
-            if part.iter().all(|at| batch[*at].how == Settlement::Ack) {
-                replicas = fewest(replicas, self.ack(shard, now, batch, part, waits, &mut answers).await?);
-            } else {
-                let reached = self.settle_mixed(shard, now, batch, part, waits, &mut answers).await?;
-                replicas = fewest(replicas, reached);
-            }
-        }
-        Ok(Kept { answers, replicas })
-    }
-
-    async fn ack(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-        part: &[usize],
-        waits: AckWait,
-        answers: &mut [Settled],
-    ) -> Result<Option<u32>, StoreError> {
-        let mut order = part.to_vec();
-        order.sort_by_key(|at| (batch[*at].score, batch[*at].id.as_str().as_bytes()));
-        let claims: Vec<&[usize]> = order.chunk_by(|a, b| batch[*a].score == batch[*b].score).collect();
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(u8::from(sending.repeated)).arg(claims.len());
-            for claim in &claims {
-                cmd.arg(batch[claim[0]].score.raw()).arg(claim.len());
-                for at in *claim {
-                    cmd.arg(batch[*at].id.as_str());
-                }
-            }
-        };
-        let run = self.settling(("ack messages", &self.scripts.ack), shard, Present::new(now), waits, None, fill);
-        let (reply, reached) = run.await?;
-        match reply {
-            Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
-            list => {
-                let done = ints(list)?;
-                if done.len() != order.len() {
-                    return Err(odd("another number of outcomes than of receipts"));
-                }
-                for (at, done) in order.iter().zip(done) {
-                    answers[*at] = if done == 1 { Settled::Ok } else { Settled::Expired };
-                }
-            }
-        }
-        Ok(reached)
-    }
-
-    async fn settle_mixed(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-        part: &[usize],
-        waits: AckWait,
-        answers: &mut [Settled],
-    ) -> Result<Option<u32>, StoreError> {
-        let call = self.replies.call(shard);
-        let fill = |cmd: &mut Cmd, sending: &Sending| {
-            call.named(sending).add(cmd);
-            cmd.arg(part.len());
-            part.iter().for_each(|at| name(cmd, &batch[*at]));
-        };
-        let (script, present) = (&self.scripts.home.settle, Present::new(now));
-        let (reply, reached) =
-            self.settling(("settle claims", script), shard, present, waits, Some(&call), fill).await?;
-        let outcomes = ints(reply)?;
-        if outcomes.len() != part.len() {
-            return Err(odd("another number of outcomes than of receipts"));
-        }
-        for (at, outcome) in part.iter().zip(outcomes) {
-            answers[*at] = read(outcome);
-        }
-        Ok(reached)
-    }
-
-    async fn settling<F>(
-        &self,
-        (doing, script): (&'static str, &Script),
-        shard: &Shard,
-        present: Present,
-        waits: AckWait,
-        call: Option<&CachedCall<'_>>,
-        fill: F,
-    ) -> Result<(Value, Option<u32>), StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
-        match waits {
-            AckWait::No => Ok((self.on_shard(doing, script, shard, present, call, fill).await?, None)),
-            AckWait::ForReplicas => self.on_shard_confirmed(doing, script, shard, present, call, fill).await,
-        }
-    }
-
-    pub(crate) async fn settle_dead_letters(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Kept<bool>, StoreError> {
-        let (mut answers, mut replicas) = (Vec::with_capacity(ids.len()), None);
-        for part in ids.chunks(BATCH_ITEMS_MAX) {
-            let call = self.replies.call(shard);
-            let fill =
-                |cmd: &mut Cmd, sending: &Sending| self.name_dead(cmd, shard, part, action, &call.named(sending));
-            let (script, present) = (&self.scripts.home.settle_dead, Present::new(now));
-            let run = self.on_shard_confirmed("settle dead letters", script, shard, present, Some(&call), fill);
-            let (done, reached) = run.await?;
+pub(crate) async fn settle_claims(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    batch: &[Settle],
+    waits: AckWait,
+) -> Result<Kept<Settled>, StoreError> {
+    let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
+    // A score that no claim can have proves nothing, whatever message happens to have it.
+    let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
+    for part in proofs.chunks(BATCH_ITEMS_MAX) {
+        if part.iter().all(|at| batch[*at].how == Settlement::Ack) {
+            replicas = fewest(replicas, ack(calls, shard, now, batch, part, waits, &mut answers).await?);
+        } else {
+            let reached = settle_mixed(calls, shard, now, batch, part, waits, &mut answers).await?;
             replicas = fewest(replicas, reached);
-            for outcome in crate::reply::array(done)? {
-                answers.push(int(&outcome)? == 1);
+        }
+    }
+    Ok(Kept { answers, replicas })
+}
+
+async fn ack(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    batch: &[Settle],
+    part: &[usize],
+    waits: AckWait,
+    answers: &mut [Settled],
+) -> Result<Option<u32>, StoreError> {
+    let mut order = part.to_vec();
+    order.sort_by_key(|at| (batch[*at].score, batch[*at].id.as_str().as_bytes()));
+    let claims: Vec<&[usize]> = order.chunk_by(|a, b| batch[*a].score == batch[*b].score).collect();
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        cmd.arg(u8::from(sending.repeated)).arg(claims.len());
+        for claim in &claims {
+            cmd.arg(batch[claim[0]].score.raw()).arg(claim.len());
+            for at in *claim {
+                cmd.arg(batch[*at].id.as_str());
             }
         }
-        Ok(Kept { answers, replicas })
-    }
-
-    /// Adds the arguments of the settle_dead script behind the epoch.
-    pub(crate) fn name_dead(
-        &self,
-        cmd: &mut Cmd,
-        shard: &Shard,
-        part: &[MessageId],
-        action: DeadAction,
-        named: &Named,
-    ) {
-        named.add(cmd);
-        cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
-        cmd.arg(self.keys.wake_channel()).arg(wake_stem(shard));
-        for id in part {
-            cmd.arg(id.as_str());
+    };
+    let run = settling(calls, ("ack messages", &calls.scripts.ack), shard, Present::new(now), waits, None, fill);
+    let (reply, reached) = run.await?;
+    match reply {
+        Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
+        list => {
+            let done = ints(list)?;
+            if done.len() != order.len() {
+                return Err(odd("another number of outcomes than of receipts"));
+            }
+            for (at, done) in order.iter().zip(done) {
+                answers[*at] = if done == 1 { Settled::Ok } else { Settled::Expired };
+            }
         }
+    }
+    Ok(reached)
+}
+
+async fn settle_mixed(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    batch: &[Settle],
+    part: &[usize],
+    waits: AckWait,
+    answers: &mut [Settled],
+) -> Result<Option<u32>, StoreError> {
+    let call = calls.replies.call(shard);
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        call.named(sending).add(cmd);
+        cmd.arg(part.len());
+        part.iter().for_each(|at| name(cmd, &batch[*at]));
+    };
+    let (script, present) = (&calls.scripts.home.settle, Present::new(now));
+    let (reply, reached) = settling(calls, ("settle claims", script), shard, present, waits, Some(&call), fill).await?;
+    let outcomes = ints(reply)?;
+    if outcomes.len() != part.len() {
+        return Err(odd("another number of outcomes than of receipts"));
+    }
+    for (at, outcome) in part.iter().zip(outcomes) {
+        answers[*at] = read(outcome);
+    }
+    Ok(reached)
+}
+
+async fn settling<F>(
+    calls: &Calls,
+    (doing, script): (&'static str, &Script),
+    shard: &Shard,
+    present: Present,
+    waits: AckWait,
+    call: Option<&CachedCall<'_>>,
+    fill: F,
+) -> Result<(Value, Option<u32>), StoreError>
+where
+    F: Fn(&mut Cmd, &Sending) + Send + Sync,
+{
+    match waits {
+        AckWait::No => Ok((calls.on_shard(doing, script, shard, present, call, fill).await?, None)),
+        AckWait::ForReplicas => calls.on_shard_confirmed(doing, script, shard, present, call, fill).await,
+    }
+}
+
+pub(crate) async fn settle_dead_letters(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    ids: &[MessageId],
+    action: DeadAction,
+) -> Result<Kept<bool>, StoreError> {
+    let (mut answers, mut replicas) = (Vec::with_capacity(ids.len()), None);
+    for part in ids.chunks(BATCH_ITEMS_MAX) {
+        let call = calls.replies.call(shard);
+        let fill = |cmd: &mut Cmd, sending: &Sending| name_dead(calls, cmd, shard, part, action, &call.named(sending));
+        let (script, present) = (&calls.scripts.home.settle_dead, Present::new(now));
+        let run = calls.on_shard_confirmed("settle dead letters", script, shard, present, Some(&call), fill);
+        let (done, reached) = run.await?;
+        replicas = fewest(replicas, reached);
+        for outcome in crate::reply::array(done)? {
+            answers.push(int(&outcome)? == 1);
+        }
+    }
+    Ok(Kept { answers, replicas })
+}
+
+/// Adds the arguments of the settle_dead script behind the epoch.
+pub(crate) fn name_dead(
+    calls: &Calls,
+    cmd: &mut Cmd,
+    shard: &Shard,
+    part: &[MessageId],
+    action: DeadAction,
+    named: &Named,
+) {
+    named.add(cmd);
+    cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
+    cmd.arg(calls.keys.wake_channel()).arg(wake_stem(shard));
+    for id in part {
+        cmd.arg(id.as_str());
     }
 }
 

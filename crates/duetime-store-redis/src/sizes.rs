@@ -7,9 +7,10 @@ use duetime_core::Shard;
 use duetime_core::store::StoreError;
 use redis::{Pipeline, Value};
 
+use crate::calls::Calls;
 use crate::held::{ask_held, held};
+use crate::read;
 use crate::reply::{array, count, odd};
-use crate::store::RedisStore;
 
 /// Bodies of one shard that are drawn; one may be drawn twice.
 const DRAWN: usize = 16;
@@ -22,54 +23,52 @@ fn is_slot(field: &[u8]) -> bool {
     field.len() == 2 && field[0] == 0
 }
 
-impl RedisStore {
-    /// Bytes of the bodies in these shards, about. Shards whose master is silent while others answer are left out.
-    pub(crate) async fn estimate_bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
-        let mut total = 0;
-        for part in shards.chunks(SHARDS_PER_PIPELINE) {
-            let mut pipeline = Pipeline::with_capacity(part.len() * 3);
-            for shard in part {
-                let bodies = self.keys.bodies(shard);
-                // Beside the bodies lie the slots of the reply cache, so they are not counted there.
-                ask_held(&mut pipeline, &self.keys, shard);
-                pipeline.cmd("HRANDFIELD").arg(&bodies).arg(-(DRAWN as i64));
-            }
-            let mut known = Vec::new();
-            let mut lengths = Pipeline::with_capacity(part.len() * DRAWN);
-            for (shard, answers) in part.iter().zip(self.look_each(DOING, &[pipeline], 3).await?) {
-                let Some(answers) = answers else { continue };
-                let [messages, dead, drawn] =
-                    <[Value; 3]>::try_from(answers).map_err(|_| odd("three answers were asked for"))?;
-                let drawn = array(drawn)?;
-                // A shard that was never made has none to draw.
-                if drawn.len() == DRAWN {
-                    let held = held([&messages, &dead])?;
-                    known.push(held.live + held.dead);
-                    let bodies = self.keys.bodies(shard);
-                    for id in drawn {
-                        let id = crate::reply::bytes(id).unwrap_or_default();
-                        // A slot of the reply cache has no body: the length of no field is 0.
-                        let id = if is_slot(&id) { &[][..] } else { id.as_ref() };
-                        lengths.cmd("HSTRLEN").arg(&bodies).arg(id);
-                    }
+/// Bytes of the bodies in these shards, about. Shards whose master is silent while others answer are left out.
+pub(crate) async fn estimate_bytes(calls: &Calls, shards: &[Shard]) -> Result<u64, StoreError> {
+    let mut total = 0;
+    for part in shards.chunks(SHARDS_PER_PIPELINE) {
+        let mut pipeline = Pipeline::with_capacity(part.len() * 3);
+        for shard in part {
+            let bodies = calls.keys.bodies(shard);
+            // Beside the bodies lie the slots of the reply cache, so they are not counted there.
+            ask_held(&mut pipeline, &calls.keys, shard);
+            pipeline.cmd("HRANDFIELD").arg(&bodies).arg(-(DRAWN as i64));
+        }
+        let mut known = Vec::new();
+        let mut lengths = Pipeline::with_capacity(part.len() * DRAWN);
+        for (shard, answers) in part.iter().zip(read::look_each(calls, DOING, &[pipeline], 3).await?) {
+            let Some(answers) = answers else { continue };
+            let [messages, dead, drawn] =
+                <[Value; 3]>::try_from(answers).map_err(|_| odd("three answers were asked for"))?;
+            let drawn = array(drawn)?;
+            // A shard that was never made has none to draw.
+            if drawn.len() == DRAWN {
+                let held = held([&messages, &dead])?;
+                known.push(held.live + held.dead);
+                let bodies = calls.keys.bodies(shard);
+                for id in drawn {
+                    let id = crate::reply::bytes(id).unwrap_or_default();
+                    // A slot of the reply cache has no body: the length of no field is 0.
+                    let id = if is_slot(&id) { &[][..] } else { id.as_ref() };
+                    lengths.cmd("HSTRLEN").arg(&bodies).arg(id);
                 }
             }
-            if known.is_empty() {
-                continue;
-            }
-            for (messages, lengths) in known.into_iter().zip(self.look_each(DOING, &[lengths], DRAWN).await?) {
-                let lengths = lengths.unwrap_or_default();
-                let lengths = lengths.iter().map(count).collect::<Result<Vec<u64>, StoreError>>()?;
-                // That entry has no bytes, and no body has none.
-                let (sum, bodies) = lengths
-                    .iter()
-                    .filter(|length| **length > 0)
-                    .fold((0, 0), |(sum, bodies), length| (sum + u128::from(*length), bodies + 1));
-                // Without a body there is nothing to estimate from.
-                let estimate = (u128::from(messages) * sum).checked_div(bodies).unwrap_or(0);
-                total += u64::try_from(estimate).unwrap_or(u64::MAX);
-            }
         }
-        Ok(total)
+        if known.is_empty() {
+            continue;
+        }
+        for (messages, lengths) in known.into_iter().zip(read::look_each(calls, DOING, &[lengths], DRAWN).await?) {
+            let lengths = lengths.unwrap_or_default();
+            let lengths = lengths.iter().map(count).collect::<Result<Vec<u64>, StoreError>>()?;
+            // That entry has no bytes, and no body has none.
+            let (sum, bodies) = lengths
+                .iter()
+                .filter(|length| **length > 0)
+                .fold((0, 0), |(sum, bodies), length| (sum + u128::from(*length), bodies + 1));
+            // Without a body there is nothing to estimate from.
+            let estimate = (u128::from(messages) * sum).checked_div(bodies).unwrap_or(0);
+            total += u64::try_from(estimate).unwrap_or(u64::MAX);
+        }
     }
+    Ok(total)
 }

@@ -16,49 +16,37 @@ use duetime_core::{
     StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
-use duetime_redis::{Backing, Checks, Link, LinkError, Script, Sending};
+use duetime_redis::{Checks, Link, LinkError};
 use duetime_supervisor::{Policy, Supervisor};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use redis::{Cmd, Value};
 use tokio::sync::broadcast;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::abandoned::Abandoned;
-use crate::carry::carry;
-use crate::config::{Durability, RedisStoreConfig};
+use crate::calls::Calls;
+use crate::config::RedisStoreConfig;
 use crate::health::{ServerHealth, Wanted};
 use crate::keys::{self, Keys};
-use crate::present::Present;
 use crate::reply::store_error;
-use crate::reply_cache::{CachedCall, ReplyCache};
+use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
+use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, lives, old, read, settle, sizes, topics};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
 /// Longest wait for the answer that the server is there.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
-/// A write to the meta of a shard that changes nothing, for WAIT to wait for. It makes no meta.
-const MARK: &str = "return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
-/// The same where a full server can be told to take it.
-const MARK_ALLOW_OOM: &str = "#!lua flags=allow-oom
-return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
-
 /// `Store` on Redis. See the crate.
 #[derive(Debug)]
 pub struct RedisStore {
-    pub(crate) link: Arc<Link>,
-    pub(crate) keys: Keys,
-    pub(crate) scripts: Scripts,
-    pub(crate) durability: Durability,
+    pub(crate) calls: Calls,
     /// Names whose record could not be read at the last look.
     pub(crate) unreadable: Mutex<Vec<String>>,
-    pub(crate) meters: Arc<Meters>,
     wakeups: broadcast::Sender<Wakeup>,
     pub(crate) abandoned: Abandoned,
-    pub(crate) replies: ReplyCache,
     health: Arc<ServerHealth>,
     /// Ends the store's loops with it.
     _stop: DropGuard,
@@ -120,14 +108,9 @@ impl RedisStore {
         Ok(Arc::new(Self {
             _stop: stop.drop_guard(),
             abandoned: Abandoned::default(),
-            replies,
             health,
-            link,
-            keys,
-            scripts: Scripts::new(),
-            durability: config.durability,
+            calls: Calls { link, keys, scripts: Scripts::new(), durability: config.durability, meters, replies },
             unreadable: Mutex::default(),
-            meters,
             wakeups,
         }))
     }
@@ -135,138 +118,47 @@ impl RedisStore {
     /// The link to Redis, for what shares the shards through it.
     #[must_use]
     pub fn link(&self) -> Arc<Link> {
-        self.link.clone()
+        self.calls.link.clone()
     }
-
-    /// Runs a script on the five keys of `shard`; [`head`] is its first argument. `call`: of one with the reply cache.
-    pub(crate) async fn on_shard<F>(
-        &self,
-        doing: &'static str,
-        script: &Script,
-        shard: &Shard,
-        now: Present,
-        call: Option<&CachedCall<'_>>,
-        fill: F,
-    ) -> Result<Value, StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
-        let key = self.keys.messages(shard);
-        carry(doing, shard, call, async |epoch| {
-            let run = self.link.script(script, &key, |cmd, sending| {
-                self.keys.fill(cmd, shard);
-                cmd.arg(head(epoch, sending, now));
-                fill(cmd, sending);
-            });
-            run.await
-        })
-        .await
-    }
-
-    /// The same, and waits for as many replicas as configured; answers how many have it.
-    pub(crate) async fn on_shard_confirmed<F>(
-        &self,
-        doing: &'static str,
-        script: &Script,
-        shard: &Shard,
-        now: Present,
-        call: Option<&CachedCall<'_>>,
-        fill: F,
-    ) -> Result<(Value, Option<u32>), StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
-        let replicas = self.durability.replicas();
-        if replicas == 0 {
-            return Ok((self.on_shard(doing, script, shard, now, call, fill).await?, None));
-        }
-        let mut mark = redis::cmd("EVAL");
-        mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
-        let key = self.keys.messages(shard);
-        let (value, reached) = carry(doing, shard, call, async |epoch| {
-            let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
-                self.keys.fill(cmd, shard);
-                cmd.arg(head(epoch, sending, now));
-                fill(cmd, sending);
-            });
-            run.await
-        })
-        .await?;
-        self.meters.durability(reached >= u32::from(replicas));
-        Ok((value, Some(reached)))
-    }
-
-    /// Runs a script of the resize, on all keys of `shard`; its answer is replicated.
-    pub(crate) async fn on_shard_replicated<F>(
-        &self,
-        doing: &'static str,
-        script: &Script,
-        shard: &Shard,
-        now: Present,
-        call: Option<&CachedCall<'_>>,
-        fill: F,
-    ) -> Result<(Value, Backing), StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
-        let key = self.keys.messages(shard);
-        carry(doing, shard, call, async |epoch| {
-            let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
-                self.keys.fill_all(cmd, shard);
-                cmd.arg(head(epoch, sending, now));
-                fill(cmd, sending);
-            });
-            run.await
-        })
-        .await
-    }
-}
-
-/// The longest time that the first argument of a script can hold: in the year 2286.
-const TIME_MAX_MS: i64 = 9_999_999_999_999;
-
-/// The first argument of every script on a shard; see `prelude.lua`.
-pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
-    format!("{epoch} {:013} {:013}", sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS))
 }
 
 #[async_trait]
 impl TopicStore for RedisStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
-        self.all_topics().await
+        topics::all_topics(&self.calls, &self.unreadable).await
     }
 
     async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
         let routing = record.routing_record();
-        self.replace_routing(&record.name, &routing, &routing).await
+        topics::replace_routing(&self.calls, &record.name, &routing, &routing).await
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
-        self.store_topic(record, seen).await
+        topics::store_topic(&self.calls, record, seen).await
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        self.remove_topic(topic).await
+        lives::remove_topic(&self.calls, topic).await
     }
 
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        self.left_of(topic).await
+        lives::left_of(&self.calls, topic).await
     }
 
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
-        Ok(self.deleted_life(topic).await? >= life)
+        Ok(catalogue::deleted_life(&self.calls, topic).await? >= life)
     }
 
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
-        self.adopt(topic, ask).await
+        adopt::adopt(&self.calls, topic, ask).await
     }
 
     async fn finish_deletions(&self) -> Result<(), StoreError> {
-        self.finish_old_deletions().await
+        lives::finish_old_deletions(&self.calls).await
     }
 
     fn unreadable(&self) -> Vec<String> {
-        self.unreadable_topics()
+        self.unreadable.lock().clone()
     }
 }
 
@@ -279,7 +171,11 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        role.ask(|| self.schedule(shard, now, batch), || self.schedule_old(shard, now, batch)).await
+        role.ask(
+            || enqueue::schedule(&self.calls, shard, now, batch),
+            || old::schedule_old(&self.calls, shard, now, batch),
+        )
+        .await
     }
 
     async fn edit_at(
@@ -289,7 +185,8 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<Kept<Lookup<Edited>>, StoreError> {
-        role.ask(|| self.change(shard, now, batch), || self.change_old(shard, now, batch)).await
+        role.ask(|| edit::change(&self.calls, shard, now, batch), || old::change_old(&self.calls, shard, now, batch))
+            .await
     }
 
     async fn get_at(
@@ -298,15 +195,15 @@ impl MessageStore for RedisStore {
         role: Role,
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        role.ask(|| self.read_messages(shard, ids), || self.read_old(shard, ids)).await
+        role.ask(|| read::read_messages(&self.calls, shard, ids), || old::read_old(&self.calls, shard, ids)).await
     }
 
     async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.read_dead(shard, from, limit).await
+        read::read_dead(&self.calls, shard, from, limit).await
     }
 
     async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError> {
-        self.read_list(shard, range, limit).await
+        read::read_list(&self.calls, shard, range, limit).await
     }
 
     async fn settle_dead_at(
@@ -318,33 +215,33 @@ impl MessageStore for RedisStore {
         action: DeadAction,
     ) -> Result<Kept<Lookup<bool>>, StoreError> {
         role.ask(
-            || self.settle_dead_letters(shard, now, ids, action),
-            || self.settle_dead_letters_old(shard, now, ids, action),
+            || settle::settle_dead_letters(&self.calls, shard, now, ids, action),
+            || old::settle_dead_letters_old(&self.calls, shard, now, ids, action),
         )
         .await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {
-        self.estimate_bytes(shards).await
+        sizes::estimate_bytes(&self.calls, shards).await
     }
 
     async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        self.count_known_buckets(shards, edges).await
+        read::count_known_buckets(&self.calls, shards, edges).await
     }
 
     async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
-        self.count_buckets(shards, edges).await
+        read::count_buckets(&self.calls, shards, edges).await
     }
 }
 
 #[async_trait]
 impl ClaimStore for RedisStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.take(shard, now, request).await
+        claim::take(&self.calls, &self.abandoned, shard, now, request).await
     }
 
     async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError> {
-        self.move_to_stream(shard, now, ask).await
+        hand_over::move_to_stream(&self.calls, shard, now, ask).await
     }
 
     fn has_streams(&self) -> bool {
@@ -359,26 +256,30 @@ impl ClaimStore for RedisStore {
         batch: &[Settle],
         wait: AckWait,
     ) -> Result<Kept<Lookup<Settled>>, StoreError> {
-        role.ask(|| self.settle_claims(shard, now, batch, wait), || self.settle_claims_old(shard, now, batch)).await
+        role.ask(
+            || settle::settle_claims(&self.calls, shard, now, batch, wait),
+            || old::settle_claims_old(&self.calls, shard, now, batch),
+        )
+        .await
     }
 }
 
 #[async_trait]
 impl ScheduleStore for RedisStore {
     async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        self.count_shards(shards, now).await
+        read::count_shards(&self.calls, shards, now).await
     }
 
     async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        self.read_heads(shards).await
+        read::read_heads(&self.calls, shards).await
     }
 
     fn place_of(&self, shard: &Shard) -> Place {
-        self.link.place_of(self.keys.messages(shard).as_bytes())
+        self.calls.link.place_of(self.calls.keys.messages(shard).as_bytes())
     }
 
     async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
-        self.count_known(shards, now).await
+        read::count_known(&self.calls, shards, now).await
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -389,17 +290,17 @@ impl ScheduleStore for RedisStore {
 #[async_trait]
 impl StoreHealth for RedisStore {
     fn whereabouts(&self, shard: &Shard) -> Whereabouts {
-        self.keys.whereabouts(shard)
+        self.calls.keys.whereabouts(shard)
     }
 
     async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         let doing = "compare redis's clock with this node's";
-        let look = self.link.apart(|| clock.now().as_millis());
+        let look = self.calls.link.apart(|| clock.now().as_millis());
         let apart = match tokio::time::timeout(READY_WITHIN, look).await {
             Ok(answer) => answer.map_err(|error| store_error(doing, None, error))?,
             Err(_) => return Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
         };
-        self.meters.store_clock_skew(apart.worst_ms);
+        self.calls.meters.store_clock_skew(apart.worst_ms);
         self.health.one_clock(&apart);
         Ok(apart.least_ms)
     }
@@ -408,7 +309,7 @@ impl StoreHealth for RedisStore {
         // A server whose disk fails answers no ping: what is known to be wrong says more.
         self.health.ready()?;
         let doing = "see whether redis answers";
-        match tokio::time::timeout(READY_WITHIN, self.link.alive()).await {
+        match tokio::time::timeout(READY_WITHIN, self.calls.link.alive()).await {
             Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),
             Err(_) => Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),
         }

@@ -1,0 +1,137 @@
+//! How a call reaches its shard: the link, the names of the keys, the scripts, and what is done around each script.
+//!
+//! Upstream: the operations, one file each. Knows none of them.
+
+use std::sync::Arc;
+
+use duetime_core::Shard;
+use duetime_core::store::StoreError;
+use duetime_metrics::Meters;
+use duetime_redis::{Backing, Link, Script, Sending};
+use redis::{Cmd, Value};
+use tracing::error;
+
+use crate::carry::carry;
+use crate::config::Durability;
+use crate::keys::Keys;
+use crate::present::Present;
+use crate::reply_cache::{CachedCall, ReplyCache};
+use crate::scripts::Scripts;
+
+/// A write to the meta of a shard that changes nothing, for WAIT to wait for. It makes no meta.
+const MARK: &str = "return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
+/// The same where a full server can be told to take it.
+const MARK_ALLOW_OOM: &str = "#!lua flags=allow-oom
+return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
+
+/// What every operation needs; see the module.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) link: Arc<Link>,
+    pub(crate) keys: Keys,
+    pub(crate) scripts: Scripts,
+    pub(crate) durability: Durability,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) replies: ReplyCache,
+}
+
+impl Calls {
+    /// Tells of a refusal that an operator must know of.
+    pub(crate) fn refused(&self, refusal: &StoreError) {
+        if let StoreError::Occupied { .. } | StoreError::Lost(_) | StoreError::Vanished { .. } = refusal {
+            self.meters.shard_refusal(refusal.kind());
+            error!(error = %refusal, "a shard is not made anew; see an empty master in docs/OPERATIONS.md");
+        }
+    }
+
+    /// Runs a script on the five keys of `shard`; [`head`] is its first argument. `call`: of one with the reply cache.
+    pub(crate) async fn on_shard<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        now: Present,
+        call: Option<&CachedCall<'_>>,
+        fill: F,
+    ) -> Result<Value, StoreError>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        let key = self.keys.messages(shard);
+        carry(doing, shard, call, async |epoch| {
+            let run = self.link.script(script, &key, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await
+        })
+        .await
+    }
+
+    /// The same, and waits for as many replicas as configured; answers how many have it.
+    pub(crate) async fn on_shard_confirmed<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        now: Present,
+        call: Option<&CachedCall<'_>>,
+        fill: F,
+    ) -> Result<(Value, Option<u32>), StoreError>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        let replicas = self.durability.replicas();
+        if replicas == 0 {
+            return Ok((self.on_shard(doing, script, shard, now, call, fill).await?, None));
+        }
+        let mut mark = redis::cmd("EVAL");
+        mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
+        let key = self.keys.messages(shard);
+        let (value, reached) = carry(doing, shard, call, async |epoch| {
+            let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
+                self.keys.fill(cmd, shard);
+                cmd.arg(head(epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await
+        })
+        .await?;
+        self.meters.durability(reached >= u32::from(replicas));
+        Ok((value, Some(reached)))
+    }
+
+    /// Runs a script of the resize, on all keys of `shard`; its answer is replicated.
+    pub(crate) async fn on_shard_replicated<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        now: Present,
+        call: Option<&CachedCall<'_>>,
+        fill: F,
+    ) -> Result<(Value, Backing), StoreError>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        let key = self.keys.messages(shard);
+        carry(doing, shard, call, async |epoch| {
+            let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
+                self.keys.fill_all(cmd, shard);
+                cmd.arg(head(epoch, sending, now));
+                fill(cmd, sending);
+            });
+            run.await
+        })
+        .await
+    }
+}
+
+/// The longest time that the first argument of a script can hold: in the year 2286.
+const TIME_MAX_MS: i64 = 9_999_999_999_999;
+
+/// The first argument of every script on a shard; see `prelude.lua`.
+pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
+    format!("{epoch} {:013} {:013}", sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS))
+}

@@ -1,0 +1,74 @@
+//! What is in the places of shards, whether or not anybody knows of them.
+
+use std::ops::Range;
+
+use duetime_core::reshard::Inspected;
+use duetime_core::store::StoreError;
+use duetime_core::{Shard, TopicName};
+use redis::{Pipeline, Value};
+
+use crate::calls::Calls;
+use crate::held::{ask_held, held};
+use crate::record::{floor, name, routing};
+use crate::reply::{array, count, store_error, text};
+
+/// What is in the place of a shard.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// As its meta tells; `None`: it has none.
+    pub(crate) inspected: Option<Inspected>,
+    /// Messages, dead letters and frozen messages.
+    pub(crate) held: u64,
+}
+
+/// Shards inspected in one pipeline.
+const INSPECTED_AT_ONCE: u32 = 512;
+
+/// What is known of shards, and what is there where no meta is.
+pub(crate) async fn look_at_shards(
+    calls: &Calls,
+    topic: &TopicName,
+    indexes: Range<u32>,
+) -> Result<Vec<Found>, StoreError> {
+    let mut found = Vec::with_capacity(indexes.len());
+    for start in indexes.clone().step_by(INSPECTED_AT_ONCE as usize) {
+        let end = start.saturating_add(INSPECTED_AT_ONCE).min(indexes.end);
+        found.extend(look_at_some(calls, topic, start..end).await?);
+    }
+    Ok(found)
+}
+
+async fn look_at_some(calls: &Calls, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Found>, StoreError> {
+    let mut found = Vec::with_capacity(indexes.len());
+    let mut pipeline = Pipeline::with_capacity(indexes.len() * 5);
+    for index in indexes {
+        let shard = Shard { topic: topic.clone(), index, epoch: 0 };
+        pipeline.cmd("HMGET").arg(calls.keys.meta(&shard));
+        for field in
+            ["epoch", "rid", "shards", "previous", "state", "seed", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"]
+        {
+            pipeline.arg(field);
+        }
+        pipeline.cmd("HGET").arg(calls.keys.outbox(&shard)).arg("");
+        pipeline.cmd("HLEN").arg(calls.keys.outbox(&shard));
+        ask_held(&mut pipeline, &calls.keys, &shard);
+    }
+    let values = calls.link.pipeline("inspect", &pipeline).await;
+    let mut values = values.map_err(|error| store_error("inspect shards", None, error))?.into_iter();
+    while let (Some(meta), Some(outbox), Some(frozen), Some(live), Some(dead)) =
+        (values.next(), values.next(), values.next(), values.next(), values.next())
+    {
+        let mut fields = array(meta)?;
+        let floor = floor(&fields.split_off(6))?;
+        let record = <[Value; 6]>::try_from(fields).ok().and_then(routing);
+        let named = text(outbox).and_then(|text| name(&text));
+        // The name of the batch is in the outbox too.
+        let frozen = count(&frozen)?.saturating_sub(1);
+        let held = held([&live, &dead])?;
+        let held = frozen + held.live + held.dead;
+        let outbox = named.and_then(|(name, to)| Some((name, to?, frozen)));
+        let inspected = record.map(|routing| Inspected { routing, floor, outbox, held });
+        found.push(Found { inspected, held });
+    }
+    Ok(found)
+}

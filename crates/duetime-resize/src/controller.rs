@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::progress::Tracks;
 use crate::steps::Tools;
 use crate::throttle::Throttle;
+use crate::{drive, measure, scrubber};
 
 /// How often changes are looked after, and their progress measured.
 const TICK: Duration = Duration::from_secs(1);
@@ -91,18 +92,18 @@ impl Resizer {
         let mut drives: JoinSet<TopicName> = JoinSet::new();
         let mut driven: HashSet<TopicName> = HashSet::new();
         let (mut topics, mut auto) = (context.topics.clone(), Auto::default());
-        let (scrub, mut scrubs) = (context.clone().scrub(shutdown.clone()), true);
+        let (scrub, mut scrubs) = (scrubber::scrub(context.clone(), shutdown.clone()), true);
         tokio::pin!(scrub);
         loop {
             let present = topics.borrow_and_update().clone();
             context.tracks.forget_gone(&present);
             for record in by_name(&present) {
-                context.follow(record, &mut auto).await;
+                follow(&context, record, &mut auto).await;
                 let busy = record.routing.is_moving() || record.desired.is_some();
                 if busy && driven.insert(record.name.clone()) {
                     let (context, name) = (context.clone(), record.name.clone());
                     drives.spawn(async move {
-                        context.drive(&name).await;
+                        drive::drive(&context, &name).await;
                         // Until the topics have been read again.
                         tokio::time::sleep(READ_AGAIN).await;
                         name
@@ -123,39 +124,37 @@ impl Resizer {
                 Ok(()) = topics.changed() => {}
                 () = context.requested.notified() => {}
                 () = &mut scrub, if scrubs => scrubs = false,
-                () = tokio::time::sleep(TICK) => context.measure(&present).await,
+                () = tokio::time::sleep(TICK) => measure::measure(&context, &present).await,
             }
         }
         drives.shutdown().await;
     }
 }
 
-impl Context {
-    /// Begins what the topic's settings say, if nothing is under way: a request whose node died before it was
-    /// written down, or the number of nodes that `"auto"` follows. Only from the record that was read with
-    /// those settings: a node that stood still in between may know a request that another has superseded.
-    async fn follow(&self, known: &TopicRecord, auto: &mut Auto) {
-        let nodes = *self.nodes.borrow();
-        let mut wanted = |record: &TopicRecord| {
-            let present = record.routing.shards;
-            let wanted = match record.config.shards {
-                ShardCount::Fixed(shards) => Some(shards),
-                ShardCount::Auto => auto.wants(&record.name, present, nodes, &self.config),
-            };
-            let busy = record.routing.is_moving() || record.desired.is_some();
-            wanted.filter(|shards| *shards != present && !busy)
+/// Begins what the topic's settings say, if nothing is under way: a request whose node died before it was
+/// written down, or the number of nodes that `"auto"` follows. Only from the record that was read with
+/// those settings: a node that stood still in between may know a request that another has superseded.
+async fn follow(context: &Context, known: &TopicRecord, auto: &mut Auto) {
+    let nodes = *context.nodes.borrow();
+    let mut wanted = |record: &TopicRecord| {
+        let present = record.routing.shards;
+        let wanted = match record.config.shards {
+            ShardCount::Fixed(shards) => Some(shards),
+            ShardCount::Auto => auto.wants(&record.name, present, nodes, &context.config),
         };
-        if wanted(known).is_none() {
-            return;
-        }
-        // Settings and routing are learnt in different ways: only together do they say what is wanted.
-        let Ok(Some(record)) = self.record(&known.name).await else { return };
-        let Some(shards) = wanted(&record) else { return };
-        match self.begin(&record.name, &record.routing_record(), shards).await {
-            // Somebody was quicker, perhaps with a later request.
-            Ok(_) | Err(StoreError::Conflict) => {}
-            Err(error) => warn!(topic = %record.name, shards, %error, "shard count cannot be changed at present"),
-        }
+        let busy = record.routing.is_moving() || record.desired.is_some();
+        wanted.filter(|shards| *shards != present && !busy)
+    };
+    if wanted(known).is_none() {
+        return;
+    }
+    // Settings and routing are learnt in different ways: only together do they say what is wanted.
+    let Ok(Some(record)) = context.record(&known.name).await else { return };
+    let Some(shards) = wanted(&record) else { return };
+    match context.begin(&record.name, &record.routing_record(), shards).await {
+        // Somebody was quicker, perhaps with a later request.
+        Ok(_) | Err(StoreError::Conflict) => {}
+        Err(error) => warn!(topic = %record.name, shards, %error, "shard count cannot be changed at present"),
     }
 }
 
@@ -177,6 +176,6 @@ impl Resizing for Resizer {
 
     async fn progress(&self, topic: &TopicName) -> Result<Option<ResizeProgress>, ResizeError> {
         let record = self.0.present(topic).await?;
-        Ok(self.0.progress_of(topic, &record).await?)
+        Ok(measure::progress_of(&self.0, topic, &record).await?)
     }
 }

@@ -14,6 +14,7 @@ use crate::batch::finish;
 use crate::context::Context;
 use crate::fence::fence_all;
 use crate::steps::Step;
+use crate::{mover, verifier};
 
 /// Pause before another try after the first failure; doubles with each, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -35,136 +36,134 @@ enum Went {
     Ended,
 }
 
-impl Context {
-    /// Works on the topic's change, and on the next request after it, until neither is left or the
-    /// topic is gone.
-    pub(crate) async fn drive(&self, topic: &TopicName) {
-        let mut failures: u32 = 0;
-        loop {
-            match self.drive_once(topic).await {
-                Ok(Went::Ended) => break,
-                Ok(Went::On) => {
-                    failures = 0;
-                    self.tracks.unblocked(topic);
-                }
-                // The topic was deleted meanwhile, or is about to be made.
-                Err(StoreError::UnknownShard(_)) if matches!(self.authority.routing(topic).await, Ok(None)) => break,
-                Err(reason) => {
-                    failures = failures.saturating_add(1);
-                    self.complain(topic, &reason, failures);
-                    self.tracks.blocked(topic, why(&reason));
-                    tokio::time::sleep((PAUSE_MIN * 2u32.pow(failures.min(8) - 1)).min(PAUSE_MAX)).await;
-                }
+/// Works on the topic's change, and on the next request after it, until neither is left or the
+/// topic is gone.
+pub(crate) async fn drive(context: &Context, topic: &TopicName) {
+    let mut failures: u32 = 0;
+    loop {
+        match drive_once(context, topic).await {
+            Ok(Went::Ended) => break,
+            Ok(Went::On) => {
+                failures = 0;
+                context.tracks.unblocked(topic);
             }
-        }
-        self.tracks.ended(topic);
-        self.meters.topic(topic).resize_remaining.set(0);
-    }
-
-    fn complain(&self, topic: &TopicName, reason: &StoreError, failures: u32) {
-        match reason {
-            // Two changes were begun at once: nothing goes on until an operator has looked.
-            StoreError::Damaged(_) => error!(%topic, error = %reason, "change of the shard count is halted"),
-            StoreError::Stale(_) | StoreError::NotReady(_) => debug!(%topic, error = %reason, "looking anew"),
-            _ if failures == 3 => warn!(%topic, error = %reason, "change of the shard count does not go on"),
-            _ => {}
+            // The topic was deleted meanwhile, or is about to be made.
+            Err(StoreError::UnknownShard(_)) if matches!(context.authority.routing(topic).await, Ok(None)) => break,
+            Err(reason) => {
+                failures = failures.saturating_add(1);
+                complain(topic, &reason, failures);
+                context.tracks.blocked(topic, why(&reason));
+                tokio::time::sleep((PAUSE_MIN * 2u32.pow(failures.min(8) - 1)).min(PAUSE_MAX)).await;
+            }
         }
     }
+    context.tracks.ended(topic);
+    context.meters.topic(topic).resize_remaining.set(0);
+}
 
-    async fn drive_once(&self, topic: &TopicName) -> Result<Went, StoreError> {
-        let Some(record) = self.authority.routing(topic).await? else { return Ok(Went::Ended) };
-        if record.routing.is_moving() {
-            // Answered when replicated: no shard is told of a change that a failover of the authority undoes.
-            self.authority.swap_routing(topic, &record, &record).await?;
-            self.carry_on(topic, &record.routing).await?;
-            return Ok(Went::On);
-        }
-        match record.desired {
-            None => Ok(Went::Ended),
-            Some(shards) => self.take_up(topic, &record, shards).await.map(|()| Went::On),
-        }
+fn complain(topic: &TopicName, reason: &StoreError, failures: u32) {
+    match reason {
+        // Two changes were begun at once: nothing goes on until an operator has looked.
+        StoreError::Damaged(_) => error!(%topic, error = %reason, "change of the shard count is halted"),
+        StoreError::Stale(_) | StoreError::NotReady(_) => debug!(%topic, error = %reason, "looking anew"),
+        _ if failures == 3 => warn!(%topic, error = %reason, "change of the shard count does not go on"),
+        _ => {}
     }
+}
 
-    /// One change from the fence to the commit, unless it is the present one no more.
-    async fn carry_on(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-        self.tracks.began(topic, routing);
-        fence_all(&*self.tools.store, topic, routing).await?;
-        self.tools.steps.reached(Step::Fenced).await;
-        // Batches that were frozen under an earlier record may go to what is an old home now: they
-        // arrive before the first look, so that it sees them.
-        self.each(0..routing.previous, |from| async move {
-            let moved = finish(&self.tools, topic, routing, from, None).await?;
-            self.count(topic, moved);
-            Ok(())
-        })
-        .await?;
-        let (mine, others): (Vec<u32>, Vec<u32>) = {
-            let owned = self.owned.borrow();
-            (0..routing.previous).partition(|index| owned.has(topic, *index))
-        };
-        let begun = Instant::now();
-        self.clear_all(topic, routing, &mine, begun).await?;
-        // A shard that was clean once stays so: nothing new is made in it, and what was seen is replicated.
-        let (mut unclean, mut waited) = ([mine, others].concat(), (usize::MAX, begun));
-        loop {
-            let mut dirty = Vec::new();
-            for index in unclean {
-                if !self.is_clean(topic, routing, index).await? {
-                    dirty.push(index);
-                }
-            }
-            if dirty.is_empty() {
-                break;
-            }
-            if self.authority.routing(topic).await?.is_none_or(|record| record.routing != *routing) {
-                return Ok(());
-            }
-            if waited.0 != dirty.len() {
-                waited = (dirty.len(), Instant::now());
-            }
-            let impatient = waited.1.elapsed() >= PATIENCE;
-            // In round-robin shards go from hand to hand: what is held here at this moment counts.
-            let due: Vec<u32> = {
-                let owned = self.owned.borrow();
-                dirty.iter().filter(|index| impatient || owned.has(topic, **index)).copied().collect()
-            };
-            self.clear_all(topic, routing, &due, begun).await?;
-            unclean = dirty;
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        self.tools.steps.reached(Step::Verified).await;
-        if self.commit(topic, routing).await? {
-            let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
-            if let Err(error) = fence_all(&*self.tools.store, topic, &stable).await {
-                debug!(%topic, %error, "not every shard was told that the change is done, and need not be");
-            }
-        }
+async fn drive_once(context: &Context, topic: &TopicName) -> Result<Went, StoreError> {
+    let Some(record) = context.authority.routing(topic).await? else { return Ok(Went::Ended) };
+    if record.routing.is_moving() {
+        // Answered when replicated: no shard is told of a change that a failover of the authority undoes.
+        context.authority.swap_routing(topic, &record, &record).await?;
+        carry_on(context, topic, &record.routing).await?;
+        return Ok(Went::On);
+    }
+    match record.desired {
+        None => Ok(Went::Ended),
+        Some(shards) => context.take_up(topic, &record, shards).await.map(|()| Went::On),
+    }
+}
+
+/// One change from the fence to the commit, unless it is the present one no more.
+async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
+    context.tracks.began(topic, routing);
+    fence_all(&*context.tools.store, topic, routing).await?;
+    context.tools.steps.reached(Step::Fenced).await;
+    // Batches that were frozen under an earlier record may go to what is an old home now: they
+    // arrive before the first look, so that it sees them.
+    each(context, 0..routing.previous, |from| async move {
+        let moved = finish(&context.tools, topic, routing, from, None).await?;
+        mover::count(context, topic, moved);
         Ok(())
+    })
+    .await?;
+    let (mine, others): (Vec<u32>, Vec<u32>) = {
+        let owned = context.owned.borrow();
+        (0..routing.previous).partition(|index| owned.has(topic, *index))
+    };
+    let begun = Instant::now();
+    clear_all(context, topic, routing, &mine, begun).await?;
+    // A shard that was clean once stays so: nothing new is made in it, and what was seen is replicated.
+    let (mut unclean, mut waited) = ([mine, others].concat(), (usize::MAX, begun));
+    loop {
+        let mut dirty = Vec::new();
+        for index in unclean {
+            if !verifier::is_clean(context, topic, routing, index).await? {
+                dirty.push(index);
+            }
+        }
+        if dirty.is_empty() {
+            break;
+        }
+        if context.authority.routing(topic).await?.is_none_or(|record| record.routing != *routing) {
+            return Ok(());
+        }
+        if waited.0 != dirty.len() {
+            waited = (dirty.len(), Instant::now());
+        }
+        let impatient = waited.1.elapsed() >= PATIENCE;
+        // In round-robin shards go from hand to hand: what is held here at this moment counts.
+        let due: Vec<u32> = {
+            let owned = context.owned.borrow();
+            dirty.iter().filter(|index| impatient || owned.has(topic, **index)).copied().collect()
+        };
+        clear_all(context, topic, routing, &due, begun).await?;
+        unclean = dirty;
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
+    context.tools.steps.reached(Step::Verified).await;
+    if context.commit(topic, routing).await? {
+        let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
+        if let Err(error) = fence_all(&*context.tools.store, topic, &stable).await {
+            debug!(%topic, %error, "not every shard was told that the change is done, and need not be");
+        }
+    }
+    Ok(())
+}
 
-    async fn clear_all(
-        &self,
-        topic: &TopicName,
-        routing: &Routing,
-        shards: &[u32],
-        begun: Instant,
-    ) -> Result<(), StoreError> {
-        let leave = if begun.elapsed() < LEAVE_FOR { self.config.leave_due_within } else { Duration::ZERO };
-        self.each(shards.iter().copied(), |from| async move {
-            self.clear(topic, routing, from, leave).await?;
-            Ok(())
-        })
-        .await
-    }
+async fn clear_all(
+    context: &Context,
+    topic: &TopicName,
+    routing: &Routing,
+    shards: &[u32],
+    begun: Instant,
+) -> Result<(), StoreError> {
+    let leave = if begun.elapsed() < LEAVE_FOR { context.config.leave_due_within } else { Duration::ZERO };
+    each(context, shards.iter().copied(), |from| async move {
+        mover::clear(context, topic, routing, from, leave).await?;
+        Ok(())
+    })
+    .await
+}
 
-    async fn each<F: Future<Output = Result<(), StoreError>>>(
-        &self,
-        shards: impl IntoIterator<Item = u32>,
-        act: impl Fn(u32) -> F,
-    ) -> Result<(), StoreError> {
-        let at_once = self.config.shards_at_once.max(1);
-        futures::stream::iter(shards).map(act).buffer_unordered(at_once).try_for_each(|()| async { Ok(()) }).await
-    }
+async fn each<F: Future<Output = Result<(), StoreError>>>(
+    context: &Context,
+    shards: impl IntoIterator<Item = u32>,
+    act: impl Fn(u32) -> F,
+) -> Result<(), StoreError> {
+    let at_once = context.config.shards_at_once.max(1);
+    futures::stream::iter(shards).map(act).buffer_unordered(at_once).try_for_each(|()| async { Ok(()) }).await
 }
 
 /// The reason as the operator reads it.

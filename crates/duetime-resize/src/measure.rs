@@ -7,33 +7,31 @@ use duetime_core::{ResizeProgress, RoutingRecord, Shard, StoreError, TopicName, 
 
 use crate::context::Context;
 
-impl Context {
-    pub(crate) async fn progress_of(
-        &self,
-        topic: &TopicName,
-        record: &RoutingRecord,
-    ) -> Result<Option<ResizeProgress>, StoreError> {
-        if !record.routing.is_moving() {
-            return Ok(None);
-        }
-        let shards: Vec<Shard> = record.routing.all(topic).collect();
-        let surveys = self.tools.store.survey(&shards, self.clock.now()).await?;
-        Ok(Some(self.tracks.progress(topic, record, &surveys)))
+pub(crate) async fn progress_of(
+    context: &Context,
+    topic: &TopicName,
+    record: &RoutingRecord,
+) -> Result<Option<ResizeProgress>, StoreError> {
+    if !record.routing.is_moving() {
+        return Ok(None);
     }
+    let shards: Vec<Shard> = record.routing.all(topic).collect();
+    let surveys = context.tools.store.survey(&shards, context.clock.now()).await?;
+    Ok(Some(context.tracks.progress(topic, record, &surveys)))
+}
 
-    /// Measures every change under way, for rate and metrics.
-    pub(crate) async fn measure(&self, topics: &Topics) {
-        for record in by_name(topics) {
-            let remaining = match self.progress_of(&record.name, &record.routing_record()).await {
-                Ok(progress) => progress.map(|progress| progress.remaining),
-                // It is asked again a second later.
-                Err(_) => continue,
-            };
-            let gauge = &self.meters.topic(&record.name).resize_remaining;
-            gauge.set(i64::try_from(remaining.unwrap_or(0)).unwrap_or(i64::MAX));
-            if let Some(remaining) = remaining {
-                self.tracks.sample(&record.name, &record.routing, remaining);
-            }
+/// Measures every change under way, for rate and metrics.
+pub(crate) async fn measure(context: &Context, topics: &Topics) {
+    for record in by_name(topics) {
+        let remaining = match progress_of(context, &record.name, &record.routing_record()).await {
+            Ok(progress) => progress.map(|progress| progress.remaining),
+            // It is asked again a second later.
+            Err(_) => continue,
+        };
+        let gauge = &context.meters.topic(&record.name).resize_remaining;
+        gauge.set(i64::try_from(remaining.unwrap_or(0)).unwrap_or(i64::MAX));
+        if let Some(remaining) = remaining {
+            context.tracks.sample(&record.name, &record.routing, remaining);
         }
     }
 }

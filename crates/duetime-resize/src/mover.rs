@@ -34,89 +34,87 @@ pub(crate) struct Pass {
     pub left: u64,
 }
 
-impl Context {
-    /// Finishes what is on its way out of shard `from`, then moves all that has its home elsewhere.
-    ///
-    /// `leave`: what falls due so soon before or after the present is left.
-    pub(crate) async fn clear(
-        &self,
-        topic: &TopicName,
-        routing: &Routing,
-        from: u32,
-        leave: Duration,
-    ) -> Result<Pass, StoreError> {
-        let source = routing.shard(topic, from);
-        let mut pass = Pass::default();
-        pass.moved += self.count(topic, finish(&self.tools, topic, routing, from, None).await?);
-        let (mut gathered, mut cursor) = (BTreeMap::new(), None);
-        loop {
-            let page = self.tools.store.scan(&source, cursor.as_ref(), PAGE).await?;
-            pass.left += self.gather(&mut gathered, topic, routing, from, page.found, leave);
-            cursor = page.next;
-            while let Some((to, ids)) = next_batch(&mut gathered, cursor.is_none()) {
-                pass.moved += self.move_to(topic, routing, from, to, ids).await?;
-            }
-            if cursor.is_none() {
-                return Ok(pass);
-            }
+/// Finishes what is on its way out of shard `from`, then moves all that has its home elsewhere.
+///
+/// `leave`: what falls due so soon before or after the present is left.
+pub(crate) async fn clear(
+    context: &Context,
+    topic: &TopicName,
+    routing: &Routing,
+    from: u32,
+    leave: Duration,
+) -> Result<Pass, StoreError> {
+    let source = routing.shard(topic, from);
+    let mut pass = Pass::default();
+    pass.moved += count(context, topic, finish(&context.tools, topic, routing, from, None).await?);
+    let (mut gathered, mut cursor) = (BTreeMap::new(), None);
+    loop {
+        let page = context.tools.store.scan(&source, cursor.as_ref(), PAGE).await?;
+        pass.left += gather(context, &mut gathered, topic, routing, from, page.found, leave);
+        cursor = page.next;
+        while let Some((to, ids)) = next_batch(&mut gathered, cursor.is_none()) {
+            pass.moved += move_to(context, topic, routing, from, to, ids).await?;
+        }
+        if cursor.is_none() {
+            return Ok(pass);
         }
     }
+}
 
-    /// Adds what is misplaced to what waits for its batch; answers how many are left where they are.
-    fn gather(
-        &self,
-        gathered: &mut BTreeMap<u32, Vec<MessageId>>,
-        topic: &TopicName,
-        routing: &Routing,
-        from: u32,
-        found: Vec<Scanned>,
-        leave: Duration,
-    ) -> u64 {
-        let (seed, now) = (routing.seed(topic), self.clock.now());
-        let mut left = 0;
-        for scanned in found {
-            let home = shard_of(&scanned.id, seed, routing.shards);
-            if home == from {
-                continue;
-            }
-            if scanned.state == MessageState::Scheduled && is_near(scanned.visible_at, now, leave) {
-                left += 1;
-            } else {
-                gathered.entry(home).or_default().push(scanned.id);
-            }
+/// Adds what is misplaced to what waits for its batch; answers how many are left where they are.
+fn gather(
+    context: &Context,
+    gathered: &mut BTreeMap<u32, Vec<MessageId>>,
+    topic: &TopicName,
+    routing: &Routing,
+    from: u32,
+    found: Vec<Scanned>,
+    leave: Duration,
+) -> u64 {
+    let (seed, now) = (routing.seed(topic), context.clock.now());
+    let mut left = 0;
+    for scanned in found {
+        let home = shard_of(&scanned.id, seed, routing.shards);
+        if home == from {
+            continue;
         }
-        left
-    }
-
-    /// Moves one batch, and what else is in the way.
-    async fn move_to(
-        &self,
-        topic: &TopicName,
-        routing: &Routing,
-        from: u32,
-        to: u32,
-        mut ids: Vec<MessageId>,
-    ) -> Result<u64, StoreError> {
-        let source = routing.shard(topic, from);
-        let mut moved = 0;
-        while !ids.is_empty() {
-            self.throttle.take(ids.len()).await;
-            let nonce = self.tools.draw.next();
-            let Some(batch) = self.tools.store.take(&source, to, &ids, nonce).await? else { break };
-            self.tools.steps.reached(Step::Taken).await;
-            if batch.name.nonce == nonce {
-                let taken: HashSet<&MessageId> = batch.messages.iter().map(|frozen| &frozen.id).collect();
-                ids.retain(|id| !taken.contains(id));
-            }
-            moved += self.count(topic, finish(&self.tools, topic, routing, from, Some(batch)).await?);
+        if scanned.state == MessageState::Scheduled && is_near(scanned.visible_at, now, leave) {
+            left += 1;
+        } else {
+            gathered.entry(home).or_default().push(scanned.id);
         }
-        Ok(moved)
     }
+    left
+}
 
-    pub(crate) fn count(&self, topic: &TopicName, moved: u64) -> u64 {
-        self.meters.topic(topic).count(Event::Moved, moved);
-        moved
+/// Moves one batch, and what else is in the way.
+async fn move_to(
+    context: &Context,
+    topic: &TopicName,
+    routing: &Routing,
+    from: u32,
+    to: u32,
+    mut ids: Vec<MessageId>,
+) -> Result<u64, StoreError> {
+    let source = routing.shard(topic, from);
+    let mut moved = 0;
+    while !ids.is_empty() {
+        context.throttle.take(ids.len()).await;
+        let nonce = context.tools.draw.next();
+        let Some(batch) = context.tools.store.take(&source, to, &ids, nonce).await? else { break };
+        context.tools.steps.reached(Step::Taken).await;
+        if batch.name.nonce == nonce {
+            let taken: HashSet<&MessageId> = batch.messages.iter().map(|frozen| &frozen.id).collect();
+            ids.retain(|id| !taken.contains(id));
+        }
+        moved += count(context, topic, finish(&context.tools, topic, routing, from, Some(batch)).await?);
     }
+    Ok(moved)
+}
+
+pub(crate) fn count(context: &Context, topic: &TopicName, moved: u64) -> u64 {
+    context.meters.topic(topic).count(Event::Moved, moved);
+    moved
 }
 
 /// The largest batch, once it is full or too many wait or no more will come.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::context::Context;
+use crate::mover;
 
 /// Ids looked at in one page.
 const PAGE: usize = 100;
@@ -20,67 +21,65 @@ const PAGE: usize = 100;
 const SHARD_PAUSE: Duration = Duration::from_millis(100);
 const ROUND_PAUSE: Duration = Duration::from_secs(10);
 
-impl Context {
-    /// Scrubs until `shutdown`.
-    pub(crate) async fn scrub(self: Arc<Self>, shutdown: CancellationToken) {
-        if self.config.scrub_per_second == 0 {
-            return;
-        }
-        let rounds = async {
-            loop {
-                tokio::time::sleep(ROUND_PAUSE).await;
-                let topics = self.topics.borrow().clone();
-                for record in by_name(&topics) {
-                    self.scrub_topic(record).await;
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => {}
-            () = rounds => {}
-        }
+/// Scrubs until `shutdown`.
+pub(crate) async fn scrub(context: Arc<Context>, shutdown: CancellationToken) {
+    if context.config.scrub_per_second == 0 {
+        return;
     }
+    let rounds = async {
+        loop {
+            tokio::time::sleep(ROUND_PAUSE).await;
+            let topics = context.topics.borrow().clone();
+            for record in by_name(&topics) {
+                scrub_topic(&context, record).await;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        () = rounds => {}
+    }
+}
 
-    /// One round over the shards this node scans, and over the retired ones, which nobody scans.
-    pub(crate) async fn scrub_topic(&self, record: &TopicRecord) {
-        let owned = self.owned.borrow().clone();
-        let retired = record.routing.shards..record.widest();
-        let mine = (0..record.routing.shards).filter(|index| owned.has(&record.name, *index));
-        for index in mine.chain(retired) {
-            match self.scrub_shard(&record.name, index).await {
-                Ok(0) => {}
-                Ok(moved) => info!(topic = %record.name, index, moved, "messages were brought back to their homes"),
-                Err(error) => debug!(topic = %record.name, index, %error, "shard could not be scrubbed this time"),
-            }
-            tokio::time::sleep(SHARD_PAUSE).await;
+/// One round over the shards this node scans, and over the retired ones, which nobody scans.
+pub(crate) async fn scrub_topic(context: &Context, record: &TopicRecord) {
+    let owned = context.owned.borrow().clone();
+    let retired = record.routing.shards..record.widest();
+    let mine = (0..record.routing.shards).filter(|index| owned.has(&record.name, *index));
+    for index in mine.chain(retired) {
+        match scrub_shard(context, &record.name, index).await {
+            Ok(0) => {}
+            Ok(moved) => info!(topic = %record.name, index, moved, "messages were brought back to their homes"),
+            Err(error) => debug!(topic = %record.name, index, %error, "shard could not be scrubbed this time"),
         }
+        tokio::time::sleep(SHARD_PAUSE).await;
     }
+}
 
-    async fn scrub_shard(&self, topic: &TopicName, index: u32) -> Result<u64, StoreError> {
-        let Some(record) = self.authority.routing(topic).await? else { return Ok(0) };
-        let routing = record.routing;
-        if routing.is_moving() {
-            return Ok(0);
-        }
-        // A retired shard may never have heard of this record.
-        self.tools.store.fence(topic, index, &routing, &Floor::default()).await?;
-        let (shard, seed) = (routing.shard(topic, index), routing.seed(topic));
-        let per_page = Duration::from_secs_f64(PAGE as f64 / f64::from(self.config.scrub_per_second));
-        let mut cursor = None;
-        let mut dirty = self.tools.store.outbox(&shard).await?.is_some();
-        while !dirty {
-            let page = self.tools.store.scan(&shard, cursor.as_ref(), PAGE).await?;
-            dirty = page.found.iter().any(|scanned| shard_of(&scanned.id, seed, routing.shards) != index);
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
-            tokio::time::sleep(per_page).await;
-        }
-        if !dirty {
-            return Ok(0);
-        }
-        Ok(self.clear(topic, &routing, index, self.config.leave_due_within).await?.moved)
+async fn scrub_shard(context: &Context, topic: &TopicName, index: u32) -> Result<u64, StoreError> {
+    let Some(record) = context.authority.routing(topic).await? else { return Ok(0) };
+    let routing = record.routing;
+    if routing.is_moving() {
+        return Ok(0);
     }
+    // A retired shard may never have heard of this record.
+    context.tools.store.fence(topic, index, &routing, &Floor::default()).await?;
+    let (shard, seed) = (routing.shard(topic, index), routing.seed(topic));
+    let per_page = Duration::from_secs_f64(PAGE as f64 / f64::from(context.config.scrub_per_second));
+    let mut cursor = None;
+    let mut dirty = context.tools.store.outbox(&shard).await?.is_some();
+    while !dirty {
+        let page = context.tools.store.scan(&shard, cursor.as_ref(), PAGE).await?;
+        dirty = page.found.iter().any(|scanned| shard_of(&scanned.id, seed, routing.shards) != index);
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+        tokio::time::sleep(per_page).await;
+    }
+    if !dirty {
+        return Ok(0);
+    }
+    Ok(mover::clear(context, topic, &routing, index, context.config.leave_due_within).await?.moved)
 }

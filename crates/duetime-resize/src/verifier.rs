@@ -7,28 +7,31 @@ use duetime_core::{Routing, StoreError, TopicName};
 use crate::context::Context;
 use crate::mover::PAGE;
 
-impl Context {
-    /// Whether shard `index` has this record, and nothing that belongs elsewhere, in whole.
-    ///
-    /// First all pages, then the outbox: what a page missed because it was just being taken is in the
-    /// outbox then, or has arrived.
-    pub(crate) async fn is_clean(&self, topic: &TopicName, routing: &Routing, index: u32) -> Result<bool, StoreError> {
-        let (store, shard, seed) = (&self.tools.store, routing.shard(topic, index), routing.seed(topic));
-        // Another rid of the same epoch is refused here.
-        store.fence(topic, index, routing, &Floor::default()).await?;
-        let mut cursor = None;
-        loop {
-            let page = store.scan(&shard, cursor.as_ref(), PAGE).await?;
-            // A page that begins anew needs no special care: one misplaced id on any page is enough,
-            // and the pages that count are those from the last beginning to the end.
-            if page.found.iter().any(|scanned| shard_of(&scanned.id, seed, routing.shards) != index) {
-                return Ok(false);
-            }
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
+/// Whether shard `index` has this record, and nothing that belongs elsewhere, in whole.
+///
+/// First all pages, then the outbox: what a page missed because it was just being taken is in the
+/// outbox then, or has arrived.
+pub(crate) async fn is_clean(
+    context: &Context,
+    topic: &TopicName,
+    routing: &Routing,
+    index: u32,
+) -> Result<bool, StoreError> {
+    let (store, shard, seed) = (&context.tools.store, routing.shard(topic, index), routing.seed(topic));
+    // Another rid of the same epoch is refused here.
+    store.fence(topic, index, routing, &Floor::default()).await?;
+    let mut cursor = None;
+    loop {
+        let page = store.scan(&shard, cursor.as_ref(), PAGE).await?;
+        // A page that begins anew needs no special care: one misplaced id on any page is enough,
+        // and the pages that count are those from the last beginning to the end.
+        if page.found.iter().any(|scanned| shard_of(&scanned.id, seed, routing.shards) != index) {
+            return Ok(false);
         }
-        Ok(store.outbox(&shard).await?.is_none())
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
     }
+    Ok(store.outbox(&shard).await?.is_none())
 }

@@ -68,6 +68,45 @@ fn what_a_new_store_touches_is_listed_whole() {
     assert!(listed.len() < 10, "with itself that is more than ten places");
 }
 
+/// How far the stated number of lines may be off.
+const LINES_OFF_MAX: usize = 2_000;
+
+/// Methods of the traits in `text`: without a body, and with one.
+fn methods(text: &str) -> (usize, usize) {
+    let (mut bare, mut whole, mut inside, mut begun) = (0, 0, false, false);
+    for line in text.lines() {
+        inside = (inside || line.starts_with("pub trait ")) && line != "}";
+        begun = inside && (begun || line.starts_with("    fn ") || line.starts_with("    async fn "));
+        if begun && (line.ends_with(';') || line.ends_with('{')) {
+            begun = false;
+            *(if line.ends_with(';') { &mut bare } else { &mut whole }) += 1;
+        }
+    }
+    (bare, whole)
+}
+
+#[test]
+fn the_size_of_the_contract_and_of_the_product_is_stated_as_it_is() {
+    let page = files(|path| path == "docs/ARCHITECTURE.md").remove(0).text;
+    let contract =
+        ["contract", "reshard", "plans", "reinstate"].map(|name| format!("crates/duetime-core/src/{name}.rs"));
+    let (mut bare, mut whole) = (0, 0);
+    for file in files(|path| contract.iter().any(|known| known == path)) {
+        let (without, with) = methods(&file.text);
+        (bare, whole) = (bare + without, whole + with);
+    }
+    let stated = format!("A store writes {bare} methods in these nine traits; {whole} more have a body");
+    assert!(page.contains(&stated), "docs/ARCHITECTURE.md has another number: {stated}");
+    let product = |path: &str| {
+        path.starts_with("crates/") && is(path, "rs") && !path.contains("/tests") && !path.contains("duetime-testkit")
+    };
+    let code = |text: &str| text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().count();
+    let lines: usize = files(product).iter().map(|file| code(&file.text)).sum();
+    let stated = page.split(" lines of Rust without tests").next().and_then(|before| before.rsplit(' ').next());
+    let stated: usize = stated.and_then(|number| number.replace(',', "").parse().ok()).expect("the number is there");
+    assert!(stated.abs_diff(lines) <= LINES_OFF_MAX, "docs/ARCHITECTURE.md says {stated} lines of Rust, it is {lines}");
+}
+
 /// Paths of ours between backticks. A `*`, `{`, `<` or `…` makes it a pattern: its folder must exist.
 fn quoted(line: &str) -> impl Iterator<Item = String> {
     line.split('`').skip(1).step_by(2).flat_map(str::split_whitespace).filter_map(|word| {

@@ -8,4 +8,5 @@ mod imports;
 mod repo;
 mod secrets;
 mod shape;
+mod types;
 mod words;

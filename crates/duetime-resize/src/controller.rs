@@ -98,7 +98,7 @@ impl Resizer {
             let present = topics.borrow_and_update().clone();
             context.tracks.forget_gone(&present);
             for record in by_name(&present) {
-                follow(&context, record, &mut auto).await;
+                follow(context, record, &mut auto).await;
                 let busy = record.routing.is_moving() || record.desired.is_some();
                 if busy && driven.insert(record.name.clone()) {
                     let (context, name) = (context.clone(), record.name.clone());
@@ -124,7 +124,7 @@ impl Resizer {
                 Ok(()) = topics.changed() => {}
                 () = context.requested.notified() => {}
                 () = &mut scrub, if scrubs => scrubs = false,
-                () = tokio::time::sleep(TICK) => measure::measure(&context, &present).await,
+                () = tokio::time::sleep(TICK) => measure::measure(context, &present).await,
             }
         }
         drives.shutdown().await;

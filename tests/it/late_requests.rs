@@ -1,8 +1,10 @@
 //! Requests that reach a node, or are gone on with by it, long after their client gave them up: the client has asked
 //! another node since, and has changed its mind. Nothing of them is carried out.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use duetime_core::Clock as _;
+use duetime_testkit::WallClock;
 use duetime_testkit::servers::{Node, Proxy, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, StatusCode};
@@ -19,8 +21,7 @@ const STOOD_STILL: Duration = Duration::from_secs(4);
 const MESSAGES: &str = "/v1/topics/orders/messages";
 
 fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    i64::try_from(since.as_millis()).unwrap()
+    WallClock.now().as_millis()
 }
 
 struct Asked {

@@ -71,6 +71,12 @@ impl Beats {
     }
 }
 
+/// The time that passes while tests move theirs.
+#[expect(clippy::disallowed_methods, reason = "a thread without a runtime, and what a process really does")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 static WATCHED: Once = Once::new();
 static BEATS: std::sync::OnceLock<Beats> = std::sync::OnceLock::new();
 
@@ -83,12 +89,12 @@ pub fn watch() -> std::io::Result<()> {
     let mut started = Ok(());
     WATCHED.call_once(|| {
         let thread = std::thread::Builder::new().name("standstill".to_owned());
-        let beats = || BEATS.get_or_init(|| Beats::new(Instant::now()));
+        let beats = || BEATS.get_or_init(|| Beats::new(now()));
         beats();
         started = thread
             .spawn(move || {
                 loop {
-                    beats().beat(Instant::now());
+                    beats().beat(now());
                     std::thread::sleep(BEAT);
                 }
             })
@@ -99,13 +105,13 @@ pub fn watch() -> std::io::Result<()> {
 
 /// How often this process has stood still.
 pub(crate) fn count() -> u64 {
-    BEATS.get().map_or(0, |beats| beats.count(Instant::now()))
+    BEATS.get().map_or(0, |beats| beats.count(now()))
 }
 
 /// Whether it stood still until just now, so that what is read may have waited for long.
 #[must_use]
 pub fn is_recent() -> bool {
-    BEATS.get().is_some_and(|beats| beats.is_recent(Instant::now()))
+    BEATS.get().is_some_and(|beats| beats.is_recent(now()))
 }
 
 #[cfg(test)]
@@ -114,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_noticed_by_who_looks_before_the_next_beat_and_by_who_looks_after_it() {
-        let begun = Instant::now();
+        let begun = now();
         let at = |seconds: f64| begun + Duration::from_secs_f64(seconds);
         let beats = Beats::new(begun);
         beats.beat(at(0.25));

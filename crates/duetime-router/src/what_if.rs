@@ -181,6 +181,8 @@ mod tests {
 
     /// Late messages, how late the latest is in seconds, when all is caught up, and what waits at the end.
     type Expected = (u64, f64, Option<i64>, u64);
+    /// What the case is about, what falls due from when to when, what is due already, and what is supposed.
+    type Case<'a> = (&'a str, &'a [(i64, i64, u64)], u64, WhatIf, Expected);
 
     #[test]
     fn what_follows_from_other_nodes_limits_and_outages() {
@@ -188,7 +190,7 @@ mod tests {
         let steady: &[(i64, i64, u64)] = &[(0, 600, 300_000), (600, 1200, 300_000), (1200, 2400, 600_000)];
         let herd: &[(i64, i64, u64)] = &[(0, 60, 0), (60, 61, 60_000), (61, 120, 0), (120, 180, 0)];
         let none = &[(0, 60, 0), (60, 120, 0)][..];
-        let table: [(&str, &[(i64, i64, u64)], u64, WhatIf, Expected); 9] = [
+        let table: [Case<'_>; 9] = [
             ("all in time", steady, 0, ask(None, None, 0), (0, 0.0, None, 0)),
             // 10 min × 500/s wait, and shrink by 500/s: caught up 10 min later; the latest waited all the outage.
             ("an outage", steady, 0, ask(None, None, 600), (599_000, 600.0, Some(1200), 0)),

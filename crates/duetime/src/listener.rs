@@ -198,7 +198,7 @@ impl Reloader {
             _ => return Err(of("tls", "TLS is switched on or off by a restart only")),
         }
         self.options.hosts.replace(&config.node.hosts).map_err(|error| of("hosts", &error))?;
-        panics::hide(&config);
+        panics::hide(config.secrets());
         self.auth.reload(&config.auth)?;
         self.config = config;
         Ok(())

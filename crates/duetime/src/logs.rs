@@ -112,7 +112,7 @@ where
 
 /// Starts logging to standard error. Once per program.
 pub fn start(format: LogFormat) {
-    panics::look_like(format);
+    panics::look_like_log(matches!(format, LogFormat::Json));
     let levels = EnvFilter::try_from_env(LEVELS).unwrap_or_else(|_| EnvFilter::new("info"));
     let kept = levels.and(filter_fn(is_ours)).and(log_rate::OURS.clone());
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Escaping(std::io::stderr()));

@@ -5,19 +5,16 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use duetime_settings::{Scrubber, TargetUrl};
+use duetime_settings::Scrubber;
 use serde_json::json;
-
-use crate::config::Config;
-use crate::logs::LogFormat;
 
 /// What is printed of a text at most.
 const TEXT_BYTES_MAX: usize = 4000;
 
-/// How the log's lines look, once it has begun.
-static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+/// Whether the log's lines are objects of JSON.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Prints panics from now on. Once per program, before anything else.
 pub fn start() {
@@ -30,16 +27,14 @@ pub fn start() {
     }));
 }
 
-/// From now on nothing of this configuration is shown: what was read as a [`duetime_settings::Secret`] is known already.
-pub fn hide(config: &Config) {
-    let address = Some(config.store.url.expose()).filter(|url| !url.starts_with("embedded:"));
-    let of_store = address.map_or_else(Vec::new, |url| TargetUrl::new(url).secrets());
-    Scrubber::new(of_store.into_iter().chain(config.auth.secrets()));
+/// From now on these are not shown. What was read as a [`duetime_settings::Secret`] is known already.
+pub fn hide(secrets: Vec<String>) {
+    Scrubber::new(secrets);
 }
 
 /// From now on they look as the other lines of the log do.
-pub fn look_like(format: LogFormat) {
-    let _ = FORMAT.set(format);
+pub fn look_like_log(is_json: bool) {
+    IS_JSON.store(is_json, Ordering::Relaxed);
 }
 
 fn line_of(panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) -> String {
@@ -49,7 +44,7 @@ fn line_of(panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) -> String {
     let text = clean(panic.payload_as_str().unwrap_or("without a message"));
     let time = jiff::Timestamp::now();
     let sentence = "the program panicked; report it";
-    if FORMAT.get() == Some(&LogFormat::Json) {
+    if IS_JSON.load(Ordering::Relaxed) {
         let mut line = json!({
             "timestamp": format!("{time:.6}"), "level": "ERROR", "target": "duetime::panics", "message": sentence,
             "thread": thread, "place": place, "text": text,

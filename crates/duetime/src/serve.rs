@@ -109,7 +109,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
             return Ok(false);
         }
     };
-    panics::hide(&config);
+    panics::hide(config.secrets());
     logs::start(config.node.log_format);
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;

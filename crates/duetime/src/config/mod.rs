@@ -19,7 +19,7 @@ use duetime_core::TopicConfig;
 use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
 use duetime_ownership::EtcdConfig;
 use duetime_resize::ResizeConfig;
-use duetime_settings::{ClientTls, Secret};
+use duetime_settings::{ClientTls, Secret, TargetUrl};
 use duetime_sinks::SinkConfig;
 use duetime_store_redis::RedisStoreConfig;
 use serde::Deserialize;
@@ -249,6 +249,15 @@ fn address(listen: &str) -> String {
 }
 
 impl Config {
+    /// What is secret of it, besides what is written as a [`Secret`] as a whole.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<String> {
+        let store = Some(self.store.url.expose()).filter(|url| !url.starts_with("embedded:"));
+        let mut secrets = store.map_or_else(Vec::new, |url| TargetUrl::new(url).secrets());
+        secrets.extend(self.auth.secrets());
+        secrets
+    }
+
     /// The node's name.
     #[must_use]
     pub fn node_id(&self) -> String {

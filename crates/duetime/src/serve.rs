@@ -296,6 +296,10 @@ async fn start(
     let shown_at = console.as_ref().map_or(address, |(_, address)| *address);
     let pages = if console.is_some() { duetime_console::routes(duetime_console::Mode::Off) } else { pages };
     let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
+    // Before the first request is answered: who waits for that finds it printed.
+    if config.node.log_format == LogFormat::Text {
+        greeting::print([address, shown_at], &shown, !auth.is_open(), options.tls.is_some(), has_topics);
+    }
     let http = supervisor.start_once("listener", &shutdown, async move {
         let console = async {
             match console {
@@ -309,9 +313,6 @@ async fn start(
         }
     });
     warn_of_clear_text(options, address);
-    if config.node.log_format == LogFormat::Text {
-        greeting::print([address, shown_at], &shown, !auth.is_open(), options.tls.is_some(), has_topics);
-    }
     Ok(Running { engine, ownership, http, shutdown, flush, supervisor })
 }
 

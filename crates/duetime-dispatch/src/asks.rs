@@ -80,7 +80,7 @@ impl Drop for Given {
         debug!(topic = %work.record.name, count = messages.len(), "nobody takes what was claimed, it is given back");
         work.rate.give_back(messages.len());
         self.tracker.spawn(async move {
-            work.release(index, messages).await;
+            release(&work, index, messages).await;
             drop(guard);
         });
     }
@@ -155,58 +155,54 @@ fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> Claim
     ClaimRequest { visibility, class: LeaseClass::for_visibility(visibility), ..work.request(limit) }
 }
 
-impl Work {
-    /// Gives messages back that nobody was given.
-    async fn release(&self, index: u32, messages: Vec<ClaimedMessage>) {
-        let (gone, held): (Vec<_>, Vec<_>) =
-            messages.into_iter().partition(|message| message.score == Receipt::SETTLED);
-        self.reinstate(index, gone).await;
-        let release =
-            |message: ClaimedMessage| Settle { id: message.id, score: message.score, how: Settlement::Release };
-        let batch: Vec<Settle> = held.into_iter().map(release).collect();
-        let mut tries = 0;
-        while !batch.is_empty() {
-            match self.store.settle(&self.schedule.shard(index), self.clock.now(), &batch).await {
-                Ok(_) => {
-                    self.schedule.hint(index, self.clock.now());
-                    break;
-                }
-                Err(error) => {
-                    self.health.failed(&error);
-                }
-            }
-            tries += 1;
-            if tries == RELEASE_TRIES {
+/// Gives messages back that nobody was given.
+async fn release(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
+    let (gone, held): (Vec<_>, Vec<_>) = messages.into_iter().partition(|message| message.score == Receipt::SETTLED);
+    reinstate(work, index, gone).await;
+    let release = |message: ClaimedMessage| Settle { id: message.id, score: message.score, how: Settlement::Release };
+    let batch: Vec<Settle> = held.into_iter().map(release).collect();
+    let mut tries = 0;
+    while !batch.is_empty() {
+        match work.store.settle(&work.schedule.shard(index), work.clock.now(), &batch).await {
+            Ok(_) => {
+                work.schedule.hint(index, work.clock.now());
                 break;
             }
-            tokio::time::sleep(crate::config::store_backoff(tries)).await;
+            Err(error) => {
+                work.health.failed(&error);
+            }
         }
+        tries += 1;
+        if tries == RELEASE_TRIES {
+            break;
+        }
+        tokio::time::sleep(crate::config::store_backoff(tries)).await;
     }
+}
 
-    /// Schedules again what an at-most-once claim brought for nobody.
-    async fn reinstate(&self, index: u32, messages: Vec<ClaimedMessage>) {
-        let mut tries = 0;
-        while !messages.is_empty() {
-            tries += 1;
-            let why = match self.reinstate.reinstate(&self.schedule.shard(index), &messages).await {
-                Ok(done) => {
-                    self.schedule.hint(index, self.clock.now());
-                    let unneeded = done.iter().filter(|done| !**done).count();
-                    debug!(topic = %self.record.name, scheduled = done.len() - unneeded, unneeded, "scheduled again");
-                    return;
-                }
-                Err(error) => error,
-            };
-            self.health.failed(&why);
-            if tries == REINSTATE_TRIES {
-                self.topic_meters.count(Event::Dead, messages.len() as u64);
-                warn!(
-                    topic = %self.record.name, dropped = messages.len(), error = %why,
-                    "at-most-once messages had no taker, could not be scheduled again, and are gone"
-                );
+/// Schedules again what an at-most-once claim brought for nobody.
+async fn reinstate(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
+    let mut tries = 0;
+    while !messages.is_empty() {
+        tries += 1;
+        let why = match work.reinstate.reinstate(&work.schedule.shard(index), &messages).await {
+            Ok(done) => {
+                work.schedule.hint(index, work.clock.now());
+                let unneeded = done.iter().filter(|done| !**done).count();
+                debug!(topic = %work.record.name, scheduled = done.len() - unneeded, unneeded, "scheduled again");
                 return;
             }
-            tokio::time::sleep(crate::config::store_backoff(tries)).await;
+            Err(error) => error,
+        };
+        work.health.failed(&why);
+        if tries == REINSTATE_TRIES {
+            work.topic_meters.count(Event::Dead, messages.len() as u64);
+            warn!(
+                topic = %work.record.name, dropped = messages.len(), error = %why,
+                "at-most-once messages had no taker, could not be scheduled again, and are gone"
+            );
+            return;
         }
+        tokio::time::sleep(crate::config::store_backoff(tries)).await;
     }
 }

@@ -121,7 +121,7 @@ impl Settler {
         async move {
             let now = Instant::now();
             let (mut owed, late): (Vec<Owed>, Vec<Owed>) = owed.into_iter().partition(|owed| owed.deadline > now);
-            work.settlements_lost(late);
+            settlements_lost(&work, late);
             let at = work.clock.now();
             if owed.is_empty() {
                 return Call { index, owed, skewed: Vec::new(), repeated, at, settled: Ok(Vec::new()) };
@@ -167,7 +167,7 @@ impl Settler {
             Err(StoreError::UnknownShard(_)) => {
                 let left = self.accounts.remove(&index).map(|account| account.owed).unwrap_or_default();
                 self.work.health.failed(&StoreError::UnknownShard(self.work.schedule.shard(index).to_string()));
-                self.work.settlements_lost(owed.into_iter().chain(left).collect());
+                settlements_lost(&self.work, owed.into_iter().chain(left).collect());
             }
             Err(error) => {
                 account.failures = account.failures.saturating_add(1);
@@ -228,15 +228,13 @@ fn give_back(owed: Vec<Owed>) {
     }
 }
 
-impl Work {
-    /// These verdicts, of one shard, were not settled before their claim ended: the messages will come again.
-    fn settlements_lost(&self, lost: Vec<Owed>) {
-        let messages = lost.len();
-        if messages == 0 {
-            return;
-        }
-        self.topic_meters.settlements_lost.inc_by(messages as u64);
-        give_back(lost);
-        warn!(topic = %self.record.name, messages, "verdicts could not be settled in time, the messages come again");
+/// These verdicts, of one shard, were not settled before their claim ended: the messages will come again.
+fn settlements_lost(work: &Work, lost: Vec<Owed>) {
+    let messages = lost.len();
+    if messages == 0 {
+        return;
     }
+    work.topic_meters.settlements_lost.inc_by(messages as u64);
+    give_back(lost);
+    warn!(topic = %work.record.name, messages, "verdicts could not be settled in time, the messages come again");
 }

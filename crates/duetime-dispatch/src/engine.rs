@@ -8,8 +8,8 @@ use duetime_core::ownership::Demand;
 use duetime_core::reinstate::Reinstate;
 use duetime_core::tracer::Tracer;
 use duetime_core::{
-    ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, SinkStates, TopicName,
-    TopicRecord, Topics,
+    ClaimStore, Clock, Consumers, OwnedShards, Ownership, PastHandOvers, ScheduleStore, SinkBinder, SinkStates,
+    TopicName, TopicRecord, Topics,
 };
 use duetime_metrics::Meters;
 use duetime_supervisor::{Policy, Supervisor};
@@ -67,6 +67,7 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub struct Engine {
     consumers: Arc<EngineConsumers>,
+    past: Arc<PastHandOvers>,
     sinks: Arc<EngineSinks>,
     health: Arc<Health>,
     supervisor: Supervisor,
@@ -99,7 +100,9 @@ impl Engine {
             tracker: supervisor.tracker().clone(),
         });
         let sinks = Arc::new(EngineSinks::default());
+        let past = Arc::<PastHandOvers>::default();
         let reconciler = Reconciler {
+            past: past.clone(),
             sinks: sinks.clone(),
             budget: NodeBudget::new(&parts.config, &parts.meters),
             config: Arc::new(parts.config.clone()),
@@ -133,7 +136,7 @@ impl Engine {
             let reconciler = reconciler.clone();
             async move { reconciler.lock().await.run().await }
         });
-        Self { consumers, sinks, health, supervisor, ends }
+        Self { consumers, past, sinks, health, supervisor, ends }
     }
 
     /// Hands messages of topics without a sink to consumers.
@@ -146,6 +149,12 @@ impl Engine {
     #[must_use]
     pub fn sinks(&self) -> Arc<dyn SinkStates> {
         self.sinks.clone()
+    }
+
+    /// The last hand-overs of this node.
+    #[must_use]
+    pub fn past_hand_overs(&self) -> Arc<PastHandOvers> {
+        self.past.clone()
     }
 
     /// Told when a shard refused this node's picture of the topics: they must be read again.
@@ -200,6 +209,7 @@ struct Running {
 #[derive(Debug)]
 struct Reconciler {
     parts: EngineParts,
+    past: Arc<PastHandOvers>,
     sinks: Arc<EngineSinks>,
     config: Arc<DispatchConfig>,
     budget: Arc<NodeBudget>,
@@ -333,6 +343,7 @@ impl Reconciler {
             topic_meters,
             config: self.config.clone(),
             tracer: parts.tracer.clone(),
+            past: self.past.clone(),
         };
         self.scheduler.schedules.write().insert(name.clone(), running.schedule.clone());
         let Some(sink) = &record.config.sink else {

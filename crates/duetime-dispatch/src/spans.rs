@@ -1,13 +1,13 @@
-//! Tells the tracer, where there is one, of each hand-over to the sink.
+//! Tells the tracer, where there is one, of each hand-over to the sink, and keeps the last ones for people who look.
 
 use std::time::Duration;
 
 use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome};
-use duetime_core::{Delivery, Verdict};
+use duetime_core::{Delivery, PastHandOver, Verdict};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::verdicts::{Ruling, Said, error_kind, reason};
+use crate::verdicts::{Ruling, Said, cut, error_kind, reason};
 use crate::work::{Hold, Work};
 
 /// The same delivery with the span under which it is handed over from `now` on.
@@ -29,20 +29,32 @@ pub(crate) fn end(
         let Delivery { topic, id, attempt, .. } = delivery;
         debug!(%topic, %id, attempt, trace_id = delivery.trace(), kind, "message is not accepted");
     }
-    let (Some(tracer), Some(span)) = (&work.tracer, delivery.span) else { return };
-    if !tracer.wants(&span, kind.is_some()) {
-        return;
-    }
     let outcome = match kind {
         None => HandOverOutcome::Accepted,
         Some(kind) => {
             let unavailable = matches!(said, Said::Verdict(Verdict::Unavailable { .. }));
             let free = unavailable || said.not_sent().is_some() || matches!(ruling, Some(Ruling::Targets(_)));
-            HandOverOutcome::Failed { kind, reason: reason(said), free }
+            HandOverOutcome::Failed { kind, reason: cut(&reason(said)), free }
         }
     };
+    let lateness = hold.lateness(ended);
+    work.past.note(PastHandOver {
+        topic: delivery.topic.clone(),
+        id: delivery.id.clone(),
+        nonce: delivery.nonce,
+        due_at: delivery.due_at,
+        attempt: delivery.attempt,
+        at: work.clock.now(),
+        took,
+        lateness,
+        outcome: outcome.clone(),
+    });
+    let (Some(tracer), Some(span)) = (&work.tracer, delivery.span) else { return };
+    if !tracer.wants(&span, kind.is_some()) {
+        return;
+    }
     let sink = work.record.config.sink.as_ref().map(|sink| sink.name.as_str().into());
-    let (ago, lateness) = (ended.elapsed(), hold.lateness(ended));
+    let ago = ended.elapsed();
     let hand_over = HandOver::new(AttemptOf::from(delivery), span, hold.index, outcome);
     tracer.end(HandOver { sink, took, ago, lateness, ..hand_over });
 }

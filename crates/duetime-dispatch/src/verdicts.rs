@@ -181,7 +181,7 @@ pub(crate) fn error_kind(said: &Said) -> Option<&'static str> {
 }
 
 /// The reason as far as it is kept.
-fn cut(reason: &str) -> String {
+pub(crate) fn cut(reason: &str) -> String {
     let mut end = reason.len().min(duetime_core::limits::REASON_BYTES_MAX);
     while !reason.is_char_boundary(end) {
         end -= 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use duetime_core::reinstate::Reinstate;
 use duetime_core::store::{ClaimedMessage, Settle};
 use duetime_core::tracer::Tracer;
-use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Score, Timestamp, TopicRecord};
+use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, PastHandOvers, Receipt, Score, Timestamp, TopicRecord};
 use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,7 @@ pub(crate) struct Work {
     pub(crate) topic_meters: Arc<TopicMeters>,
     pub(crate) config: Arc<DispatchConfig>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    pub(crate) past: Arc<PastHandOvers>,
 }
 
 impl Work {

@@ -229,6 +229,13 @@ pub(crate) struct AuditLine {
     trace_id: Option<String>,
 }
 
+impl AuditLine {
+    /// Whether it names this message.
+    pub(crate) fn is_about(&self, topic: &str, id: &str) -> bool {
+        self.topic.as_deref() == Some(topic) && self.id.as_deref() == Some(id)
+    }
+}
+
 /// Names in the log each message that a bulk plan failed on.
 #[derive(Debug)]
 pub struct PlanAudit {

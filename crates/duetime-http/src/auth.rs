@@ -373,7 +373,7 @@ impl Caller {
         (rate(&token.requests), rate(&token.messages), token.topics_max)
     }
 
-    fn has(&self, scope: Scope) -> bool {
+    pub fn has(&self, scope: Scope) -> bool {
         self.0.as_ref().is_none_or(|token| token.scopes.contains(&scope) || token.scopes.contains(&Scope::Admin))
     }
 

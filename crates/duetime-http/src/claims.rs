@@ -14,7 +14,7 @@ use duetime_core::topic::check_visibility;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome};
 use duetime_core::units::check_delay;
-use duetime_core::{ClaimAsk, Receipt, Shard, TopicName, units};
+use duetime_core::{ClaimAsk, PastHandOver, Receipt, Shard, TopicName, units};
 use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -172,10 +172,29 @@ pub(crate) async fn claim(
         attempt: message.attempt,
         delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
-        traceparent: span_of(&app, shard, message).map(|span| span.to_string()),
+        traceparent: {
+            note(&app, shard, message);
+            span_of(&app, shard, message).map(|span| span.to_string())
+        },
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
     Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())
+}
+
+/// Keeps that a consumer has it, for people who look at the message.
+fn note(app: &HttpParts, shard: &Shard, message: &ClaimedMessage) {
+    let at = app.clock.now();
+    app.past.note(PastHandOver {
+        topic: shard.topic.clone(),
+        id: message.id.clone(),
+        nonce: message.nonce,
+        due_at: message.due_at,
+        attempt: message.attempt,
+        at,
+        took: Duration::ZERO,
+        lateness: at.since(message.due_at),
+        outcome: HandOverOutcome::Claimed,
+    });
 }
 
 /// Under which span `message` is handled: that of its claim where they are recorded, else that of its producer.

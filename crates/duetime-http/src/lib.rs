@@ -29,6 +29,7 @@ mod forecast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guard;
+mod life;
 mod list;
 mod me;
 mod memory;

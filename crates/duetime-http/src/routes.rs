@@ -8,8 +8,8 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, list, me, messages, observe, pause,
-    plans, recent, shards, sinks, topics,
+    adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, life, list, me, messages, observe,
+    pause, plans, recent, shards, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -39,6 +39,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(list::get, enqueue::post))
         .routes(routes!(messages::get, messages::cancel, messages::reschedule))
         .routes(routes!(messages::explain))
+        .routes(routes!(life::get))
         .routes(routes!(messages::cancel_many))
         .routes(routes!(claims::claim))
         .routes(routes!(claims::ack))

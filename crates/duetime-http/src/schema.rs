@@ -112,6 +112,10 @@ words!(
     OwnershipMode: "solo" "round-robin" "etcd"
 );
 words!(
+    /// How a hand-over ended.
+    HandOverOutcome: "accepted" "claimed" "failed"
+);
+words!(
     /// Whether the node is able to serve; `degraded`: single topics are harmed.
     Readiness: "ready" "degraded"
 );

@@ -42,6 +42,7 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("PATCH", "/topics/{topic}/messages/{id}", &[Produce]),
     ("DELETE", "/topics/{topic}/messages/{id}", &[Produce]),
     ("GET", "/topics/{topic}/messages/{id}/explain", &[Produce, View]),
+    ("GET", "/topics/{topic}/messages/{id}/life", &[Produce, View]),
     ("POST", "/topics/{topic}/cancel", &[Produce]),
     ("POST", "/topics/{topic}/claim", &[Consume]),
     ("POST", "/topics/{topic}/ack", &[Consume]),

@@ -40,6 +40,8 @@ pub enum Command {
     Get(message::IdsArgs),
     /// Says where messages are and what happens to them next.
     Explain(message::IdsArgs),
+    /// Shows what a node remembers of messages: hand-overs and changes, also of those that are gone.
+    Life(message::IdsArgs),
     /// Lists live messages by state, time and beginning of their id, without payloads.
     List(list::ListArgs),
     /// Shows messages without claiming them: these, or some of those that are due.

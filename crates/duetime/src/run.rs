@@ -28,6 +28,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Cancel(args) => message::cancel(args).await,
         Command::Get(args) => message::get(args).await,
         Command::Explain(args) => message::explain(args).await,
+        Command::Life(args) => message::life(args).await,
         Command::List(args) => list::list(args).await,
         Command::Peek(args) => list::peek(args).await,
         Command::Reschedule(args) => message::reschedule(args).await,

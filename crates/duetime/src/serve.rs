@@ -269,6 +269,7 @@ async fn start(
         store,
         consumers: engine.consumers(),
         sinks: engine.sinks(),
+        past: engine.past_hand_overs(),
         resizing: Arc::new(resizer),
         clock,
         meters,

@@ -100,6 +100,19 @@ def main():
         page.get_by_role("button", name="Show").click()
         assert page.title() == "orders · Duetime", page.title()
 
+        # What is known of a message's past, of one that died and of one that was delivered and is not there any more.
+        page.goto(f"{url}/#/message/orders/bad-3")
+        life = page.locator("ol.life")
+        expect(life).to_contain_text("claimed by a consumer")
+        expect(life).to_contain_text("dead")
+        expect(page.locator("main")).to_contain_text("Not known: when it was enqueued")
+        api("POST", "/v1/topics/mails/messages", [{"id": "mail-1"}])
+        page.goto(f"{url}/#/message/mails/mail-1")
+        expect(life).to_contain_text("delivered")
+        expect(life).to_contain_text("late by")
+        known = api("GET", "/v1/topics/mails/messages/mail-1/life")[1]
+        assert known["hand_overs"][0]["outcome"] == "accepted" and "state" not in known, known
+
         # Counts stay counts when the rates have come.
         page.goto(f"{url}/#/")
         row = page.get_by_role("row").filter(has_text="orders")

@@ -3,6 +3,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { moment, word } from "../format.js";
+import { Life } from "./life.js";
 import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 
 const WORDS = { cancelled: "It is cancelled and will not be delivered.", in_flight: "Somebody is delivering it right now. It will not be tried again.", unknown: "There is no such message any more.", rescheduled: "It has its new due time.", dead: "It is a dead letter; redrive it." };
@@ -32,7 +33,7 @@ export function Message({ topic, id }) {
   if (!answer) {
     if (!problem) return html`<p class="quiet">…</p>`;
     if (problem.code !== "unknown_message") return html`<${Failed} problem=${problem} />`;
-    return html`<div class="card"><h2 class="mono">${id}</h2><p>There is no message of this id in ${topic}: it was delivered, cancelled, or never enqueued.</p><p class="quiet">Payloads and parts of ids are not searched.</p></div>`;
+    return html`<div class="card"><h2 class="mono">${id}</h2><p>There is no message of this id in ${topic}: it was delivered, cancelled, or never enqueued.</p><p class="quiet">Payloads and parts of ids are not searched.</p></div><${Life} topic=${topic} id=${id} />`;
   }
   const actions = {
     cancel: { title: `Cancel ${id}`, label: "Cancel it", danger: true, text: "It is removed and never delivered, unless somebody is delivering it right now.", method: "DELETE", command: `duetime cancel ${word(topic)} ${word(id)}` },
@@ -49,6 +50,7 @@ export function Message({ topic, id }) {
         <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>
       ${answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
       <${Commands} method="GET" path="${path}/explain" command=${`duetime explain ${word(topic)} ${word(id)}`} /></div>
+    <${Life} topic=${topic} id=${id} message=${answer} />
     ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${async () => done((await ask(action.method, path, action.body)).outcome)}
       commands=${html`<${Commands} method=${action.method} path=${path} body=${action.body} command=${action.command} />`}>
       <p>${action.text}</p>${doing === "later" && html`<label>From now<input value=${delay} onInput=${(event) => setDelay(event.target.value)} placeholder="10m, 1h 30m" /></label>`}<//>`}`;

@@ -27,6 +27,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("cancel_message", &["produce"]),
     ("reschedule_message", &["produce"]),
     ("explain_message", &["view", "produce"]),
+    ("message_life", &["view", "produce"]),
     ("cancel_messages", &["produce"]),
     ("claim", &["consume"]),
     ("ack", &["consume"]),

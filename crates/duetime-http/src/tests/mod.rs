@@ -12,6 +12,7 @@ mod drain;
 mod ends;
 mod events;
 mod foreign;
+mod life;
 mod list;
 mod messages;
 mod operations;
@@ -170,6 +171,7 @@ impl TestApi {
             store,
             consumers: Arc::new(consumers),
             sinks,
+            past: Arc::default(),
             clock: clock.clone(),
             meters,
             auth,

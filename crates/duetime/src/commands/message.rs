@@ -1,4 +1,4 @@
-//! `duetime cancel|get|explain|reschedule`
+//! `duetime cancel|get|explain|life|reschedule`
 
 use clap::Args;
 use duetime_client::{Answer, ClientError, Outcome};
@@ -137,6 +137,35 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
             rows.push(("reason", death.reason.clone()));
         }
         output::pairs(rows)
+    })
+    .await
+}
+
+/// `duetime life`
+pub async fn life(args: IdsArgs) -> anyhow::Result<bool> {
+    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
+    let ask = async |id: &str| client.life(&args.topic, id).await;
+    each(&ids, args.connection.json, ask, |found| {
+        let state = found.state.clone().unwrap_or_else(|| "not there any more".to_owned());
+        let mut lines = vec![("id", found.id.clone()), ("state", state), ("as known to", found.node.clone())];
+        lines.extend(found.owner.clone().map(|owner| ("scanned by", owner)));
+        for one in &found.hand_overs {
+            let said = one.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            let free = if one.free { ", costs no attempt" } else { "" };
+            let text = format!(
+                "attempt {} {}{said}{free}, {} ms late, took {} ms, delivery {}, trace {}",
+                one.attempt, one.outcome, one.late_ms, one.took_ms, one.delivery_id, one.trace_id
+            );
+            lines.push(("hand-over", format!("{} {text}", output::moment(one.at))));
+        }
+        for line in found.changes.iter().rev() {
+            let who = line.who.as_deref().unwrap_or("no token");
+            lines.push(("change", format!("{} {} by {who}: {}", line.time, line.action, line.outcome)));
+        }
+        lines.extend(found.trace_id.clone().map(|trace| ("came with", format!("trace {trace}"))));
+        lines.extend(found.forgotten_until.map(|at| ("may lack", format!("hand-overs up to {}", output::moment(at)))));
+        lines.extend(found.not_known.iter().map(|what| ("not known", what.clone())));
+        output::pairs(lines)
     })
     .await
 }

@@ -1,0 +1,169 @@
+//! What is known of a message's past: its last hand-overs at this node, and who changed it.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use duetime_core::tracer::{AttemptOf, HandOverOutcome, attempt_span};
+use duetime_core::{Headers, MessageState, PastHandOver};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::audit::AuditLine;
+use crate::auth::{Caller, Scope};
+use crate::path::TopicAndId;
+use crate::problem::Problem;
+use crate::schema;
+use crate::state::HttpParts;
+
+/// Changes of one message that are shown.
+const CHANGES_MAX: usize = 100;
+
+/// A hand-over that has ended.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct HandOverView {
+    /// When it ended, milliseconds since the Unix epoch.
+    at: i64,
+    /// From 1.
+    attempt: u8,
+    #[schema(value_type = schema::HandOverOutcome)]
+    outcome: &'static str,
+    /// Of a failure: `retry`, `rejected`, `unavailable`, `destination`, `limit`, `timeout`, `broken`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    kind: Option<&'static str>,
+    /// What the sink said, of a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// It costs no attempt, as far as was known when it ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    free: bool,
+    /// The due time it had.
+    due_at: i64,
+    /// How late it was when it ended, in milliseconds.
+    late_ms: u64,
+    /// How long the sink took, in milliseconds.
+    took_ms: u64,
+    /// As its target was given it.
+    delivery_id: String,
+    /// The trace of this attempt, if it was recorded.
+    trace_id: String,
+}
+
+impl From<&PastHandOver> for HandOverView {
+    fn from(one: &PastHandOver) -> Self {
+        let PastHandOver { topic, id, nonce, due_at, attempt, at, took, lateness, outcome } = one;
+        let of =
+            AttemptOf { topic, id, nonce: *nonce, due_at: *due_at, attempt: *attempt, headers: &Headers::default() };
+        let millis = |time: &std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (word, kind, reason, free) = match outcome {
+            HandOverOutcome::Accepted => ("accepted", None, None, false),
+            HandOverOutcome::Claimed => ("claimed", None, None, false),
+            HandOverOutcome::Failed { kind, reason, free } => ("failed", Some(*kind), Some(reason.clone()), *free),
+        };
+        Self {
+            at: at.as_millis(),
+            attempt: *attempt,
+            outcome: word,
+            kind,
+            reason,
+            free,
+            due_at: due_at.as_millis(),
+            late_ms: millis(lateness),
+            took_ms: millis(took),
+            delivery_id: duetime_core::sink::delivery_id(topic, id, *nonce),
+            trace_id: format!("{:032x}", attempt_span(of).trace_id),
+        }
+    }
+}
+
+/// What is known of a message's past.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LifeView {
+    id: String,
+    /// The node that answers: each remembers its own hand-overs.
+    node: String,
+    /// Where it is now; absent: it is not there any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::MessageState>, nullable = false)]
+    state: Option<&'static str>,
+    /// The node that scans its shard, whose memory knows most; absent while this node knows of none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    owner: Option<String>,
+    /// Hand-overs at this node, the oldest first.
+    hand_overs: Vec<HandOverView>,
+    /// Requests about this message at this node, the newest first; only for administrators.
+    changes: Vec<AuditLine>,
+    /// Hand-overs that ended up to then may be missing; absent: none that this node made since it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    forgotten_until: Option<i64>,
+    /// The trace that the message came with; absent: none, or it is not there any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    trace_id: Option<String>,
+    /// What nobody knows, in words.
+    not_known: Vec<String>,
+}
+
+/// The life of a message
+///
+/// What is known of its past, also when it is not there any more: the last hand-overs at the answering node, which
+/// remembers 4,096 that succeeded and 4,096 that failed, and who changed it. Nothing is stored for it, so what other
+/// nodes did is known to them alone.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}/life", tag = "messages", operation_id = "message_life",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    responses((status = 200, description = "What is known", body = LifeView))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    app.router.topic(&topic).await?;
+    let (shard, found) = app.router.get(&topic, vec![id.clone()]).await.pop().expect("one answer")?;
+    let past = app.past.of(&topic, &id);
+    let is_this = |line: &AuditLine| line.is_about(topic.as_str(), id.as_str());
+    let changes = if caller.has(Scope::Admin) { app.options.audit.last(CHANGES_MAX, is_this) } else { Vec::new() };
+    if found.is_none() && past.is_empty() && changes.is_empty() {
+        let detail = format!(
+            "topic {topic:?} has no message {id:?}, and this node remembers nothing of it: ask the other nodes too"
+        );
+        return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_message", detail));
+    }
+    let fleet = app.fleet.borrow().clone();
+    let owner = fleet.owner(&topic, shard).map(str::to_owned);
+    let mut not_known = vec!["when it was enqueued, and by whom: nothing is stored for that".to_owned()];
+    if fleet.members.len() > 1 {
+        not_known.push("what other nodes did with it: each remembers its own hand-overs".to_owned());
+    }
+    let forgotten_until = app.past.forgotten().map(|at| at.as_millis());
+    if found.is_none() && !past.iter().any(|one| matches!(one.outcome, HandOverOutcome::Accepted)) {
+        not_known.push(
+            "how it ended: it was delivered, acked by a consumer or cancelled, or its topic was emptied".to_owned(),
+        );
+    }
+    let trace = found.as_ref().and_then(|message| message.headers.creator());
+    let state = found.as_ref().map(|message| message.state);
+    Ok(Json(LifeView {
+        id: id.as_str().to_owned(),
+        node: app.node.id.clone(),
+        state: state.map(MessageState::as_str),
+        owner,
+        hand_overs: past.iter().map(HandOverView::from).collect(),
+        changes,
+        forgotten_until,
+        trace_id: trace.map(|span| format!("{:032x}", span.trace_id)),
+        not_known,
+    })
+    .into_response())
+}

@@ -12,14 +12,14 @@ use crate::test_node::TestNode;
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
 const TIMEOUTS: u32 = 20;
-const VISIBILITY: Duration = Duration::from_millis(500);
+const VISIBILITY: Duration = Duration::from_secs(1);
 /// What the sinks here have as their time-outs.
-const TIMES: &str = "timeout = \"200ms\"\nconnect_timeout = \"200ms\"\n";
+const TIMES: &str = "timeout = \"400ms\"\nconnect_timeout = \"400ms\"\n";
 /// Messages before it, and as many in it.
 const BACKLOG: usize = 5_000;
-/// Calls that may be under way when the breaker opens, and eight probes: their distance doubles from a tenth of a
-/// second.
-const CALLS_MAX: f64 = 8.0 + 8.0;
+/// Calls that may be under way when the breaker opens, and ten probes: their distance doubles from a tenth of a
+/// second to five.
+const CALLS_MAX: f64 = 8.0 + 10.0;
 /// How long a slow machine may stand still meanwhile.
 const STANDSTILL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);

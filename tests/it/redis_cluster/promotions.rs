@@ -243,12 +243,16 @@ async fn a_wait_that_a_demotion_ends_is_no_answer() {
 async fn found_after(strike: impl FnOnce(&mut RedisCluster, usize)) -> Duration {
     let mut cluster = RedisCluster::start(3, 1).await;
     let store = connect(cluster.url(), Durability::Memory).await;
+    // What there was before is at the replica too: only what is lost with the master would be missed else.
+    let careful = connect(cluster.url(), Durability::Replicas(1)).await;
     let record = record(TOPIC, SHARDS);
-    let record = store.put_topic(&record, None).await.unwrap();
+    let record = careful.put_topic(&record, None).await.unwrap();
     let master = cluster.owner(slot(TOPIC, 0));
     let replica = cluster.replica_of(master);
     let shard = record.routing.shard(&record.name, 0);
-    store.enqueue(&shard, now(), &[message("before", PUT_OFF)]).await.unwrap();
+    let before = careful.enqueue(&shard, now(), &[message("before", PUT_OFF)]).await.unwrap();
+    assert_eq!(before[0].replicas, Some(1));
+    store.enqueue(&shard, now(), &[message("too", PUT_OFF)]).await.unwrap();
     strike(&mut cluster, master);
     let watching = tokio::task::spawn_blocking(move || {
         while !cluster.is_master(replica) {

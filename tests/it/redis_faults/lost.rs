@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct LossyWay {
     pub url: String,
     lose: Arc<AtomicBool>,
+    /// The next loss is a cut.
+    then_cut: Arc<AtomicBool>,
     cut: Arc<AtomicBool>,
 }
 
@@ -19,8 +21,8 @@ impl LossyWay {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let lose = Arc::new(AtomicBool::new(false));
-        let (losing, cut) = (lose.clone(), Arc::new(AtomicBool::new(false)));
-        let is_cut = cut.clone();
+        let (losing, cut, then_cut) = (lose.clone(), Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let (is_cut, cuts) = (cut.clone(), then_cut.clone());
         tokio::spawn(async move {
             while let Ok((caller, _)) = listener.accept().await {
                 if is_cut.load(Ordering::SeqCst) {
@@ -29,15 +31,21 @@ impl LossyWay {
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                 let ((from_caller, to_caller), (from_server, to_server)) = (caller.into_split(), server.into_split());
                 tokio::spawn(carry(from_caller, to_server, is_cut.clone(), None));
-                tokio::spawn(carry(from_server, to_caller, is_cut.clone(), Some(losing.clone())));
+                tokio::spawn(carry(from_server, to_caller, is_cut.clone(), Some((losing.clone(), cuts.clone()))));
             }
         });
-        Self { url, lose, cut }
+        Self { url, lose, then_cut, cut }
     }
 
     /// The next answer is lost, and its connection with it.
     pub fn lose_next(&self) {
         self.lose.store(true, Ordering::SeqCst);
+    }
+
+    /// The same, and nothing comes through from that answer on.
+    pub fn lose_next_and_cut(&self) {
+        self.then_cut.store(true, Ordering::SeqCst);
+        self.lose_next();
     }
 
     /// Nothing comes through, on the connections there are and on new ones, until it is fixed.
@@ -50,14 +58,28 @@ impl LossyWay {
     }
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, cut: Arc<AtomicBool>, lose: Option<Arc<AtomicBool>>) {
+/// `lose`: whether the next answer is lost, and whether the way is cut with it.
+async fn carry(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    cut: Arc<AtomicBool>,
+    lose: Option<(Arc<AtomicBool>, Arc<AtomicBool>)>,
+) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if cut.load(Ordering::SeqCst) {
             return;
         }
-        if lose.as_ref().is_some_and(|lose| lose.swap(false, Ordering::SeqCst)) {
-            return;
+        if let Some((lose, then_cut)) = &lose
+            && lose.load(Ordering::SeqCst)
+        {
+            // Before anybody sees that it is lost, and the caller that its connection has ended.
+            if then_cut.swap(false, Ordering::SeqCst) {
+                cut.store(true, Ordering::SeqCst);
+            }
+            if lose.swap(false, Ordering::SeqCst) {
+                return;
+            }
         }
         if to.write_all(&buffer[..read]).await.is_err() {
             return;

@@ -80,12 +80,11 @@ impl World {
 
     /// The same; `between` is done before the call is sent again.
     pub async fn losing_and<T, B>(&self, call: impl Future<Output = T>, between: impl Future<Output = B>) -> (T, B) {
-        self.way.lose_next();
+        self.way.lose_next_and_cut();
         let between = async {
             while !self.way.has_lost() {
                 tokio::task::yield_now().await;
             }
-            self.way.cut(true);
             let done = between.await;
             self.way.cut(false);
             done
@@ -181,15 +180,8 @@ async fn an_outage_longer_than_the_visibility_timeout_and_all_patience_spends_no
     assert!(world.claim_for(short).await.unwrap().is_empty());
     world.put(&["a", "b"]).await;
     // The claim is made, its answer is lost, and nothing comes through any more until it is given up.
-    world.way.lose_next();
-    let claim = world.claim_for(short);
-    let cutting = async {
-        while !world.way.has_lost() {
-            tokio::task::yield_now().await;
-        }
-        world.way.cut(true);
-    };
-    let (given_up, ()) = tokio::join!(claim, cutting);
+    world.way.lose_next_and_cut();
+    let given_up = world.claim_for(short).await;
     assert!(matches!(given_up, Err(StoreError::Unavailable { .. })), "{given_up:?}");
     assert_eq!(world.survey_there().await, 2, "it was made");
     world.way.cut(false);

@@ -84,7 +84,13 @@ impl Api {
             (n, format!("{}/v1/topics/orders{path}", all[n].url))
         };
         let asked = async {
-            let answer = self.client.request(method, url).json(&body).timeout(ANSWER_MAX).send().await.ok()?;
+            let mut request = self.client.request(method, url).json(&body).timeout(ANSWER_MAX);
+            if self.is_patient {
+                // Without it, a node that slept carries nothing of it out.
+                let end = duetime_core::Clock::now(&duetime_testkit::WallClock).plus(ANSWER_MAX).as_millis();
+                request = request.header("duetime-not-after", end);
+            }
+            let answer = request.send().await.ok()?;
             Some((answer.status(), answer.json().await.ok()?))
         };
         tokio::select! {

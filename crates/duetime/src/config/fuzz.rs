@@ -60,9 +60,9 @@ pub fn secrets(data: &[u8]) {
     ] {
         for place in PLACES {
             let text = place.replace('@', &written);
-            // A key is no secret, and neither is the host of an address.
+            // A key is no secret, and neither is the scheme or the host of an address.
             let table = text.parse::<toml::Table>().map(Value::Table);
-            if table.is_ok_and(|table| is_key(&table, SECRET) || is_host(&table, SECRET)) {
+            if table.is_ok_and(|table| is_key(&table, SECRET) || is_place(&table, SECRET)) {
                 continue;
             }
             for complaint in complaints(&text) {
@@ -80,13 +80,12 @@ fn is_key(value: &Value, word: &str) -> bool {
     }
 }
 
-fn is_host(value: &Value, word: &str) -> bool {
+fn is_place(value: &Value, word: &str) -> bool {
     match value {
-        Value::Table(table) => table.values().any(|value| is_host(value, word)),
-        Value::Array(items) => items.iter().any(|item| is_host(item, word)),
+        Value::Table(table) => table.values().any(|value| is_place(value, word)),
+        Value::Array(items) => items.iter().any(|item| is_place(item, word)),
         Value::String(text) => {
-            let (before, after) = text.rsplit_once(word).unwrap_or_default();
-            before.contains("://") && !after.contains('@')
+            text.contains(':') && text.rsplit_once(word).is_some_and(|(_, after)| !after.contains('@'))
         }
         _ => false,
     }

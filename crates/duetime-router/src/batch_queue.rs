@@ -22,8 +22,9 @@ use crate::error::RouteError;
 /// Most that waits in one queue, in KiB; a caller that finds it full waits.
 const QUEUE_KIB_MAX: u32 = 16 << 10;
 
-/// A request that ends sooner may end while the store is still waited for (its link repeats a call for 15 s): it shares
-/// calls only with others that end at about the same time, so that nobody is given up for another's sake.
+/// A request that ends sooner than this after its call begins may end while the store is still waited for (its link repeats
+/// a call for 15 s): it shares calls only with others that end at about the same time, so that nobody is given up for
+/// another's sake.
 const PATIENT: Duration = Duration::from_secs(20);
 /// About the same time.
 const ENDS_APART: Duration = Duration::from_secs(1);
@@ -110,13 +111,19 @@ impl<O: Op> Job<O> {
         self.answer.is_closed() || self.end.is_some_and(RequestEnd::is_over)
     }
 
+    /// Its request goes on for longer than a call that begins now may take.
+    fn is_patient(&self) -> bool {
+        self.end.is_none_or(|end| end.at() >= Instant::now() + PATIENT)
+    }
+
     fn refuse(self) {
-        let over = StoreError::Unavailable { doing: "begin a call", source: "its request is over".into() };
-        let _ = self.answer.send(Done { answers: Vec::new(), failed: Some((over.into(), self.items)) });
+        let over = RouteError::RequestOver { stood_still: self.end.is_some_and(RequestEnd::stood_still) };
+        let _ = self.answer.send(Done { answers: Vec::new(), failed: Some((over, self.items)) });
     }
 }
 
 struct Waiting<O: Op> {
+    /// Those that were patient when they came.
     patient: VecDeque<Job<O>>,
     /// Those that end soon.
     hasty: VecDeque<Job<O>>,
@@ -131,31 +138,41 @@ impl<O: Op> Waiting<O> {
     }
 
     fn push(&mut self, job: Job<O>) {
-        let is_patient = job.end.is_none_or(|end| end.at() >= Instant::now() + PATIENT);
-        if is_patient { self.patient.push_back(job) } else { self.hasty.push_back(job) }
+        if job.is_patient() { self.patient.push_back(job) } else { self.hasty.push_back(job) }
+    }
+
+    /// The next of those that are patient still; who has waited for long may be so no longer.
+    fn patient_front(&mut self) -> Option<&Job<O>> {
+        while self.patient.front().is_some_and(|job| !job.is_patient()) {
+            self.hasty.extend(self.patient.pop_front());
+        }
+        self.patient.front()
     }
 
     /// The jobs of the next call, or none: then the queue is idle. They come in turns with the hasty ones.
     fn next_jobs(&mut self) -> Option<Vec<Job<O>>> {
+        self.patient_front();
         self.was_hasty = if self.was_hasty { self.patient.is_empty() } else { !self.hasty.is_empty() };
         let jobs = if self.was_hasty { &mut self.hasty } else { &mut self.patient };
         let Some(first) = jobs.pop_front() else {
             self.busy = false;
             return None;
         };
+        let hasty = self.was_hasty;
         let shares = |job: &Job<O>| match (first.end, job.end) {
-            (Some(one), Some(other)) if self.was_hasty => {
+            (Some(one), Some(other)) if hasty => {
                 one.at().max(other.at()) - one.at().min(other.at()) <= ENDS_APART
             }
             _ => true,
         };
         let (mut count, mut weight, mut more) = (first.items.len(), first.weight, Vec::new());
-        while let Some(next) = jobs.front() {
+        while let Some(next) = if hasty { self.hasty.front() } else { self.patient_front() } {
             count += next.items.len();
             weight += next.weight;
             if !fits(count, weight) || !shares(next) {
                 break;
             }
+            let jobs = if hasty { &mut self.hasty } else { &mut self.patient };
             more.extend(jobs.pop_front());
         }
         more.insert(0, first);

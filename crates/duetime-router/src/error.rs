@@ -24,6 +24,12 @@ pub enum RouteError {
         /// Its value.
         most: u64,
     },
+    /// The request that it came with has ended before its turn came; nothing was begun for it.
+    #[error("{}; nothing was begun for it", if *.stood_still { "this process stood still" } else { "its request has ended" })]
+    RequestOver {
+        /// Not by time: the process stood still since, so nobody knows whether it is still wanted.
+        stood_still: bool,
+    },
     /// The store's own answer for the batch this item was in.
     #[error(transparent)]
     Store(Arc<StoreError>),
@@ -48,6 +54,9 @@ impl From<RouteError> for StoreError {
         match error {
             RouteError::UnknownTopic(topic) | RouteError::EarlierLife(topic) => Self::UnknownShard(topic.to_string()),
             full @ RouteError::TopicFull { .. } => Self::Full(full.to_string()),
+            over @ RouteError::RequestOver { .. } => {
+                Self::Unavailable { doing: "begin a call", source: over.to_string().into() }
+            }
             RouteError::Store(error) => Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
                 Self::Stale(routing) => Self::Stale(routing.clone()),
                 Self::NotReady(shard) => Self::NotReady(shard.clone()),

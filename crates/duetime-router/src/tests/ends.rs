@@ -43,7 +43,7 @@ async fn what_ended_while_it_waited_is_not_begun() {
     go_on(&fixture).await;
     assert!(first.await.unwrap().is_ok() && long.await.unwrap().is_ok());
     let refused = short.await.unwrap().unwrap_err();
-    assert!(refused.to_string().contains("its request is over"), "{refused}");
+    assert!(matches!(refused, RouteError::RequestOver { stood_still: false }), "{refused}");
     let found = fixture.router.get(&fixture.topic, vec![id("short"), id("long")]).await;
     assert_eq!(found.iter().map(|one| one.as_ref().unwrap().1.is_some()).collect::<Vec<_>>(), [false, true]);
 }
@@ -73,4 +73,20 @@ async fn who_waits_long_shares_no_call_with_who_does_not_and_they_come_in_turns(
     }
     // Those of two seconds, those of sixty, the one of nine.
     assert_eq!(fixture.watched.batches.lock().iter().map(|(_, n)| *n).collect::<Vec<_>>(), [1, 2, 3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_long_and_ends_soon_shares_no_call_with_who_has_just_come() {
+    let (fixture, first) = held_up().await;
+    let long = ask(&fixture, "long", 60 * SECOND);
+    tokio::task::yield_now().await;
+    tokio::time::advance(50 * SECOND).await;
+    let fresh = ["a", "b"].map(|name| ask(&fixture, name, 60 * SECOND));
+    go_on(&fixture).await;
+    assert!(first.await.unwrap().is_ok() && long.await.unwrap().is_ok());
+    for asked in fresh {
+        assert!(asked.await.unwrap().is_ok());
+    }
+    // The first, the one that waited, those that came.
+    assert_eq!(fixture.watched.batches.lock().iter().map(|(_, n)| *n).collect::<Vec<_>>(), [1, 1, 2]);
 }

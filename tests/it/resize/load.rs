@@ -245,8 +245,10 @@ impl Api {
                 "{id}: a receipt is refused in its time: {answer}; so far: {}",
                 self.so_far(id)
             );
-            if is_ok || n > 0 || (in_time && !is_cancelled) {
+            if is_ok {
                 self.history.note("orders", id, What::Settled { attempt, outcome });
+            } else if n > 0 || (in_time && !is_cancelled) {
+                self.history.note("orders", id, What::Settled { attempt, outcome: Outcome::Unknown });
             }
             return;
         }

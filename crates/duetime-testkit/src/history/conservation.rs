@@ -31,7 +31,7 @@ fn took_place(change: &Changed<'_>) -> bool {
 /// Events that may end the life of a message.
 fn ends(event: &Event) -> bool {
     match &event.what {
-        What::Settled { outcome, .. } => *outcome == Outcome::Accepted,
+        What::Settled { outcome, .. } => matches!(outcome, Outcome::Accepted | Outcome::Unknown),
         What::Dead { .. } => true,
         What::Answered { outcome } => outcome == "cancelled" || outcome == "in_flight",
         _ => false,

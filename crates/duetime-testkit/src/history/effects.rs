@@ -55,7 +55,10 @@ fn redriven(story: &Story<'_>, broken: &mut Vec<Violation>) {
         return;
     }
     let mut after = story.events.iter().skip_while(|event| !std::ptr::eq(**event, last.began)).skip(1);
-    if !after.any(|event| ended(event) || matches!(event.what, What::Dead { .. })) {
+    let may_end = |event: &Event| {
+        ended(event) || matches!(event.what, What::Dead { .. } | What::Settled { outcome: Outcome::Unknown, .. })
+    };
+    if !after.any(|event| may_end(event)) {
         let says = "redriven, and neither delivered nor still there";
         broken.push(story.broken(Invariant::I1, says, &[last.began]));
     }

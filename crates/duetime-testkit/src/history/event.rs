@@ -46,6 +46,8 @@ pub enum Outcome {
     Unavailable,
     /// Refused for good.
     Rejected,
+    /// Nobody can tell: whoever settled it had no answer, and was refused when they tried again. It may be any of these.
+    Unknown,
 }
 
 /// What can make a duplicate, or cost an attempt without a hand-over.

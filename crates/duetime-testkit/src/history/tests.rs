@@ -452,3 +452,22 @@ fn an_outage_gives_back_the_attempts_of_what_was_in_flight_and_no_others() {
     // An answer that may be the target's own matter may cost nothing at any time.
     assert_eq!(given_back(FaultKind::TargetFailed, 7_000, Outcome::Unavailable, 14_000), []);
 }
+
+#[test]
+fn a_settlement_that_nobody_can_tell_of_may_have_ended_a_message_and_makes_no_duplicate() {
+    let told = |first: Outcome, second: bool| {
+        let mut history = Vec::new();
+        let mut note = |at_ms, what| history.push(event(at_ms, "orders", "m", what));
+        note(10, What::Invoked(Change::Enqueue { due_at_ms: 20, payload: 1 }));
+        note(11, answered("scheduled"));
+        note(21, What::Handed { attempt: 1, payload: 1, until_ms: None });
+        note(22, What::Settled { attempt: 1, outcome: first });
+        if second {
+            note(5_000, What::Handed { attempt: 2, payload: 1, until_ms: None });
+            note(5_001, What::Settled { attempt: 2, outcome: Outcome::Accepted });
+        }
+        check(&history, &FinalState::default(), RULES).violations.iter().map(|v| v.invariant).collect::<Vec<_>>()
+    };
+    assert_eq!((told(Outcome::Unknown, false), told(Outcome::Unknown, true)), (vec![], vec![]));
+    assert_eq!((told(Outcome::Retry, false), told(Outcome::Accepted, true)), (vec![Invariant::I1], vec![Invariant::I7]));
+}

@@ -54,6 +54,31 @@ async fn requests_at_once_are_all_answered_and_everything_is_claimed_once() {
     assert_eq!(ids.len(), 400);
 }
 
+#[tokio::test]
+async fn what_a_consumer_that_hangs_up_was_being_sent_goes_back_at_once() {
+    let node = TestNode::new("").await;
+    let settings = json!({"visibility_timeout": "5m", "max_payload": "14MiB"});
+    assert_eq!(node.topic("large", settings).await.0, 201);
+    // More than the system takes in for a client that does not read.
+    let message = json!({"id": "large", "delay": 0, "payload": "x".repeat(12 << 20)});
+    assert_eq!(node.post("/v1/topics/large/messages", message).await.0, 201);
+    let mut socket = tokio::net::TcpStream::connect(node.process.url().trim_start_matches("http://")).await.unwrap();
+    let claim = "POST /v1/topics/large/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                 content-length: 13\r\n\r\n{\"wait\":\"5s\"}";
+    socket.write_all(claim.as_bytes()).await.unwrap();
+    let mut head = [0; 1000];
+    socket.read_exact(&mut head).await.unwrap();
+    assert!(head.starts_with(b"HTTP/1.1 200"));
+    drop(socket);
+    let (_, again) = node.post("/v1/topics/large/claim", json!({"wait": "20s"})).await;
+    assert_eq!(again["messages"][0]["attempt"], 1, "it went back, and that cost no attempt");
+    // What was sent as a whole is its client's.
+    let (_, none) = node.post("/v1/topics/large/claim", json!({})).await;
+    assert_eq!(none["messages"], json!([]));
+    let (_, acked) = node.post("/v1/topics/large/ack", json!({"receipts": [again["messages"][0]["receipt"]]})).await;
+    assert_eq!(acked["results"][0]["outcome"], "ok");
+}
+
 /// A body of `lines` lines, each made by `line`, sent in pieces of about 64 KiB.
 fn endless(lines: u64, line: impl Fn(u64) -> String + Send + Sync + 'static) -> reqwest::Body {
     let pieces = futures::stream::unfold(0, move |mut at| {

@@ -23,14 +23,59 @@ pub struct ClaimAsk {
 }
 
 /// Messages of one shard, handed to a consumer.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ClaimedBatch {
     /// Where they were claimed.
     pub shard: Shard,
     /// The messages.
-    pub messages: Vec<ClaimedMessage>,
+    pub messages: Arc<Vec<ClaimedMessage>>,
     /// What the node's budget counts for them. To be kept until the answer is made of them.
     pub held: HeldBudget,
+    /// What to do if the consumer does not get them after all.
+    pub go_back: GoBack,
+}
+
+/// Gives claimed messages back at once, at no cost of an attempt.
+#[derive(Default)]
+pub struct GoBack(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl GoBack {
+    /// `go_back` does not block.
+    #[must_use]
+    pub fn new(go_back: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(go_back)))
+    }
+
+    /// Done when what this answers is dropped before it is [sent](Unsent::sent).
+    #[must_use]
+    pub fn unless_sent(self) -> Unsent {
+        Unsent(self)
+    }
+}
+
+impl fmt::Debug for GoBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GoBack")
+    }
+}
+
+/// Claimed messages that are not on their way to their consumer yet. Dropped, they go back.
+#[derive(Debug)]
+pub struct Unsent(GoBack);
+
+impl Unsent {
+    /// From here on they are the consumer's.
+    pub fn sent(mut self) {
+        self.0 = GoBack::default();
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if let Some(go_back) = self.0.0.take() {
+            go_back();
+        }
+    }
 }
 
 /// A part of a budget that is given back when the last clone is dropped.

@@ -4,10 +4,11 @@
 //! the claim brings is [`Given`], which goes back to the shard, and costs no attempt, unless it is handed out. What
 //! an at-most-once claim brings is in no shard any more: it is scheduled again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settlement};
-use duetime_core::{ClaimedBatch, HeldBudget, LeaseClass, Receipt, Shard, StoreError, Timestamp};
+use duetime_core::{ClaimedBatch, GoBack, HeldBudget, LeaseClass, Receipt, Shard, StoreError, Timestamp};
 use duetime_metrics::Event;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -55,7 +56,7 @@ impl Given {
         Some(Self { work, tracker, shard, messages, guard, now: self.now, sent: self.sent })
     }
 
-    /// The consumer settles them from here on.
+    /// The consumer settles them, once the answer with them is on its way.
     pub(crate) fn hand_out(mut self) -> ClaimedBatch {
         let took = self.sent.elapsed();
         for message in &self.messages {
@@ -65,25 +66,39 @@ impl Given {
             self.work.topic_meters.hand_over.observe(took.as_secs_f64());
         }
         let held = self.guard.take().map(|guard| HeldBudget::new(guard.into_permit())).unwrap_or_default();
-        ClaimedBatch { shard: self.shard.clone(), messages: std::mem::take(&mut self.messages), held }
+        let messages = Arc::new(std::mem::take(&mut self.messages));
+        let (work, tracker, index, back) =
+            (self.work.clone(), self.tracker.clone(), self.shard.index, Arc::clone(&messages));
+        let go_back = GoBack::new(move || go_back(work, &tracker, index, back.to_vec(), None));
+        ClaimedBatch { shard: self.shard.clone(), messages, held, go_back }
     }
 }
 
 impl Drop for Given {
     fn drop(&mut self) {
-        // Without a runtime the program has ended.
-        if self.messages.is_empty() || tokio::runtime::Handle::try_current().is_err() {
-            return;
-        }
         let (messages, guard) = (std::mem::take(&mut self.messages), self.guard.take());
-        let (work, index) = (self.work.clone(), self.shard.index);
-        debug!(topic = %work.record.name, count = messages.len(), "nobody takes what was claimed, it is given back");
-        work.rate.give_back(messages.len());
-        self.tracker.spawn(async move {
-            release(&work, index, messages).await;
-            drop(guard);
-        });
+        go_back(self.work.clone(), &self.tracker, self.shard.index, messages, guard);
     }
+}
+
+/// Gives back, in the background, what was claimed for a consumer that does not get it.
+fn go_back(
+    work: Work,
+    tracker: &TaskTracker,
+    index: u32,
+    messages: Vec<ClaimedMessage>,
+    guard: Option<InFlightGuard>,
+) {
+    // Without a runtime the program has ended.
+    if messages.is_empty() || tokio::runtime::Handle::try_current().is_err() {
+        return;
+    }
+    debug!(topic = %work.record.name, count = messages.len(), "nobody takes what was claimed, it is given back");
+    work.rate.give_back(messages.len());
+    tracker.spawn(async move {
+        release(&work, index, messages).await;
+        drop(guard);
+    });
 }
 
 /// Claims in the background, whether the consumer waits for it or not. Answers what the claim brings until

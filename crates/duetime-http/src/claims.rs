@@ -26,6 +26,7 @@ use crate::problem::{Problem, Refusal};
 use crate::results::{Outcomes, Results, Style};
 use crate::schema;
 use crate::state::HttpParts;
+use crate::unsent::IfUnsent;
 use crate::view::{HeadersView, OutcomeView, PayloadView};
 use crate::{audit, fields, memory};
 
@@ -161,7 +162,7 @@ pub(crate) async fn claim(
         () = app.draining.cancelled(), if !ask.wait.is_zero() => Vec::new(),
     };
     audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
-    let payloads = given.iter().flat_map(|given| &given.messages).map(|message| message.payload.len());
+    let payloads = given.iter().flat_map(|given| given.messages.iter()).map(|message| message.payload.len());
     memory::add_answer(CLAIM_COPIES * payloads.sum::<usize>());
     let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
     let messages = claimed.map(|(shard, message)| ClaimedView {
@@ -178,7 +179,9 @@ pub(crate) async fn claim(
         },
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
-    Ok(Json(ClaimedViews { messages: messages.collect() }).into_response())
+    let mut response = Json(ClaimedViews { messages: messages.collect() }).into_response();
+    response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.go_back.unless_sent())));
+    Ok(response)
 }
 
 /// Keeps that a consumer has it, for people who look at the message.

@@ -59,6 +59,7 @@ mod tls;
 mod topics;
 mod trace;
 mod unread;
+mod unsent;
 mod view;
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use axum::middleware::Next;
 use hyper::body::{Frame, SizeHint};
 
 use crate::problem::Problem;
+use crate::unsent::IfUnsent;
 
 /// What one item of many costs beside its own bytes: the item as it was read, and its answer.
 pub(crate) const ITEM_BYTES: usize = 512;
@@ -132,8 +133,9 @@ pub(crate) async fn counted(State(memory): State<RequestMemory>, request: Reques
     let arriving = account.clone();
     let request =
         request.map(|body| if body.is_end_stream() { body } else { Body::new(Arriving { body, account: arriving }) });
-    let response = ACCOUNT.scope(account.clone(), next.run(request)).await;
-    response.map(|body| Body::new(Leaving { body, piece: Bytes::new(), _account: account }))
+    let mut response = ACCOUNT.scope(account.clone(), next.run(request)).await;
+    let unsent = IfUnsent::of(&mut response);
+    response.map(|body| Body::new(Leaving { body, piece: Bytes::new(), unsent, _account: account }))
 }
 
 /// A request's body, whose bytes are counted.
@@ -171,6 +173,8 @@ impl HttpBody for Arriving {
 struct Leaving {
     body: Body,
     piece: Bytes,
+    /// What is its client's only with the last piece.
+    unsent: Option<IfUnsent>,
     _account: Arc<Account>,
 }
 
@@ -186,11 +190,19 @@ impl HttpBody for Leaving {
                     Ok(data) => this.piece = data,
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
+                Poll::Ready(None) => {
+                    this.unsent.take().into_iter().for_each(IfUnsent::sent);
+                    return Poll::Ready(None);
+                }
                 other => return other,
             }
         }
         let length = this.piece.len().min(PIECE_BYTES);
-        Poll::Ready(Some(Ok(Frame::data(this.piece.split_to(length)))))
+        let piece = this.piece.split_to(length);
+        if this.is_end_stream() {
+            this.unsent.take().into_iter().for_each(IfUnsent::sent);
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -82,6 +82,23 @@ async fn what_is_not_acked_comes_back_and_a_shorter_visibility_is_kept_apart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_claimed_and_not_sent_goes_back_and_costs_no_attempt() {
+    let node = TestNode::new(without_sink()).await;
+    node.put("o-1", ms(0)).await;
+    node.pass(secs(1)).await;
+    let consumers = node.engine.consumers();
+    for sent in [false, true] {
+        let handed = consumers.claim(&name(), ask(1, secs(5))).await.unwrap().remove(0);
+        assert_eq!(handed.messages[0].attempt, 1);
+        let unsent = handed.go_back.unless_sent();
+        if sent { unsent.sent() } else { drop(unsent) }
+        node.pass(ms(400)).await;
+        let state = node.get("o-1").await.unwrap().state;
+        assert_eq!(state, if sent { MessageState::InFlight } else { MessageState::Scheduled });
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_consumer_that_goes_away_in_the_middle_of_a_claim_costs_no_attempt() {
     let node = TestNode::new(without_sink()).await;
     node.put("o-1", ms(0)).await;

@@ -101,7 +101,7 @@ async fn all_that_was_claimed_for_a_client_that_hangs_up_goes_back_at_once() {
     *node.store.slow_shard.lock() = None;
     let handed = consumers.claim(&name(), ask(100, secs(1))).await.unwrap();
     assert_eq!(count(&handed), SHARDS as usize);
-    assert!(handed.iter().flat_map(|handed| &handed.messages).all(|message| message.attempt == 1));
+    assert!(handed.iter().flat_map(|handed| handed.messages.iter()).all(|message| message.attempt == 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +115,7 @@ async fn a_drain_hands_out_or_gives_back_what_is_in_hand() {
     node.pass(ms(2)).await;
     node.engine.drain(secs(5)).await;
     let handed = waiting.await.unwrap();
-    let in_hand: Vec<&str> = handed.iter().flat_map(|handed| &handed.messages).map(|m| m.id.as_str()).collect();
+    let in_hand: Vec<&str> = handed.iter().flat_map(|handed| handed.messages.iter()).map(|m| m.id.as_str()).collect();
     for id in &all {
         let state = node.get(id).await.unwrap().state;
         let is_in_hand = in_hand.contains(&id.as_str());

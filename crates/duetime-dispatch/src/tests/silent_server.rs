@@ -166,7 +166,7 @@ async fn consumers_get_what_is_due_on_the_others_at_its_time() {
         let until = Instant::now() + secs(28);
         while Instant::now() < until {
             let handed = consumers.claim(&name(), ask(secs(5))).await.expect("other servers answer");
-            for message in handed.into_iter().flat_map(|handed| handed.messages) {
+            for message in handed.iter().flat_map(|handed| handed.messages.iter().cloned()) {
                 assert_eq!(message.attempt, 1);
                 got.insert(message.id.to_string(), Instant::now());
             }

@@ -30,7 +30,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, ClaimedBatch, Clock as _, Consumers, Fleet, HeldBudget, LeaseClass, Member, OwnedShards, Store,
+    ClaimAsk, ClaimedBatch, Clock as _, Consumers, Fleet, GoBack, HeldBudget, LeaseClass, Member, OwnedShards, Store,
     StoreError, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
@@ -74,7 +74,8 @@ impl Consumers for EagerConsumers {
             };
             let claim = self.store.claim(&shard, self.clock.now(), &request).await?;
             left -= claim.messages.len();
-            handed.push(ClaimedBatch { shard, messages: claim.messages, held: HeldBudget::default() });
+            let (messages, held) = (Arc::new(claim.messages), HeldBudget::default());
+            handed.push(ClaimedBatch { shard, messages, held, go_back: GoBack::default() });
             if left == 0 {
                 break;
             }

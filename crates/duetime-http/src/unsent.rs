@@ -1,0 +1,29 @@
+//! What an answer hands over is its client's when the last of the answer is on its way, and not before.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Response;
+use duetime_core::Unsent;
+use parking_lot::Mutex;
+
+/// Goes with a response, as an extension, to where its body is sent. Dropped before [`IfUnsent::sent`], everything goes
+/// back.
+#[derive(Clone, Debug)]
+pub(crate) struct IfUnsent(Arc<Mutex<Vec<Unsent>>>);
+
+impl IfUnsent {
+    pub fn new(all: impl Iterator<Item = Unsent>) -> Self {
+        Self(Arc::new(Mutex::new(all.collect())))
+    }
+
+    /// Of this response.
+    pub fn of(response: &mut Response<Body>) -> Option<Self> {
+        response.extensions_mut().remove()
+    }
+
+    pub fn sent(self) {
+        let all = std::mem::take(&mut *self.0.lock());
+        all.into_iter().for_each(Unsent::sent);
+    }
+}

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use duetime_core::store::Enqueue;
 use duetime_core::trace::ProducerTrace;
 use duetime_core::units::{check_delay, check_due_at, parse_duration, parse_time};
+use duetime_core::limits::HEADERS_MAX;
 use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict, Timestamp};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -277,6 +278,10 @@ impl<'de> serde::Deserialize<'de> for Pairs {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
                 let mut pairs: Vec<(String, String)> = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, String>()? {
+                    // Each name is compared with those before: of many more that would take the node's time for long.
+                    if pairs.len() == HEADERS_MAX {
+                        return Err(A::Error::custom(format!("more than {HEADERS_MAX}, which is the limit")));
+                    }
                     if pairs.iter().any(|(before, _)| *before == name) {
                         return Err(A::Error::custom(format!("header {name:?} is given twice; give it once")));
                     }

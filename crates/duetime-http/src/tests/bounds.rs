@@ -53,6 +53,17 @@ async fn arrays_have_a_bound_of_items_that_is_in_the_document() {
 }
 
 #[tokio::test]
+async fn reading_headers_ends_at_the_first_one_too_many() {
+    let api = TestApi::with_orders().await;
+    let headers: Vec<String> = (0..20_000).map(|n| format!("\"{n}\":\"\"")).collect();
+    let answer = api.enqueue(&format!(r#"{{"headers":{{{}}}}}"#, headers.join(","))).await;
+    assert_eq!(answer.problem(), (400, "invalid_headers".to_owned()));
+    // How many there are nobody has counted.
+    let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("more than 64") && !detail.contains("20000"), "{detail}");
+}
+
+#[tokio::test]
 async fn what_all_requests_hold_is_bounded_and_given_back() {
     let api = api_with(1 << 20).await;
     let large = format!(r#"{{"payload":"{}"}}"#, "x".repeat(200_000));

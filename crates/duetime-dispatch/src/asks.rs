@@ -82,13 +82,7 @@ impl Drop for Given {
 }
 
 /// Gives back, in the background, what was claimed for a consumer that does not get it.
-fn go_back(
-    work: Work,
-    tracker: &TaskTracker,
-    index: u32,
-    messages: Vec<ClaimedMessage>,
-    guard: Option<InFlightGuard>,
-) {
+fn go_back(work: Work, tracker: &TaskTracker, index: u32, messages: Vec<ClaimedMessage>, guard: Option<InFlightGuard>) {
     // Without a runtime the program has ended.
     if messages.is_empty() || tokio::runtime::Handle::try_current().is_err() {
         return;

@@ -237,8 +237,12 @@ impl From<&RouteError> for Problem {
             ),
             RouteError::RequestOver { stood_still } => {
                 let code = if *stood_still { "stood_still" } else { "timeout" };
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, code, format!("{error}; send it again if it is still wanted"))
-                    .retry_in(1)
+                Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    code,
+                    format!("{error}; send it again if it is still wanted"),
+                )
+                .retry_in(1)
             }
             RouteError::Store(error) => Self::from(&**error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),

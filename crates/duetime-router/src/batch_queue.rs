@@ -160,9 +160,7 @@ impl<O: Op> Waiting<O> {
         };
         let hasty = self.was_hasty;
         let shares = |job: &Job<O>| match (first.end, job.end) {
-            (Some(one), Some(other)) if hasty => {
-                one.at().max(other.at()) - one.at().min(other.at()) <= ENDS_APART
-            }
+            (Some(one), Some(other)) if hasty => one.at().max(other.at()) - one.at().min(other.at()) <= ENDS_APART,
             _ => true,
         };
         let (mut count, mut weight, mut more) = (first.items.len(), first.weight, Vec::new());

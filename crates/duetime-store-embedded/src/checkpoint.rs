@@ -23,6 +23,7 @@ use crate::syncer::Broken;
 
 /// Pages of the log (of 4 KiB) at which it is copied: 32 MiB.
 const LOG_PAGES: i32 = 8192;
+const PAGE_BYTES: u64 = 4096;
 /// Pages that may come before the next try, after one that did not copy everything.
 const MORE_PAGES: i32 = 2048;
 
@@ -125,6 +126,11 @@ impl Checkpoints {
     /// Whether the log is being copied, and what can wait should.
     pub fn is_running(&self) -> bool {
         self.asked
+    }
+
+    /// Bytes in the log after the last commit.
+    pub fn log_bytes(&self) -> u64 {
+        u64::from(self.shared.pages.load(Ordering::Acquire).unsigned_abs()) * PAGE_BYTES
     }
 
     /// To be called between transactions.

@@ -193,7 +193,7 @@ pub fn open_checkpointer(folder: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-fn log_path(folder: &Path) -> PathBuf {
+pub fn log_path(folder: &Path) -> PathBuf {
     folder.join(format!("{DATABASE}-wal"))
 }
 

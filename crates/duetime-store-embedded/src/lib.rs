@@ -27,6 +27,7 @@ mod read;
 mod reserve;
 mod reshard;
 mod restart;
+mod room;
 mod settle;
 mod shard;
 mod store;

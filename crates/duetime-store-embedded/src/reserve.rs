@@ -40,6 +40,11 @@ impl DiskReserve {
         reserve
     }
 
+    /// Bytes that can be given up.
+    pub fn bytes(&self) -> u64 {
+        if self.there { BYTES as u64 } else { 0 }
+    }
+
     /// Gives the space in `folder` up before the store is open; false: there was none.
     pub fn release_in(folder: &Path) -> bool {
         fs::remove_file(folder.join(NAME)).is_ok()

@@ -17,6 +17,7 @@ use crate::checkpoint::Checkpoints;
 use crate::fault::{full_text, is_corrupt, is_full, sql_error};
 use crate::job::{CommitMode, Job};
 use crate::reserve::DiskReserve;
+use crate::room;
 use crate::sweep::Sweep;
 use crate::syncer::{Broken, Group, broken_error};
 use crate::write_context::WriteContext;
@@ -101,7 +102,7 @@ impl Writer {
     }
 
     fn run_group(&mut self, mut group: Vec<Box<dyn Job>>) {
-        if !self.reserve.accepts(&self.ctx.conn) {
+        if !self.has_room(&group) {
             let (refused, rest): (Vec<_>, Vec<_>) =
                 group.into_iter().partition(|job| job.mode() == CommitMode::NewMessages);
             for job in refused {
@@ -114,6 +115,32 @@ impl Writer {
             Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.run_one(job)),
             Err(error) => self.run_again(group, error),
         }
+    }
+
+    /// Whether there is room for new messages. Has the log copied while there is space for that.
+    fn has_room(&mut self, group: &[Box<dyn Job>]) -> bool {
+        let brings = group.iter().any(|job| job.mode() == CommitMode::NewMessages);
+        if (brings && !self.reserve.accepts(&self.ctx.conn)) || (!brings && self.reserve.bytes() == 0) {
+            return false;
+        }
+        let (items, bytes) = group.iter().map(|job| job.size()).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        let (weight, reserve) = (room::weight(items, bytes), self.reserve.bytes());
+        // However much of the log is new to the database, it can be copied.
+        if self.checkpoints.log_bytes() + weight + room::MARGIN_BYTES <= reserve {
+            return true;
+        }
+        let space = |writer: &Self| room::space(&writer.ctx.conn, &writer.ctx.folder);
+        match space(self) {
+            Ok(space) if space.suffices(weight, reserve) => return true,
+            Ok(space) if space.growth > 0 && !self.checkpoints.is_running() => {}
+            // Not knowing is no reason to take messages in.
+            _ => return false,
+        }
+        if !self.checkpoints.rest(&self.ctx.conn) && self.reserve.release() {
+            warn!(folder = %self.ctx.folder.display(), "no space left, the reserve is used up for the log");
+            self.checkpoints.rest(&self.ctx.conn);
+        }
+        space(self).is_ok_and(|space| space.suffices(weight, self.reserve.bytes()))
     }
 
     fn try_group(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), rusqlite::Error> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, Settle, Settled, Settlement};
+use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, ScheduleStore as _, Shard, StoreError, TopicStore as _,
@@ -110,6 +110,34 @@ async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old
     let store = open(&disk.0.path().join("store"));
     let survey = store.survey(&[shard.clone(), other.clone()], START).await.unwrap();
     assert_eq!((survey[0].scheduled, survey[1].scheduled), ((taken - BATCH - 64) as u64, 1));
+}
+
+#[tokio::test]
+async fn a_disk_that_its_own_messages_filled_delivers_and_cancels_all_of_them() {
+    let Some(disk) = SmallDisk::mount() else {
+        return cannot_run("a small disk can only be mounted by root; run the tests as root (sudo -E ./test)");
+    };
+    let store = open(&disk.0.path().join("store"));
+    make_topic(&store).await;
+    let shard = &shards()[0];
+    // Most of the disk is theirs: nothing is kept back beyond the log and the reserve.
+    let taken = fill(&store, shard).await;
+    assert!(taken * PAYLOAD_BYTES >= 16 << 20, "{taken}");
+    let cancels: Vec<Edit> = (0..64).map(|n| Edit::Cancel(message(n, Due::At(START)).id)).collect();
+    assert_eq!(store.edit(shard, START, &cancels).await.unwrap(), vec![Edited::Cancelled; 64]);
+    let mut acked = 0;
+    for request in 0.. {
+        let claim = store.claim(shard, START, &asking(request)).await.unwrap();
+        if claim.messages.is_empty() {
+            break;
+        }
+        let ack = |m: &ClaimedMessage| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack };
+        let acks: Vec<Settle> = claim.messages.iter().map(ack).collect();
+        assert_eq!(store.settle(shard, START, &acks).await.unwrap(), vec![Settled::Ok; acks.len()]);
+        acked += acks.len();
+    }
+    assert_eq!(acked, taken - 64);
+    fill(&store, shard).await;
 }
 
 #[tokio::test]

@@ -91,7 +91,11 @@ async fn what_was_claimed_and_not_sent_goes_back_and_costs_no_attempt() {
         let handed = consumers.claim(&name(), ask(1, secs(5))).await.unwrap().remove(0);
         assert_eq!(handed.messages[0].attempt, 1);
         let unsent = handed.go_back.unless_sent();
-        if sent { unsent.sent() } else { drop(unsent) }
+        if sent {
+            unsent.sent()
+        } else {
+            drop(unsent)
+        }
         node.pass(ms(400)).await;
         let state = node.get("o-1").await.unwrap().state;
         assert_eq!(state, if sent { MessageState::InFlight } else { MessageState::Scheduled });

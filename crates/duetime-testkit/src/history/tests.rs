@@ -469,5 +469,8 @@ fn a_settlement_that_nobody_can_tell_of_may_have_ended_a_message_and_makes_no_du
         check(&history, &FinalState::default(), RULES).violations.iter().map(|v| v.invariant).collect::<Vec<_>>()
     };
     assert_eq!((told(Outcome::Unknown, false), told(Outcome::Unknown, true)), (vec![], vec![]));
-    assert_eq!((told(Outcome::Retry, false), told(Outcome::Accepted, true)), (vec![Invariant::I1], vec![Invariant::I7]));
+    assert_eq!(
+        (told(Outcome::Retry, false), told(Outcome::Accepted, true)),
+        (vec![Invariant::I1], vec![Invariant::I7])
+    );
 }

@@ -46,6 +46,8 @@ pub struct Shared {
     pub dice: Arc<Dice>,
     /// What producers of large requests may make worse; none: the network never fails.
     pub weather: Option<Arc<Weather>>,
+    /// Whether nodes may stop.
+    pub stops: bool,
     /// Ids whose consumers refuse them no more.
     pub healed: Mutex<BTreeSet<MessageId>>,
     /// How long a claim hides its messages at present, in ms.
@@ -58,6 +60,8 @@ pub struct Shared {
     pub excused: Mutex<BTreeSet<(String, i64)>>,
     /// Whether deadlines say when the next claim can be: no failover undoes one and no clock jumps.
     pub deadlines_hold: bool,
+    /// What was answered last for ids whose earlier requests were given up: what is there in the end, or that nothing is.
+    pub holds: Mutex<std::collections::BTreeMap<MessageId, Option<u64>>>,
     /// Due times of messages as they were acknowledged last, by topic and id.
     pub due: Mutex<std::collections::BTreeMap<(TopicName, MessageId), i64>>,
 }

@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// A claim whose answer is lost is repeated, now and then, as the same request.
-    async fn claim(&self, shard: &Shard, request: &ClaimRequest) -> Option<Claim> {
+    pub async fn claim(&self, shard: &Shard, request: &ClaimRequest) -> Option<Claim> {
         loop {
             match self.door().routed.claim(shard, self.shared.clock.now(), request).await {
                 Ok(claim) => return Some(claim),

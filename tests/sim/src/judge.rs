@@ -13,7 +13,7 @@ use crate::consumers::ATTEMPTS_MAX;
 use crate::faults::ALL_AHEAD_MS;
 use crate::server::Server;
 use crate::store::{CATALOGUE, master_of};
-use crate::world::{Story, VISIBILITY, VISIBILITY_BEFORE, World, orders};
+use crate::world::{ORDERS, Story, VISIBILITY, VISIBILITY_BEFORE, World, orders};
 
 /// Longest virtual time of a world after its clients have ended: clocks that were all ahead put things off.
 const END_MAX: Duration = Duration::from_secs(4_200);
@@ -152,6 +152,10 @@ pub fn judge(world: &World, shared: &Shared) -> Story {
     let emptied: Vec<String> =
         world.servers.iter().flat_map(|server| server.emptied(&world.servers[CATALOGUE])).collect();
     assert!(emptied.is_empty(), "I17: emptied while they held messages: {emptied:?}");
+    for (id, holds) in &*shared.holds.lock() {
+        let is = left.left.iter().find(|left| left.topic == ORDERS && left.id == id.as_str()).map(|left| left.payload);
+        assert_eq!(is, *holds, "I15: {id} is not what was answered after a request that was given up");
+    }
     let mut lives: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     left.left.iter().for_each(|left| *lives.entry((&left.topic, &left.id)).or_default() += 1);
     assert!(lives.values().all(|lives| *lives == 1), "an id lives twice");

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::{Clock as _, StoreError, Timestamp};
+use duetime_request::RequestEnd;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -18,7 +19,7 @@ use crate::server::{Refusal, Sent, Server};
 use crate::wire::{Kept, Weather, Wire};
 
 /// Longest wait for one answer.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call is sent again.
 const RETRY_FOR: Duration = Duration::from_secs(15);
 /// Longest pause before it is.
@@ -164,8 +165,12 @@ impl Link {
     ) -> Result<T, StoreError> {
         let began = Instant::now();
         let mut repeated = false;
+        let end = RequestEnd::of_task();
         loop {
             self.awake().await;
+            if end.is_some_and(RequestEnd::is_over) {
+                return Err(unavailable());
+            }
             if let Some((nth, wire)) = self.wire(master).await {
                 let now = self.clock.now();
                 let end = Timestamp::from_millis(now.as_millis() + self.apart_ms(master)).plus(RESPONSE_TIMEOUT);

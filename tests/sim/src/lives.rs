@@ -1,6 +1,7 @@
 //! A topic that is deleted and created again, by nodes that stop in the middle of it.
 //!
-//! Each life has ids of its own. What is left of them goes with their topic: they are noted as cancelled.
+//! Each life has ids of its own, and one that all have. What is left of them goes with their topic: they are noted as
+//! cancelled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clients::Client;
 use crate::faults::stop;
+use crate::same_id::AGAIN;
 use crate::store::CATALOGUE;
 use crate::world::{Node, World, drafts, wanted};
 
@@ -38,8 +40,10 @@ async fn until(world: &World, shows: impl Fn(&crate::catalogue::Catalogue) -> bo
 pub async fn live(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Client) {
     let dice = world.dice.clone();
     let mut late = JoinSet::new();
+    let mut earlier = None;
     for life in 0..LIVES {
         create(&world, &nodes, &client, &mut late).await;
+        client.meet_again(&mut earlier).await;
         let mut producers = JoinSet::new();
         for n in 0..2 {
             producers.spawn(client.clone().produce(format!("l{life}-p{n}"), IDS));
@@ -95,7 +99,7 @@ async fn create(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lat
 
 async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, life: u64, late: &mut JoinSet<()>) {
     let stem = format!("l{life}-");
-    let is_of = |id: &str| id.starts_with(&stem);
+    let is_of = |id: &str| id.starts_with(&stem) || id == AGAIN;
     let events = world.history.events();
     let ids: BTreeSet<&str> = events.iter().map(|event| event.id.as_str()).filter(|id| is_of(id)).collect();
     let ids: Vec<MessageId> = ids.into_iter().map(|id| MessageId::new(id).expect("a good id")).collect();

@@ -25,11 +25,15 @@ pub enum Mutation {
     LongCancels,
     /// A batch is several scripts, and a refusal of the second is the answer to all of it.
     BatchOfOneAnswer,
+    /// What a client has given up is carried out when its node gets to it.
+    RequestsWithoutEnd,
+    /// A receipt names its topic without the life.
+    ReceiptOfAnyLife,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::LateCalls,
         Self::LateCreation,
         Self::FenceOfAnotherLife,
@@ -41,6 +45,8 @@ impl Mutation {
         Self::DeadlinesRunAhead,
         Self::LongCancels,
         Self::BatchOfOneAnswer,
+        Self::RequestsWithoutEnd,
+        Self::ReceiptOfAnyLife,
     ];
 
     /// As it is written on the command line.
@@ -58,6 +64,8 @@ impl Mutation {
             Self::DeadlinesRunAhead => "deadlines-run-ahead",
             Self::LongCancels => "long-cancels",
             Self::BatchOfOneAnswer => "batch-of-one-answer",
+            Self::RequestsWithoutEnd => "requests-without-end",
+            Self::ReceiptOfAnyLife => "receipt-of-any-life",
         }
     }
 
@@ -66,16 +74,18 @@ impl Mutation {
     pub const fn first_seed(self) -> u64 {
         match self {
             Self::LateCalls => 1,
-            Self::LateCreation => 127,
-            Self::FenceOfAnotherLife => 193,
+            Self::LateCreation => 74,
+            Self::FenceOfAnotherLife => 56,
             Self::CreationOverMessages => 4,
-            Self::AnyLife => 3,
-            Self::DelayOfOneClock => 613,
-            Self::HighWater => 7,
-            Self::DeletionOfAnyLife => 5,
+            Self::AnyLife => 18,
+            Self::DelayOfOneClock => 55,
+            Self::HighWater => 5,
+            Self::DeletionOfAnyLife => 28,
             Self::DeadlinesRunAhead => 1,
-            Self::LongCancels => 29,
-            Self::BatchOfOneAnswer => 7,
+            Self::LongCancels => 16,
+            Self::BatchOfOneAnswer => 2,
+            Self::RequestsWithoutEnd => 16,
+            Self::ReceiptOfAnyLife => 1,
         }
     }
 }

@@ -36,6 +36,8 @@ const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 3;
 const LIVES: u64 = 12;
+/// Ids with a request that is given up.
+const GIVEN_UP: u64 = 4;
 /// Longest time a batch is kept that only one server has.
 const GRACE_MS_MAX: u64 = 500;
 /// Longest stop of a mover.
@@ -235,12 +237,14 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         history: world.history.clone(),
         dice: dice.clone(),
         weather: trouble.network.then(|| world.weather.clone()),
+        stops: trouble.stops,
         healed: Mutex::default(),
         visibility_ms: AtomicU64::new(u64::try_from(before.as_millis()).expect("short")),
         upsets: AtomicU64::new(0),
         all_ahead: AtomicU64::new(0),
         excused: Mutex::default(),
         deadlines_hold: !trouble.failovers && !trouble.clocks,
+        holds: Mutex::default(),
         due: Mutex::default(),
     });
     let client = Client { topic: orders(), shared: shared.clone() };
@@ -248,6 +252,10 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     let stop = Arc::<AtomicBool>::default();
     for n in 0..PRODUCERS {
         producers.spawn(client.clone().produce(format!("p{n}"), LIVES));
+    }
+    // Where clocks jump nothing says when a sending is over.
+    if !trouble.clocks && (trouble.network || trouble.stops) {
+        producers.spawn(client.clone().give_up("g".to_owned(), GIVEN_UP));
     }
     let drafted = Client { topic: drafts(), shared: shared.clone() };
     if trouble.lives {

@@ -59,6 +59,8 @@ missed! {
     the_bound_of_deadlines_is_missed: DeadlinesRunAhead;
     the_memory_of_long_cancels_is_missed: LongCancels;
     the_answer_of_each_item_is_missed: BatchOfOneAnswer;
+    the_end_of_a_request_is_missed: RequestsWithoutEnd;
+    the_life_in_a_receipt_is_missed: ReceiptOfAnyLife;
 }
 
 fn is_missed(mutation: Mutation) {

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
@@ -12,8 +13,10 @@ use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, RequestMem
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -32,6 +35,9 @@ const ACCEPT_QUEUE: u32 = 1024;
 
 /// How often files are looked at for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Files on a disk or in a network that take longer are told of.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Lets the process open as many files as it may, and answers how many connections that leaves.
 fn bounds(config: &Config) -> ConnectionBounds {
@@ -114,12 +120,20 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
 /// Reads tokens, host names and certificates anew while the node serves.
 #[derive(Debug)]
 pub struct Reloader {
+    files: Arc<Mutex<Files>>,
+    hangup: Signal,
+}
+
+/// What is read anew, and where it is.
+#[derive(Debug)]
+struct Files {
     file: Option<PathBuf>,
     overlays: Vec<Overlay>,
     config: Config,
     auth: Auth,
     options: HttpOptions,
-    hangup: Signal,
+    /// What they looked like when they were read last.
+    seen: Vec<Print>,
 }
 
 /// What a file looked like.
@@ -129,6 +143,18 @@ fn print(path: &Path) -> Print {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+}
+
+/// Does `work` on a thread that nobody has to wait for: not the runtime, and not the end of the program.
+fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (to, done) = oneshot::channel();
+    let started = std::thread::Builder::new().name("duetime-reload".to_owned()).spawn(move || {
+        let _ = to.send(work());
+    });
+    if let Err(error) = started {
+        error!(%error, "no thread could be started to look at the files of the configuration");
+    }
+    done
 }
 
 impl Reloader {
@@ -141,17 +167,13 @@ impl Reloader {
         options: HttpOptions,
         hangup: Signal,
     ) -> Self {
-        Self { file: file.map(Path::to_owned), overlays, config, auth, options, hangup }
-    }
-
-    fn prints(&self) -> Vec<Print> {
-        let of_tls = self.config.node.tls.iter().flat_map(duetime_http::TlsFiles::paths);
-        self.file.as_deref().into_iter().chain(self.config.auth.paths()).chain(of_tls).map(print).collect()
+        let mut files = Files { file: file.map(Path::to_owned), overlays, config, auth, options, seen: Vec::new() };
+        files.seen = files.prints();
+        Self { files: Arc::new(Mutex::new(files)), hangup }
     }
 
     /// Runs until the end of the node.
     pub async fn run(&mut self, shutdown: CancellationToken) {
-        let mut seen = self.prints();
         loop {
             let told = tokio::select! {
                 biased;
@@ -159,22 +181,48 @@ impl Reloader {
                 told = self.hangup.recv() => told.is_some(),
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
-            let now = self.prints();
-            if told && let Err(error) = self.options.audit.reopen() {
-                error!(error, "the file of the audit log could not be opened anew, going on with the old one");
-            }
-            if !told && now == seen {
-                continue;
-            }
             if told {
                 manager::reloading();
             }
-            self.reload(if told { "SIGHUP" } else { "a file changed" });
-            if told {
+            let files = self.files.clone();
+            let mut done = on_a_thread(move || files.lock().look(told));
+            let mut reloads = told;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return,
+                    _ = &mut done => break,
+                    () = tokio::time::sleep(ANSWERS_WITHIN) => {
+                        error!("the files of the configuration do not answer, going on with what was read before");
+                        if std::mem::take(&mut reloads) {
+                            manager::ready();
+                        }
+                    }
+                }
+            }
+            if reloads {
                 manager::ready();
             }
+        }
+    }
+}
+
+impl Files {
+    fn prints(&self) -> Vec<Print> {
+        let of_tls = self.config.node.tls.iter().flat_map(duetime_http::TlsFiles::paths);
+        self.file.as_deref().into_iter().chain(self.config.auth.paths()).chain(of_tls).map(print).collect()
+    }
+
+    /// Reads them if one has changed, or if `told` to.
+    fn look(&mut self, told: bool) {
+        let now = self.prints();
+        if told && let Err(error) = self.options.audit.reopen() {
+            error!(error, "the file of the audit log could not be opened anew, going on with the old one");
+        }
+        if told || now != self.seen {
+            self.reload(if told { "SIGHUP" } else { "a file changed" });
             // What changes while it is read is read again.
-            seen = now;
+            self.seen = now;
         }
     }
 
@@ -192,6 +240,14 @@ impl Reloader {
     fn apply(&mut self, ReadConfig { config, lines }: ReadConfig) -> Result<(), String> {
         let of = |key: &'static str, error: &str| lines.complaint(&["node", key], error).to_string();
         // Nothing is taken unless everything can be.
+        if !self.auth.is_open() && config.auth.tokens.is_empty() {
+            // A file that is being written is empty for a moment.
+            return Err(
+                "auth.tokens: there is none any more; a node that asks for tokens is opened to everybody by a \
+                        restart only"
+                    .to_owned(),
+            );
+        }
         match (&self.options.tls, &config.node.tls) {
             (Some(tls), Some(files)) => tls.reload(files).map_err(|error| of("tls", &error))?,
             (None, None) => {}

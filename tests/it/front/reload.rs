@@ -72,6 +72,40 @@ async fn sighup_and_a_changed_file_bring_new_tokens_and_never_end_a_node() {
     assert!(!node.output().contains("the-second-secret"));
 }
 
+#[tokio::test]
+async fn a_node_that_asks_for_tokens_is_not_opened_by_an_empty_file() {
+    let tokens = "[[auth.tokens]]\nname = \"ops\"\nsecret = \"a-secret-of-ops-0\"\nscopes = [\"admin\"]\n";
+    let node = Node::start_embedded(PROGRAM, tokens).await;
+    for text in ["", "# nothing\n", "[auth]\ntokens = []\n"] {
+        let told = node.output().matches("auth.tokens: there is none any more").count();
+        node.configure(text);
+        node.sighup();
+        until("it is said", || async { node.output().matches("auth.tokens: there is none any more").count() > told })
+            .await;
+        assert_eq!([status(&node, "a-secret-of-ops-0").await, status(&node, "").await], [200, 401], "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_whose_file_does_not_answer_stops_nothing() {
+    let secrets = tempfile::tempdir().unwrap();
+    let file = secrets.path().join("token");
+    std::fs::write(&file, "the-first-secret-0").unwrap();
+    let config = format!("[[auth.tokens]]\nname = \"ops\"\nsecret = {{ file = {file:?} }}\nscopes = [\"admin\"]\n");
+    let mut node = Node::start_embedded(PROGRAM, &config).await;
+    assert_eq!(status(&node, "the-first-secret-0").await, 200);
+    // Whoever opens it waits for somebody who writes.
+    std::fs::remove_file(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    node.sighup();
+    until("it is said", || async { node.output().contains("do not answer") }).await;
+    node.sighup();
+    for _ in 0..20 {
+        assert_eq!(status(&node, "the-first-secret-0").await, 200);
+    }
+    assert!(node.sigterm(PATIENCE).await.success());
+}
+
 /// An authority, and a certificate of it for `name` and 127.0.0.1 in `folder`.
 fn certify(folder: &Path) -> reqwest::Certificate {
     let key = rcgen::KeyPair::generate().unwrap();

@@ -10,12 +10,10 @@ import argparse
 import http.client
 import json
 import os
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
 import time
+
+import servers
 
 # Due messages that each topic is given.
 MESSAGES = 8
@@ -23,12 +21,6 @@ MESSAGES = 8
 SETTLE_S = 3
 # Between two scrapes.
 PAUSE_S = 0.01
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def processor_s(process):
@@ -59,7 +51,7 @@ def measure(connection, process, given):
         time.sleep(PAUSE_S)
     cost = (processor_s(process) - before) / given.scrapes * 1000
     took.sort()
-    at = {name: round(took[int(len(took) * part)], 1) for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 0.99999))}
+    at = servers.quantiles(took, p50=0.5, p90=0.9, p99=0.99, max=0.99999)
     series = sum(not line.startswith(b"#") for line in text.splitlines())
     print(json.dumps({"topics": given.topics, "series": series, "bytes": len(text), **at, "processor ms": round(cost, 1)}))
 
@@ -71,24 +63,8 @@ def main():
     arguments.add_argument("--shards", type=int, default=8)
     arguments.add_argument("--scrapes", type=int, default=301)
     given = arguments.parse_args()
-    port, folder = free_port(), tempfile.mkdtemp()
-    command = [os.path.abspath(given.program), "serve", "--store", "embedded:data", "--listen", f"127.0.0.1:{port}"]
-    with open(os.path.join(folder, "log"), "w") as log:
-        node = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    try:
-        for _ in range(300):
-            try:
-                ask(connection, "GET", "/readyz")
-                break
-            except OSError:
-                connection.close()
-                time.sleep(0.1)
-        measure(connection, node.pid, given)
-    finally:
-        node.kill()
-        node.wait()
-        shutil.rmtree(folder)
+    with servers.node(given.program) as (port, node):
+        measure(http.client.HTTPConnection("127.0.0.1", port), node.pid, given)
 
 
 if __name__ == "__main__":

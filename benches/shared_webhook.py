@@ -7,14 +7,11 @@ benches/shared_webhook.py PROGRAM [--slow 100] [--messages 2000]
 import argparse
 import asyncio
 import json
-import os
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
+
+import servers
 
 # How long a slow answer takes, and how far apart the messages of the quick topic are.
 SLOW_S = 5
@@ -56,12 +53,6 @@ def ask(port, method, path, body):
         return json.load(response)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 async def quick(port, count, name):
     """Sends the quick topic's messages at a steady pace, from a thread, and waits for all."""
     late.clear()
@@ -75,25 +66,15 @@ async def quick(port, count, name):
     while len(came) < count and time.monotonic() < end:
         await asyncio.sleep(0.1)
     found = sorted(late)
-    at = {name: round(found[int(len(found) * part)], 1) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 0.99999))}
+    at = servers.quantiles(found, p50=0.5, p99=0.99, max=0.99999)
     return {"sent": count, "came": len(came), "twice": len(found) - len(came), "earliest": round(found[0], 1), **at}
 
 
 async def measure(given):
     server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512)
-    hook, port, folder = server.sockets[0].getsockname()[1], free_port(), tempfile.mkdtemp()
-    with open(os.path.join(folder, "duetime.toml"), "w") as file:
-        file.write(f'[sinks.hook]\ntype = "http"\nurl = "http://127.0.0.1:{hook}"\nallow = ["127.0.0.1"]\n')
-    command = [given.program, "serve", "--config", "duetime.toml", "--store", "embedded:data", "--listen", f"127.0.0.1:{port}"]
-    with open(os.path.join(folder, "log"), "w") as log:
-        node = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    try:
-        for _ in range(300):
-            try:
-                await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/readyz")
-                break
-            except OSError:
-                await asyncio.sleep(0.1)
+    hook = server.sockets[0].getsockname()[1]
+    settings = f'[sinks.hook]\ntype = "http"\nurl = "http://127.0.0.1:{hook}"\nallow = ["127.0.0.1"]\n'
+    with servers.node(given.program, settings) as (port, _):
         await asyncio.to_thread(ask, port, "PUT", "/v1/topics/quick", {"shards": 4, "sink": {"name": "hook", "path": "/quick"}})
         print(json.dumps({"slow topics": 0, **await quick(port, given.messages, "alone")}), flush=True)
         for n in range(given.slow):
@@ -105,10 +86,6 @@ async def measure(given):
         before = slow_posts
         measured = await quick(port, given.messages, "beside")
         print(json.dumps({"slow topics": given.slow, **measured, "slow posts meanwhile": slow_posts - before}))
-    finally:
-        node.kill()
-        node.wait()
-        shutil.rmtree(folder)
 
 
 def main():
@@ -116,9 +93,7 @@ def main():
     arguments.add_argument("program")
     arguments.add_argument("--slow", type=int, default=100)
     arguments.add_argument("--messages", type=int, default=2_000)
-    given = arguments.parse_args()
-    given.program = os.path.abspath(given.program)
-    asyncio.run(measure(given))
+    asyncio.run(measure(arguments.parse_args()))
 
 
 if __name__ == "__main__":

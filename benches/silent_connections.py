@@ -12,13 +12,12 @@ import json
 import multiprocessing
 import os
 import resource
-import shutil
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
+
+import servers
 
 # Addresses that the connections come from, so that the bound over all is reached and not only that of one address.
 ADDRESSES = 16
@@ -27,12 +26,6 @@ HOLDERS = 4
 # How often /healthz is asked, and for how long once all connections are open.
 EVERY_S = 0.002
 AFTER_S = 10
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def health(port):
@@ -71,15 +64,10 @@ def main():
     given = arguments.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    port, folder = free_port(), tempfile.mkdtemp()
-    with open(os.path.join(folder, "duetime.toml"), "w") as file:
-        file.write(f"[node]\nconnections = {given.connections}\nconnections_per_address = {given.connections}\n")
-    command = [os.path.abspath(given.program), "serve", "--config", "duetime.toml", "--store", "embedded:data"]
-    with open(os.path.join(folder, "log"), "w") as log:
-        node = subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], cwd=folder, stdout=log, stderr=log)
+    settings = f"[node]\nconnections = {given.connections}\nconnections_per_address = {given.connections}\n"
     took, refused, stop, are_open = [], [], threading.Event(), multiprocessing.Semaphore(0)
 
-    def ask():
+    def ask(port):
         while not stop.is_set():
             try:
                 took.append(health(port))
@@ -87,14 +75,8 @@ def main():
                 refused.append(port)
             time.sleep(EVERY_S)
 
-    try:
-        for _ in range(300):
-            try:
-                health(port)
-                break
-            except OSError:
-                time.sleep(0.1)
-        asking = threading.Thread(target=ask)
+    with servers.node(given.program, settings) as (port, node):
+        asking = threading.Thread(target=ask, args=[port])
         asking.start()
         begin, before = time.monotonic(), overflows()
         for n in range(HOLDERS):
@@ -108,12 +90,8 @@ def main():
         asking.join()
         status = open(f"/proc/{node.pid}/status").read()
         memory = next(int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-    finally:
-        node.kill()
-        node.wait()
-        shutil.rmtree(folder)
     took.sort()
-    at = {name: round(took[int(len(took) * part)], 1) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 0.99999))}
+    at = servers.quantiles(took, p50=0.5, p99=0.99, max=0.99999)
     measured = {"silent": given.silent, "node.connections": given.connections, "opened in s": round(opened, 1)}
     counted = {"refused": len(refused), "queue was full": overflows() - before}
     print(json.dumps({**measured, "asked": len(took), **at, **counted, "most MiB of the node": memory}))

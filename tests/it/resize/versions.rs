@@ -1,6 +1,7 @@
 //! Nodes of the release before and of this one on one store, through upgrade, resize and downgrade.
 //!
-//! The program of the release before is named by `DUETIME_TEST_OLDER`; `./test --long` builds it from the last tag.
+//! The program of the release before is named by `DUETIME_TEST_OLDER`; `./test --long` builds it from the commit in
+//! `tests/release-before`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,7 +26,7 @@ const MESSAGES: usize = 100;
 fn older() -> Option<PathBuf> {
     let named = std::env::var_os("DUETIME_TEST_OLDER").map(PathBuf::from);
     if named.is_none() && is_long() {
-        cannot_run("DUETIME_TEST_OLDER names no program of the release before, and there is no tag to build one from");
+        cannot_run("DUETIME_TEST_OLDER names no program of the release before; ./test --long builds one and names it");
     }
     named
 }

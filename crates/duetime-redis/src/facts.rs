@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use crate::error::LinkError;
-use crate::link::Link;
 use crate::replicated::following_in;
 use crate::reply::text;
 use crate::topology::Topology;
@@ -57,29 +56,18 @@ pub(crate) fn read(info: &str) -> MasterFacts {
     }
 }
 
-impl Link {
-    /// Whether sentinels name the primary: such a one goes on alone when it is cut off, unless it is guarded.
-    #[must_use]
-    pub fn has_sentinels(&self) -> bool {
-        matches!(self.topology(), Topology::Sentinel(_))
-    }
-
-    /// Asks every master what it is like at present, all at once; each has its name and an answer, or why none
-    /// came within a second.
-    ///
-    /// # Errors
-    ///
-    /// See [`LinkError`]: nobody tells who the masters are.
-    pub async fn facts(&self) -> Result<Vec<(String, Result<MasterFacts, LinkError>)>, LinkError> {
-        let (masters, info) = (self.topology().masters().await?, redis::cmd("INFO"));
-        let asked = masters.iter().map(async |node| {
-            let silent = |_| LinkError::Unavailable(format!("{} does not tell its state", node.name));
-            let answer = tokio::time::timeout(TELL_WITHIN, node.send(&info, false)).await.map_err(silent);
-            let facts = answer.and_then(|answer| Ok(read(&text(&answer?))));
-            (node.name.clone(), facts)
-        });
-        Ok(join_all(asked).await)
-    }
+/// See [`Link::facts`](crate::Link::facts).
+pub(crate) async fn of_masters(
+    topology: &Topology,
+) -> Result<Vec<(String, Result<MasterFacts, LinkError>)>, LinkError> {
+    let (masters, info) = (topology.masters().await?, redis::cmd("INFO"));
+    let asked = masters.iter().map(async |node| {
+        let silent = |_| LinkError::Unavailable(format!("{} does not tell its state", node.name));
+        let answer = tokio::time::timeout(TELL_WITHIN, node.send(&info, false)).await.map_err(silent);
+        let facts = answer.and_then(|answer| Ok(read(&text(&answer?))));
+        (node.name.clone(), facts)
+    });
+    Ok(join_all(asked).await)
 }
 
 #[cfg(test)]

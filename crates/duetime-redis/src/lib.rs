@@ -16,13 +16,13 @@ mod link;
 mod node;
 mod patience;
 mod pipeline;
-mod place;
 mod pubsub;
 mod replicated;
 mod reply;
 mod script;
 mod sentinel;
 mod server_clock;
+mod servers;
 mod setup;
 pub mod slots;
 #[cfg(test)]

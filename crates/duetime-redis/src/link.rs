@@ -1,25 +1,31 @@
-//! The link itself: sends calls, and sends them again while that can help.
+//! The link itself: sends scripts, and sends them again while that can help.
 //!
-//! A call may reach the server twice: every script must be idempotent. A repeated call is told so, and it
+//! A script may reach the server twice: every script must be idempotent. A repeated one is told so, and it
 //! is repeated, or answered as failed, only when the sending before cannot be carried out any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use redis::{Arg, Cmd, Value};
+use duetime_core::Place;
+use redis::{Arg, Cmd, Pipeline, Value};
 
 use crate::config::LinkConfig;
 use crate::error::{Failure, LinkError};
+use crate::facts::{self, MasterFacts};
 use crate::node::Node;
-use crate::patience::{Lesson, Patience};
+use crate::patience::Lesson;
+use crate::pipeline;
+use crate::pubsub;
 use crate::replicated::Backing;
 use crate::script::{Script, Sending};
+use crate::servers::Servers;
+use crate::setup::{self, Apart, Checks, ServerFacts};
 use crate::topology::Topology;
+use crate::watch;
 
 /// See the module. Cheap to share.
 pub struct Link {
-    topology: Topology,
+    servers: Servers,
     config: LinkConfig,
     /// A server is older than 7.0.
     legacy: AtomicBool,
@@ -38,7 +44,7 @@ impl Link {
     ///
     /// [`LinkError::Setup`]: the topology, a certificate file or the address cannot be used.
     pub fn new(config: LinkConfig) -> Result<Arc<Self>, LinkError> {
-        Ok(Arc::new(Self { topology: Topology::new(&config)?, config, legacy: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { servers: Servers::new(&config)?, config, legacy: AtomicBool::new(false) }))
     }
 
     /// Where the link leads, without credentials.
@@ -50,15 +56,13 @@ impl Link {
     /// Whether the keys are on several masters.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
-        matches!(self.topology, Topology::Cluster(_))
+        matches!(self.servers.topology, Topology::Cluster(_))
     }
 
-    pub(crate) fn topology(&self) -> &Topology {
-        &self.topology
-    }
-
-    pub(crate) fn set_legacy(&self, legacy: bool) {
-        self.legacy.store(legacy, Ordering::Relaxed);
+    /// Whether sentinels name the primary: such a one goes on alone when it is cut off, unless it is guarded.
+    #[must_use]
+    pub fn has_sentinels(&self) -> bool {
+        matches!(self.servers.topology, Topology::Sentinel(_))
     }
 
     /// Whether the server is older than 7.0.
@@ -133,7 +137,7 @@ impl Link {
             let sending = node.confirms.send(mark.clone(), asking, replicas, made);
             match node.unless_deposed(sending).await {
                 // A master without replicas may be one that another has taken the place of.
-                Ok((_, 0)) if !self.topology.still_master(&node).await => Err(node.deposed_failure()),
+                Ok((_, 0)) if !self.servers.topology.still_master(&node).await => Err(node.deposed_failure()),
                 sent => sent,
             }
         };
@@ -154,7 +158,7 @@ impl Link {
         A: Future<Output = Result<T, Failure>>,
     {
         let mut lesson = Lesson::default();
-        let mut patience = self.patience(script.name());
+        let mut patience = self.servers.patience(script.name());
         loop {
             let repeated = lesson.unsure;
             let sent = match self.prepared(script, key, &mut lesson).await {
@@ -170,13 +174,13 @@ impl Link {
                 Err(failure) => failure,
             };
             lesson.learn(&failure, may_have_run(&failure));
-            self.after(&mut patience, failure).await?;
+            self.servers.after(&mut patience, failure).await?;
         }
     }
 
     /// Where to send the call of a script; the script is loaded there if it has to be.
     async fn prepared(&self, script: &Script, key: &str, lesson: &mut Lesson) -> Result<(Arc<Node>, bool), Failure> {
-        let (node, asking) = self.route(lesson.ask.take(), Some(Arg::Simple(key.as_bytes()))).await?;
+        let (node, asking) = self.servers.route(lesson.ask.take(), Some(Arg::Simple(key.as_bytes()))).await?;
         if lesson.load {
             let mut loading = redis::cmd("SCRIPT");
             loading.arg("LOAD").arg(script.code(self.is_legacy()));
@@ -198,37 +202,78 @@ impl Link {
         cmd
     }
 
-    /// The server of a key, or the one that a redirection for this once named.
-    pub(crate) async fn route(
-        &self,
-        ask: Option<String>,
-        key: Option<Arg<&[u8]>>,
-    ) -> Result<(Arc<Node>, bool), Failure> {
-        Ok(match ask {
-            Some(to) => (self.topology.node_at(&to)?, true),
-            None => (self.topology.node(key.and_then(bytes_of)).await?, false),
-        })
-    }
-
     /// Runs one plain command that may be repeated.
     ///
     /// # Errors
     ///
     /// See [`LinkError`].
     pub async fn command(&self, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
-        let mut lesson = Lesson::default();
-        let mut patience = self.patience(name);
-        loop {
-            let failure = match self.route(lesson.ask.take(), cmd.args_iter().nth(1)).await {
-                Ok((node, asking)) => match node.send(cmd, asking).await {
-                    Ok(value) => return Ok(value),
-                    Err(failure) => failure,
-                },
-                Err(failure) => failure,
-            };
-            lesson.learn(&failure, false);
-            self.after(&mut patience, failure).await?;
-        }
+        self.servers.command(name, cmd).await
+    }
+
+    /// Runs plain commands that may be repeated, in one round trip to each master. Any error that
+    /// lasts fails them all.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub async fn pipeline(&self, name: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, LinkError> {
+        pipeline::whole(&self.servers, name, pipeline).await
+    }
+
+    /// The same for a look that must not wait long: an answer or an error for each command, after about a
+    /// second at the latest.
+    pub async fn look(&self, name: &'static str, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
+        pipeline::look(&self.servers, name, pipeline).await
+    }
+
+    /// Runs plain commands in one round trip to each master, each with its own answer. None is sent
+    /// again once it may have been carried out: for those that must not be repeated.
+    pub async fn each_once(&self, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
+        pipeline::each_once(&self.servers, pipeline).await
+    }
+
+    /// The server of `key` at present. All keys have one place where there is one server, and until the
+    /// masters of a cluster are known. Waits for nobody.
+    #[must_use]
+    pub fn place_of(&self, key: &[u8]) -> Place {
+        self.servers.topology.place_of(key)
+    }
+
+    /// Asks every master what it is and refuses what cannot work; the facts are the last one's.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Setup`] with the remedy; [`LinkError::Unavailable`] when nobody answers.
+    pub async fn check(&self, checks: Checks) -> Result<ServerFacts, LinkError> {
+        setup::check(&self.servers, checks, &self.legacy).await
+    }
+
+    /// Refuses masters of which one's clock is more than `most_ms` away from what `own_ms` tells.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Setup`] with the remedy; [`LinkError::Unavailable`] when nobody answers.
+    pub async fn check_clock(&self, own_ms: impl Fn() -> i64, most_ms: i64) -> Result<(), LinkError> {
+        setup::check_clock(&self.servers, own_ms, most_ms).await
+    }
+
+    /// By how many milliseconds the servers' clocks are ahead of what `own_ms` tells.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`]: none of them answers.
+    pub async fn apart(&self, own_ms: impl Fn() -> i64) -> Result<Apart, LinkError> {
+        setup::clocks_apart(&self.servers, own_ms).await
+    }
+
+    /// The server's clock, milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub async fn clock(&self) -> Result<i64, LinkError> {
+        setup::read_clock(&self.command("time", &redis::cmd("TIME")).await?)
     }
 
     /// Answers as soon as one server that takes writes does.
@@ -237,61 +282,30 @@ impl Link {
     ///
     /// See [`LinkError`]: none of them answers.
     pub async fn alive(&self) -> Result<(), LinkError> {
-        let masters = self.masters().await?;
+        let masters = self.servers.masters().await?;
         let ping = redis::cmd("PING");
-        let asked = masters.iter().map(|node| Box::pin(self.command_on(node, "ping", &ping)));
+        let asked = masters.iter().map(|node| Box::pin(self.servers.command_on(node, "ping", &ping)));
         futures::future::select_ok(asked).await.map(drop)
     }
 
-    /// The same on one server, whatever keys are where.
-    pub(crate) async fn command_on(&self, node: &Node, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
-        let mut patience = self.patience(name);
-        loop {
-            match node.send(cmd, false).await {
-                Ok(value) => return Ok(value),
-                Err(failure) => self.after(&mut patience, failure).await?,
-            }
-        }
+    /// Asks every master what it is like at present, all at once; each has its name and an answer, or why none
+    /// came within a second.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`]: nobody tells who the masters are.
+    pub async fn facts(&self) -> Result<Vec<(String, Result<MasterFacts, LinkError>)>, LinkError> {
+        facts::of_masters(&self.servers.topology).await
     }
 
-    /// Every server that takes writes, once it is known who they are.
-    pub(crate) async fn masters(&self) -> Result<Vec<Arc<Node>>, LinkError> {
-        let mut patience = self.patience("masters");
-        loop {
-            match self.topology.masters().await {
-                Ok(masters) => return Ok(masters),
-                Err(failure) => self.after(&mut patience, failure).await?,
-            }
-        }
+    /// Watches over the masters as long as it runs.
+    pub async fn watch(self: Arc<Self>) {
+        watch::watch(&self.servers.topology).await;
     }
 
-    /// Learns from a failure where the call is better sent, and waits if that helps.
-    pub(crate) async fn after(&self, patience: &mut Patience, failure: Failure) -> Result<(), LinkError> {
-        match &failure {
-            Failure::Moved { slot, to } => {
-                if let Err(Failure::Final(error)) = self.topology.moved(*slot, to) {
-                    return Err(error);
-                }
-                self.topology.doubt().await;
-            }
-            Failure::Transient { .. } => self.topology.doubt().await,
-            _ => {}
-        }
-        patience.after(failure).await
-    }
-
-    pub(crate) fn patience(&self, call: &'static str) -> Patience {
-        self.patience_of(call, self.config.retry_for)
-    }
-
-    pub(crate) fn patience_of(&self, call: &'static str, longest: Duration) -> Patience {
-        Patience::new(call, longest.min(self.config.retry_for))
-    }
-}
-
-fn bytes_of(arg: Arg<&[u8]>) -> Option<&[u8]> {
-    match arg {
-        Arg::Simple(bytes) => Some(bytes),
-        _ => None,
+    /// Subscribes to `channel` on connections of its own, at every master up to a bound, and passes on what is
+    /// published as long as it runs. What is published while no connection is up is lost.
+    pub async fn subscribe(self: Arc<Self>, channel: String, pass_on: impl FnMut(Vec<u8>) + Send) {
+        pubsub::subscribe(&self.servers.topology, channel, pass_on).await;
     }
 }

@@ -8,9 +8,9 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 
 use crate::error::{Failure, LinkError};
-use crate::link::Link;
 use crate::node::Node;
 use crate::patience::{Patience, REDIRECTS_MAX};
+use crate::servers::Servers;
 
 /// How long a look at many shards takes at most, with all its repetitions: what no master has answered by
 /// then is answered by an error, and the rest as it was told.
@@ -38,160 +38,160 @@ fn all_answered(answers: Vec<Option<Result<Value, LinkError>>>) -> Vec<Result<Va
     answers.into_iter().map(|answer| answer.expect("every command was answered or given up")).collect()
 }
 
-impl Link {
-    /// Runs plain commands that may be repeated, in one round trip to each master. Any error that
-    /// lasts fails them all.
-    ///
-    /// # Errors
-    ///
-    /// See [`LinkError`].
-    pub async fn pipeline(&self, name: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, LinkError> {
-        self.each(self.patience(name), None, pipeline).await.into_iter().collect()
-    }
+/// See [`Link::pipeline`](crate::Link::pipeline).
+pub(crate) async fn whole(servers: &Servers, name: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, LinkError> {
+    each(servers, servers.patience(name), None, pipeline).await.into_iter().collect()
+}
 
-    /// The same for a look that must not wait long: an answer or an error for each command, after about a
-    /// second at the latest.
-    pub async fn look(&self, name: &'static str, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
-        self.each(self.patience_of(name, LOOK_FOR), Some(Instant::now() + LOOK_FOR), pipeline).await
-    }
+/// See [`Link::look`](crate::Link::look).
+pub(crate) async fn look(servers: &Servers, name: &'static str, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
+    each(servers, servers.patience_of(name, LOOK_FOR), Some(Instant::now() + LOOK_FOR), pipeline).await
+}
 
-    /// Runs plain commands in one round trip to each master, each with its own answer. None is sent
-    /// again once it may have been carried out: for those that must not be repeated.
-    pub async fn each_once(&self, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
-        let mut answers: Vec<Option<Result<Value, LinkError>>> = Vec::new();
-        answers.resize_with(pipeline.len(), || None);
-        let mut items = items(pipeline);
-        for round in 0..=REDIRECTS_MAX {
-            let mut again = Vec::new();
-            for (item, answer) in self.round(items, None).await {
-                match answer {
-                    // Turned away before anything was done.
-                    Err(Failure::Ask { to }) if round < REDIRECTS_MAX => again.push(Item { ask: Some(to), ..item }),
-                    Err(Failure::Moved { slot, to })
-                        if round < REDIRECTS_MAX && self.topology().moved(slot, &to).is_ok() =>
-                    {
-                        again.push(Item { ask: None, ..item });
-                    }
-                    Err(failure) => {
-                        if let Failure::Transient { .. } = failure {
-                            self.topology().doubt().await;
-                        }
-                        answers[item.at] = Some(Err(failure.into()));
-                    }
-                    Ok(value) => answers[item.at] = Some(Ok(value)),
+/// See [`Link::each_once`](crate::Link::each_once).
+pub(crate) async fn each_once(servers: &Servers, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
+    let mut answers: Vec<Option<Result<Value, LinkError>>> = Vec::new();
+    answers.resize_with(pipeline.len(), || None);
+    let mut items = items(pipeline);
+    for round in 0..=REDIRECTS_MAX {
+        let mut again = Vec::new();
+        for (item, answer) in send_round(servers, items, None).await {
+            match answer {
+                // Turned away before anything was done.
+                Err(Failure::Ask { to }) if round < REDIRECTS_MAX => again.push(Item { ask: Some(to), ..item }),
+                Err(Failure::Moved { slot, to })
+                    if round < REDIRECTS_MAX && servers.topology.moved(slot, &to).is_ok() =>
+                {
+                    again.push(Item { ask: None, ..item });
                 }
-            }
-            if again.is_empty() {
-                break;
-            }
-            items = again;
-        }
-        all_answered(answers)
-    }
-
-    async fn each(
-        &self,
-        mut patience: Patience,
-        until: Option<Instant>,
-        pipeline: &Pipeline,
-    ) -> Vec<Result<Value, LinkError>> {
-        let mut answers: Vec<Option<Result<Value, LinkError>>> = Vec::new();
-        answers.resize_with(pipeline.len(), || None);
-        let mut items = items(pipeline);
-        while !items.is_empty() {
-            let mut again = Vec::new();
-            let mut worst: Option<Failure> = None;
-            for (item, answer) in self.round(items, until).await {
-                let failure = match answer {
-                    Ok(value) => {
-                        answers[item.at] = Some(Ok(value));
-                        continue;
-                    }
-                    Err(Failure::Final(error)) => {
-                        answers[item.at] = Some(Err(error));
-                        continue;
-                    }
-                    Err(failure) => failure,
-                };
-                let ask = if let Failure::Ask { to } = &failure { Some(to.clone()) } else { None };
-                again.push(Item { ask, ..item });
-                // A pause, if any of them needs one.
-                if !matches!(worst, Some(Failure::Transient { .. })) {
-                    worst = Some(failure);
-                }
-            }
-            items = again;
-            if let Some(failure) = worst
-                && let Err(error) = self.within(until, &mut patience, failure).await
-            {
-                for item in items.drain(..) {
-                    answers[item.at] = Some(Err(error.clone()));
-                }
-            }
-        }
-        all_answered(answers)
-    }
-
-    /// [`Link::after`] that ends a little after `until`.
-    async fn within(&self, until: Option<Instant>, patience: &mut Patience, failure: Failure) -> Result<(), LinkError> {
-        let Some(until) = until else { return self.after(patience, failure).await };
-        let text = LinkError::from(failure.clone());
-        match tokio::time::timeout_at(until + DOUBT_FOR, self.after(patience, failure)).await {
-            Ok(Ok(())) if Instant::now() < until => Ok(()),
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(())) | Err(_) => Err(LinkError::Unavailable(text.to_string())),
-        }
-    }
-
-    /// Sends every item once; a master that is silent until then has failed.
-    async fn round<'a>(&self, items: Vec<Item<'a>>, until: Option<Instant>) -> Vec<(Item<'a>, Result<Value, Failure>)> {
-        let mut groups = Vec::<(Arc<Node>, Vec<Item<'a>>)>::new();
-        let mut done = Vec::with_capacity(items.len());
-        for item in items {
-            match self.route(item.ask.clone(), item.cmd.args_iter().nth(1)).await {
-                Ok((node, _)) => match groups.iter_mut().find(|(known, _)| known.name == node.name) {
-                    Some((_, group)) => group.push(item),
-                    None => groups.push((node, vec![item])),
-                },
-                Err(failure) => done.push((item, Err(failure))),
-            }
-        }
-        let sent = groups.into_iter().map(|(node, group)| async move {
-            let mut pipeline = Pipeline::with_capacity(group.len());
-            for item in &group {
-                if item.ask.is_some() {
-                    pipeline.cmd("ASKING");
-                }
-                pipeline.add_command(item.cmd.clone());
-            }
-            let longest = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let sending = node.send_all_within(&pipeline, longest);
-            let answers = match longest {
-                // Making the connection takes time too.
-                Some(longest) => tokio::time::timeout(longest + CONNECT_SLACK, sending).await.unwrap_or_else(|_| {
-                    Err(Failure::Transient { reconnect: false, text: format!("no answer from {} in time", node.name) })
-                }),
-                None => sending.await,
-            };
-            let mut answers = match answers {
-                Ok(answers) => answers.into_iter(),
                 Err(failure) => {
-                    return group.into_iter().map(|item| (item, Err(failure.clone()))).collect::<Vec<_>>();
+                    if let Failure::Transient { .. } = failure {
+                        servers.topology.doubt().await;
+                    }
+                    answers[item.at] = Some(Err(failure.into()));
                 }
-            };
-            let mut pairs = Vec::with_capacity(group.len());
-            for item in group {
-                if item.ask.is_some() {
-                    answers.next();
-                }
-                let answer = answers.next().unwrap_or_else(|| Err(Failure::odd("an answer is missing")));
-                pairs.push((item, answer));
+                Ok(value) => answers[item.at] = Some(Ok(value)),
             }
-            pairs
-        });
-        for pairs in join_all(sent).await {
-            done.extend(pairs);
         }
-        done
+        if again.is_empty() {
+            break;
+        }
+        items = again;
     }
+    all_answered(answers)
+}
+
+async fn each(
+    servers: &Servers,
+    mut patience: Patience,
+    until: Option<Instant>,
+    pipeline: &Pipeline,
+) -> Vec<Result<Value, LinkError>> {
+    let mut answers: Vec<Option<Result<Value, LinkError>>> = Vec::new();
+    answers.resize_with(pipeline.len(), || None);
+    let mut items = items(pipeline);
+    while !items.is_empty() {
+        let mut again = Vec::new();
+        let mut worst: Option<Failure> = None;
+        for (item, answer) in send_round(servers, items, until).await {
+            let failure = match answer {
+                Ok(value) => {
+                    answers[item.at] = Some(Ok(value));
+                    continue;
+                }
+                Err(Failure::Final(error)) => {
+                    answers[item.at] = Some(Err(error));
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            let ask = if let Failure::Ask { to } = &failure { Some(to.clone()) } else { None };
+            again.push(Item { ask, ..item });
+            // A pause, if any of them needs one.
+            if !matches!(worst, Some(Failure::Transient { .. })) {
+                worst = Some(failure);
+            }
+        }
+        items = again;
+        if let Some(failure) = worst
+            && let Err(error) = within(servers, until, &mut patience, failure).await
+        {
+            for item in items.drain(..) {
+                answers[item.at] = Some(Err(error.clone()));
+            }
+        }
+    }
+    all_answered(answers)
+}
+
+/// [`Servers::after`] that ends a little after `until`.
+async fn within(
+    servers: &Servers,
+    until: Option<Instant>,
+    patience: &mut Patience,
+    failure: Failure,
+) -> Result<(), LinkError> {
+    let Some(until) = until else { return servers.after(patience, failure).await };
+    let text = LinkError::from(failure.clone());
+    match tokio::time::timeout_at(until + DOUBT_FOR, servers.after(patience, failure)).await {
+        Ok(Ok(())) if Instant::now() < until => Ok(()),
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(())) | Err(_) => Err(LinkError::Unavailable(text.to_string())),
+    }
+}
+
+/// Sends every item once; a master that is silent until then has failed.
+async fn send_round<'a>(
+    servers: &Servers,
+    items: Vec<Item<'a>>,
+    until: Option<Instant>,
+) -> Vec<(Item<'a>, Result<Value, Failure>)> {
+    let mut groups = Vec::<(Arc<Node>, Vec<Item<'a>>)>::new();
+    let mut done = Vec::with_capacity(items.len());
+    for item in items {
+        match servers.route(item.ask.clone(), item.cmd.args_iter().nth(1)).await {
+            Ok((node, _)) => match groups.iter_mut().find(|(known, _)| known.name == node.name) {
+                Some((_, group)) => group.push(item),
+                None => groups.push((node, vec![item])),
+            },
+            Err(failure) => done.push((item, Err(failure))),
+        }
+    }
+    let sent = groups.into_iter().map(|(node, group)| async move {
+        let mut pipeline = Pipeline::with_capacity(group.len());
+        for item in &group {
+            if item.ask.is_some() {
+                pipeline.cmd("ASKING");
+            }
+            pipeline.add_command(item.cmd.clone());
+        }
+        let longest = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let sending = node.send_all_within(&pipeline, longest);
+        let answers = match longest {
+            // Making the connection takes time too.
+            Some(longest) => tokio::time::timeout(longest + CONNECT_SLACK, sending).await.unwrap_or_else(|_| {
+                Err(Failure::Transient { reconnect: false, text: format!("no answer from {} in time", node.name) })
+            }),
+            None => sending.await,
+        };
+        let mut answers = match answers {
+            Ok(answers) => answers.into_iter(),
+            Err(failure) => {
+                return group.into_iter().map(|item| (item, Err(failure.clone()))).collect::<Vec<_>>();
+            }
+        };
+        let mut pairs = Vec::with_capacity(group.len());
+        for item in group {
+            if item.ask.is_some() {
+                answers.next();
+            }
+            let answer = answers.next().unwrap_or_else(|| Err(Failure::odd("an answer is missing")));
+            pairs.push((item, answer));
+        }
+        pairs
+    });
+    for pairs in join_all(sent).await {
+        done.extend(pairs);
+    }
+    done
 }

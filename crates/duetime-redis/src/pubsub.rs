@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::link::Link;
 use crate::node::Node;
+use crate::topology::Topology;
 
 /// Hints that wait to be read; further ones are dropped.
 const WAITING_MAX: usize = 1024;
@@ -132,49 +132,46 @@ impl Channel {
     }
 }
 
-impl Link {
-    /// Subscribes to `channel` on connections of its own, at every master up to a bound, and passes on what is
-    /// published as long as it runs. What is published while no connection is up is lost.
-    pub async fn subscribe(self: Arc<Self>, channel: String, mut pass_on: impl FnMut(Vec<u8>) + Send) {
-        let (to, mut messages) = mpsc::channel(WAITING_MAX);
-        let channel = Channel { name: channel.into(), to, once: Arc::default() };
-        let following = self.follow_masters(channel);
-        tokio::pin!(following);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut following => return,
-                Some(message) = messages.recv() => pass_on(message),
-            }
+/// See [`Link::subscribe`](crate::Link::subscribe).
+pub(crate) async fn subscribe(topology: &Topology, channel: String, mut pass_on: impl FnMut(Vec<u8>) + Send) {
+    let (to, mut messages) = mpsc::channel(WAITING_MAX);
+    let channel = Channel { name: channel.into(), to, once: Arc::default() };
+    let following = follow_masters(topology, channel);
+    tokio::pin!(following);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut following => return,
+            Some(message) = messages.recv() => pass_on(message),
         }
     }
+}
 
-    /// Keeps a subscription at each of the masters there are.
-    async fn follow_masters(&self, channel: Channel) {
-        let mut number = 0;
-        let mut listening = JoinSet::new();
-        let mut at: Vec<(Arc<Node>, tokio::task::AbortHandle)> = Vec::new();
-        loop {
-            if let Ok(masters) = self.topology().masters().await {
-                at.retain(|(node, listener)| {
-                    let stays = masters.iter().any(|master| Arc::ptr_eq(master, node)) && !listener.is_finished();
-                    if !stays {
-                        listener.abort();
-                    }
-                    stays
-                });
-                let mut new: Vec<Arc<Node>> = masters;
-                new.retain(|master| !at.iter().any(|(node, _)| Arc::ptr_eq(master, node)));
-                while at.len() < MASTERS_MAX && !new.is_empty() {
-                    let node = new.swap_remove(rand::random_range(0..new.len()));
-                    number += 1;
-                    let listener = listening.spawn(channel.clone().stay(node.clone(), number));
-                    at.push((node, listener));
+/// Keeps a subscription at each of the masters there are.
+async fn follow_masters(topology: &Topology, channel: Channel) {
+    let mut number = 0;
+    let mut listening = JoinSet::new();
+    let mut at: Vec<(Arc<Node>, tokio::task::AbortHandle)> = Vec::new();
+    loop {
+        if let Ok(masters) = topology.masters().await {
+            at.retain(|(node, listener)| {
+                let stays = masters.iter().any(|master| Arc::ptr_eq(master, node)) && !listener.is_finished();
+                if !stays {
+                    listener.abort();
                 }
+                stays
+            });
+            let mut new: Vec<Arc<Node>> = masters;
+            new.retain(|master| !at.iter().any(|(node, _)| Arc::ptr_eq(master, node)));
+            while at.len() < MASTERS_MAX && !new.is_empty() {
+                let node = new.swap_remove(rand::random_range(0..new.len()));
+                number += 1;
+                let listener = listening.spawn(channel.clone().stay(node.clone(), number));
+                at.push((node, listener));
             }
-            while listening.try_join_next().is_some() {}
-            tokio::time::sleep(MASTERS_EVERY).await;
         }
+        while listening.try_join_next().is_some() {}
+        tokio::time::sleep(MASTERS_EVERY).await;
     }
 }
 

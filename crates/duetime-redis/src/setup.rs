@@ -1,15 +1,16 @@
 //! Looks at the server before it is trusted; each refusal says how to fix it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::Value;
 use tracing::warn;
 
 use crate::error::LinkError;
-use crate::link::Link;
 use crate::node::Node;
 use crate::reply::{clock_of, text};
+use crate::servers::Servers;
 
 /// What the server must be like.
 #[derive(Debug, Clone, Copy)]
@@ -37,121 +38,102 @@ pub(crate) fn numbers(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
-impl Link {
-    /// Asks every master what it is and refuses what cannot work; the facts are the last one's.
-    ///
-    /// # Errors
-    ///
-    /// [`LinkError::Setup`] with the remedy; [`LinkError::Unavailable`] when nobody answers.
-    pub async fn check(&self, checks: Checks) -> Result<ServerFacts, LinkError> {
-        let mut facts = ServerFacts::default();
-        for node in self.masters().await? {
-            facts = self.check_node(&node, checks).await?;
-        }
-        Ok(facts)
+/// See [`Link::check`](crate::Link::check). `legacy` is set where one is older than 7.0.
+pub(crate) async fn check(servers: &Servers, checks: Checks, legacy: &AtomicBool) -> Result<ServerFacts, LinkError> {
+    let mut facts = ServerFacts::default();
+    for node in servers.masters().await? {
+        facts = check_node(servers, &node, checks, legacy).await?;
     }
+    Ok(facts)
+}
 
-    async fn check_node(&self, node: &Node, checks: Checks) -> Result<ServerFacts, LinkError> {
-        let mut facts = ServerFacts::default();
-        match self.command_on(node, "info", &redis::cmd("INFO")).await {
-            Ok(info) => {
-                let info = text(&info);
-                let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
-                facts.version = fields.get("redis_version").unwrap_or(&"").trim().to_owned();
-                facts.policy = fields.get("maxmemory_policy").unwrap_or(&"").trim().to_owned();
-                self.check_version(&facts.version)?;
-            }
-            Err(LinkError::Setup(reason)) if !reason.contains("password") => {
-                warn!(%reason, "cannot ask redis for its version; taking it for 7.0 or later");
-            }
-            Err(error) => return Err(error),
+async fn check_node(
+    servers: &Servers,
+    node: &Node,
+    checks: Checks,
+    legacy: &AtomicBool,
+) -> Result<ServerFacts, LinkError> {
+    let mut facts = ServerFacts::default();
+    match servers.command_on(node, "info", &redis::cmd("INFO")).await {
+        Ok(info) => {
+            let info = text(&info);
+            let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
+            facts.version = fields.get("redis_version").unwrap_or(&"").trim().to_owned();
+            facts.policy = fields.get("maxmemory_policy").unwrap_or(&"").trim().to_owned();
+            check_version(&facts.version, legacy)?;
         }
-        if checks.noeviction {
-            match facts.policy.as_str() {
-                "" => warn!("cannot ask redis for maxmemory-policy; it must be noeviction or messages can vanish"),
-                "noeviction" => {}
-                other => {
-                    return Err(LinkError::Setup(format!(
-                        "redis may evict messages: maxmemory-policy is {other}; set it: \
-                         redis-cli CONFIG SET maxmemory-policy noeviction, and in redis.conf"
-                    )));
-                }
-            }
+        Err(LinkError::Setup(reason)) if !reason.contains("password") => {
+            warn!(%reason, "cannot ask redis for its version; taking it for 7.0 or later");
         }
-        Ok(facts)
+        Err(error) => return Err(error),
     }
-
-    /// Refuses masters of which one's clock is more than `most_ms` away from what `own_ms` tells.
-    ///
-    /// # Errors
-    ///
-    /// [`LinkError::Setup`] with the remedy; [`LinkError::Unavailable`] when nobody answers.
-    pub async fn check_clock(&self, own_ms: impl Fn() -> i64, most_ms: i64) -> Result<(), LinkError> {
-        for node in self.masters().await? {
-            let before = own_ms();
-            let theirs = read_clock(&self.command_on(&node, "time", &redis::cmd("TIME")).await?)?;
-            let apart = apart(before, theirs, own_ms());
-            if apart.abs() > most_ms {
+    if checks.noeviction {
+        match facts.policy.as_str() {
+            "" => warn!("cannot ask redis for maxmemory-policy; it must be noeviction or messages can vanish"),
+            "noeviction" => {}
+            other => {
                 return Err(LinkError::Setup(format!(
-                    "this machine's clock and that of redis at {} differ by {apart} ms, more than {most_ms}; set both \
-                     by NTP (timedatectl set-ntp true)",
-                    node.name
+                    "redis may evict messages: maxmemory-policy is {other}; set it: \
+                     redis-cli CONFIG SET maxmemory-policy noeviction, and in redis.conf"
                 )));
             }
         }
-        Ok(())
     }
+    Ok(facts)
+}
 
-    /// By how many milliseconds the servers' clocks are ahead of what `own_ms` tells.
-    ///
-    /// # Errors
-    ///
-    /// See [`LinkError`]: none of them answers.
-    pub async fn apart(&self, own_ms: impl Fn() -> i64) -> Result<Apart, LinkError> {
-        let (masters, cmd) = (self.masters().await?, redis::cmd("TIME"));
-        let asked = masters.iter().map(|node| async {
-            let before = own_ms();
-            let answer = tokio::time::timeout(TELL_WITHIN, node.send(&cmd, false)).await;
-            let silent = |_| LinkError::Unavailable(format!("{} does not tell its time", node.name));
-            Ok((node.name.clone(), apart(before, read_clock(&answer.map_err(silent)??)?, own_ms())))
-        });
-        let (told, silent): (Vec<_>, Vec<_>) =
-            futures::future::join_all(asked).await.into_iter().partition(Result::is_ok);
-        let mut told: Vec<(String, i64)> = told.into_iter().flatten().collect();
-        told.sort_by_key(|(_, ms)| ms.abs());
-        match (told.first().map(|(_, ms)| *ms), told.pop(), silent.into_iter().next()) {
-            (Some(least_ms), Some((worst, worst_ms)), _) => Ok(Apart { least_ms, worst_ms, worst }),
-            (_, _, Some(Err(error))) => Err(error),
-            _ => Err(LinkError::Unavailable("no master is known".to_owned())),
-        }
-    }
-
-    fn check_version(&self, version: &str) -> Result<(), LinkError> {
-        let Some(found) = numbers(version) else {
-            warn!(version, "cannot read redis's version; taking it for 7.0 or later");
-            return Ok(());
-        };
-        if found < VERSION_MIN {
+/// See [`Link::check_clock`](crate::Link::check_clock).
+pub(crate) async fn check_clock(servers: &Servers, own_ms: impl Fn() -> i64, most_ms: i64) -> Result<(), LinkError> {
+    for node in servers.masters().await? {
+        let before = own_ms();
+        let theirs = read_clock(&servers.command_on(&node, "time", &redis::cmd("TIME")).await?)?;
+        let apart = apart(before, theirs, own_ms());
+        if apart.abs() > most_ms {
             return Err(LinkError::Setup(format!(
-                "redis {version} is too old; duetime needs 6.2 or later, upgrade the server"
+                "this machine's clock and that of redis at {} differ by {apart} ms, more than {most_ms}; set both \
+                 by NTP (timedatectl set-ntp true)",
+                node.name
             )));
         }
-        if found.0 < 7 {
-            // One old master is enough: what it takes, newer ones take too.
-            self.set_legacy(true);
-            warn!(version, "redis before 7.0 refuses claims too when its memory is full; 7.0 does not");
-        }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// The server's clock, milliseconds since the Unix epoch.
-    ///
-    /// # Errors
-    ///
-    /// See [`LinkError`].
-    pub async fn clock(&self) -> Result<i64, LinkError> {
-        read_clock(&self.command("time", &redis::cmd("TIME")).await?)
+/// See [`Link::apart`](crate::Link::apart).
+pub(crate) async fn clocks_apart(servers: &Servers, own_ms: impl Fn() -> i64) -> Result<Apart, LinkError> {
+    let (masters, cmd) = (servers.masters().await?, redis::cmd("TIME"));
+    let asked = masters.iter().map(|node| async {
+        let before = own_ms();
+        let answer = tokio::time::timeout(TELL_WITHIN, node.send(&cmd, false)).await;
+        let silent = |_| LinkError::Unavailable(format!("{} does not tell its time", node.name));
+        Ok((node.name.clone(), apart(before, read_clock(&answer.map_err(silent)??)?, own_ms())))
+    });
+    let (told, silent): (Vec<_>, Vec<_>) = futures::future::join_all(asked).await.into_iter().partition(Result::is_ok);
+    let mut told: Vec<(String, i64)> = told.into_iter().flatten().collect();
+    told.sort_by_key(|(_, ms)| ms.abs());
+    match (told.first().map(|(_, ms)| *ms), told.pop(), silent.into_iter().next()) {
+        (Some(least_ms), Some((worst, worst_ms)), _) => Ok(Apart { least_ms, worst_ms, worst }),
+        (_, _, Some(Err(error))) => Err(error),
+        _ => Err(LinkError::Unavailable("no master is known".to_owned())),
     }
+}
+
+fn check_version(version: &str, legacy: &AtomicBool) -> Result<(), LinkError> {
+    let Some(found) = numbers(version) else {
+        warn!(version, "cannot read redis's version; taking it for 7.0 or later");
+        return Ok(());
+    };
+    if found < VERSION_MIN {
+        return Err(LinkError::Setup(format!(
+            "redis {version} is too old; duetime needs 6.2 or later, upgrade the server"
+        )));
+    }
+    if found.0 < 7 {
+        // One old master is enough: what it takes, newer ones take too.
+        legacy.store(true, Ordering::Relaxed);
+        warn!(version, "redis before 7.0 refuses claims too when its memory is full; 7.0 does not");
+    }
+    Ok(())
 }
 
 /// How far the clocks of all masters that answer are ahead of this process's, in milliseconds.

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::Place;
+use futures::FutureExt;
+
 use crate::cluster::{Cluster, slot_of_key};
 use crate::config::{LinkConfig, client};
 use crate::error::{Failure, LinkError};
@@ -54,6 +57,18 @@ impl Topology {
         match self {
             Self::Cluster(cluster) => cluster.node_at(name),
             Self::Standalone(_) | Self::Sentinel(_) => Err(not_of_a_cluster()),
+        }
+    }
+
+    /// The server of `key` as far as known without asking.
+    pub(crate) fn place_of(&self, key: &[u8]) -> Place {
+        match self {
+            Self::Standalone(_) | Self::Sentinel(_) => Place::default(),
+            // A slot whose master is known is answered without a wait.
+            Self::Cluster(cluster) => match cluster.node(Some(slot_of_key(key))).now_or_never() {
+                Some(Ok(node)) => Place::of_address(&node.name),
+                _ => Place::default(),
+            },
         }
     }
 

@@ -1,0 +1,108 @@
+//! The servers behind a link: finds the one to ask, and sends plain commands until they are answered or their time is
+//! over.
+//!
+//! Upstream: the link and its parts. Downstream: the topology, which knows who is where. Knows no script.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Arg, Cmd, Value};
+
+use crate::config::LinkConfig;
+use crate::error::{Failure, LinkError};
+use crate::node::Node;
+use crate::patience::{Lesson, Patience};
+use crate::topology::Topology;
+
+/// See the module.
+pub(crate) struct Servers {
+    pub(crate) topology: Topology,
+    retry_for: Duration,
+}
+
+impl Servers {
+    pub(crate) fn new(config: &LinkConfig) -> Result<Self, LinkError> {
+        Ok(Self { topology: Topology::new(config)?, retry_for: config.retry_for })
+    }
+
+    /// The server of a key, or the one that a redirection for this once named.
+    pub(crate) async fn route(
+        &self,
+        ask: Option<String>,
+        key: Option<Arg<&[u8]>>,
+    ) -> Result<(Arc<Node>, bool), Failure> {
+        Ok(match ask {
+            Some(to) => (self.topology.node_at(&to)?, true),
+            None => (self.topology.node(key.and_then(bytes_of)).await?, false),
+        })
+    }
+
+    /// Runs one plain command that may be repeated, on the server of its key.
+    pub(crate) async fn command(&self, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
+        let mut lesson = Lesson::default();
+        let mut patience = self.patience(name);
+        loop {
+            let failure = match self.route(lesson.ask.take(), cmd.args_iter().nth(1)).await {
+                Ok((node, asking)) => match node.send(cmd, asking).await {
+                    Ok(value) => return Ok(value),
+                    Err(failure) => failure,
+                },
+                Err(failure) => failure,
+            };
+            lesson.learn(&failure, false);
+            self.after(&mut patience, failure).await?;
+        }
+    }
+
+    /// The same on one server, whatever keys are where.
+    pub(crate) async fn command_on(&self, node: &Node, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
+        let mut patience = self.patience(name);
+        loop {
+            match node.send(cmd, false).await {
+                Ok(value) => return Ok(value),
+                Err(failure) => self.after(&mut patience, failure).await?,
+            }
+        }
+    }
+
+    /// Every server that takes writes, once it is known who they are.
+    pub(crate) async fn masters(&self) -> Result<Vec<Arc<Node>>, LinkError> {
+        let mut patience = self.patience("masters");
+        loop {
+            match self.topology.masters().await {
+                Ok(masters) => return Ok(masters),
+                Err(failure) => self.after(&mut patience, failure).await?,
+            }
+        }
+    }
+
+    /// Learns from a failure where the call is better sent, and waits if that helps.
+    pub(crate) async fn after(&self, patience: &mut Patience, failure: Failure) -> Result<(), LinkError> {
+        match &failure {
+            Failure::Moved { slot, to } => {
+                if let Err(Failure::Final(error)) = self.topology.moved(*slot, to) {
+                    return Err(error);
+                }
+                self.topology.doubt().await;
+            }
+            Failure::Transient { .. } => self.topology.doubt().await,
+            _ => {}
+        }
+        patience.after(failure).await
+    }
+
+    pub(crate) fn patience(&self, call: &'static str) -> Patience {
+        self.patience_of(call, self.retry_for)
+    }
+
+    pub(crate) fn patience_of(&self, call: &'static str, longest: Duration) -> Patience {
+        Patience::new(call, longest.min(self.retry_for))
+    }
+}
+
+fn bytes_of(arg: Arg<&[u8]>) -> Option<&[u8]> {
+    match arg {
+        Arg::Simple(bytes) => Some(bytes),
+        _ => None,
+    }
+}

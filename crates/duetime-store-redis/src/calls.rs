@@ -58,15 +58,8 @@ impl Calls {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        carry(doing, shard, call, async |epoch| {
-            let run = self.link.script(script, &key, |cmd, sending| {
-                self.keys.fill(cmd, shard);
-                cmd.arg(head(epoch, sending, now));
-                fill(cmd, sending);
-            });
-            run.await
-        })
-        .await
+        let arguments = |epoch| self.arguments(Keys::fill, shard, epoch, now, &fill);
+        carry(doing, shard, call, |epoch| self.link.script(script, &key, arguments(epoch))).await
     }
 
     /// The same, and waits for as many replicas as configured; answers how many have it.
@@ -89,15 +82,9 @@ impl Calls {
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
         let key = self.keys.messages(shard);
-        let (value, reached) = carry(doing, shard, call, async |epoch| {
-            let run = self.link.confirmed(script, &key, replicas, &mark, |cmd, sending| {
-                self.keys.fill(cmd, shard);
-                cmd.arg(head(epoch, sending, now));
-                fill(cmd, sending);
-            });
-            run.await
-        })
-        .await?;
+        let arguments = |epoch| self.arguments(Keys::fill, shard, epoch, now, &fill);
+        let sent = |epoch| self.link.confirmed(script, &key, replicas, &mark, arguments(epoch));
+        let (value, reached) = carry(doing, shard, call, sent).await?;
         self.meters.durability(reached >= u32::from(replicas));
         Ok((value, Some(reached)))
     }
@@ -115,16 +102,28 @@ impl Calls {
     where
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
-        let key = self.keys.messages(shard);
-        carry(doing, shard, call, async |epoch| {
-            let run = self.link.replicated(script, &key, self.durability.replicas(), |cmd, sending| {
-                self.keys.fill_all(cmd, shard);
-                cmd.arg(head(epoch, sending, now));
-                fill(cmd, sending);
-            });
-            run.await
-        })
-        .await
+        let (key, replicas) = (self.keys.messages(shard), self.durability.replicas());
+        let arguments = |epoch| self.arguments(Keys::fill_all, shard, epoch, now, &fill);
+        carry(doing, shard, call, |epoch| self.link.replicated(script, &key, replicas, arguments(epoch))).await
+    }
+
+    /// What a script on a shard is sent: the keys that `fill_keys` adds, [`head`], and what `fill` adds.
+    pub(crate) fn arguments<'a, F>(
+        &'a self,
+        fill_keys: fn(&Keys, &mut Cmd, &Shard),
+        shard: &'a Shard,
+        epoch: u64,
+        now: Present,
+        fill: &'a F,
+    ) -> impl Fn(&mut Cmd, &Sending) + Send + Sync + use<'a, F>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        move |cmd, sending| {
+            fill_keys(&self.keys, cmd, shard);
+            cmd.arg(head(epoch, sending, now));
+            fill(cmd, sending);
+        }
     }
 }
 
@@ -132,6 +131,6 @@ impl Calls {
 const TIME_MAX_MS: i64 = 9_999_999_999_999;
 
 /// The first argument of every script on a shard; see `prelude.lua`.
-pub(crate) fn head(epoch: u64, sending: &Sending, now: Present) -> String {
+fn head(epoch: u64, sending: &Sending, now: Present) -> String {
     format!("{epoch} {:013} {:013}", sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS))
 }

@@ -7,8 +7,9 @@ use duetime_core::{Score, Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
-use crate::calls::{Calls, head};
+use crate::calls::Calls;
 use crate::carry::carry;
+use crate::keys::Keys;
 use crate::present::Present;
 use crate::reply::{array, count, int, score, tuple};
 
@@ -19,9 +20,8 @@ pub(crate) async fn move_to_stream(
     ask: &StreamTransfer,
 ) -> Result<Streamed, StoreError> {
     let (present, key) = (Present::new(now), calls.keys.messages(shard));
-    let fill = |epoch, cmd: &mut Cmd, sending: &Sending| {
-        calls.keys.fill_with_stream(cmd, shard);
-        cmd.arg(head(epoch, sending, present)).arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
+    let fill = |cmd: &mut Cmd, _: &Sending| {
+        cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
         cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
         cmd.arg(shard.topic.as_str());
         match ask.how.max_length {
@@ -29,9 +29,9 @@ pub(crate) async fn move_to_stream(
             None => cmd.arg(""),
         };
     };
-    let reply = carry("hand messages over to a stream", shard, None, async |epoch| {
-        let fill = |cmd: &mut Cmd, sending: &Sending| fill(epoch, cmd, sending);
-        calls.link.script(&calls.scripts.hand_over, &key, fill).await
+    let reply = carry("hand messages over to a stream", shard, None, |epoch| {
+        let arguments = calls.arguments(Keys::fill_with_stream, shard, epoch, present, &fill);
+        calls.link.script(&calls.scripts.hand_over, &key, arguments)
     });
     read(reply.await?)
 }

@@ -1,8 +1,6 @@
 //! The gauges of the in-flight budget.
 
-use prometheus::IntGauge;
-
-use crate::Meters;
+use prometheus::{IntGauge, IntGaugeVec};
 
 /// What this node holds of its in-flight budget.
 #[derive(Clone, Debug)]
@@ -12,6 +10,11 @@ pub struct BudgetMeters {
 }
 
 impl BudgetMeters {
+    pub(crate) fn new(held: &IntGaugeVec) -> Self {
+        let of = |unit| held.with_label_values(&[unit]);
+        Self { messages: of("messages"), bytes: of("bytes") }
+    }
+
     /// The node holds this much.
     pub fn set(&self, messages: usize, bytes: usize) {
         self.messages.set(i64::try_from(messages).unwrap_or(i64::MAX));
@@ -22,17 +25,5 @@ impl BudgetMeters {
     #[must_use]
     pub fn held(&self) -> (i64, i64) {
         (self.messages.get(), self.bytes.get())
-    }
-}
-
-impl Meters {
-    /// The gauges of what this node holds of its in-flight budget, which has this size.
-    #[must_use]
-    pub fn in_flight_budget(&self, messages_max: usize, bytes_max: usize) -> BudgetMeters {
-        for (unit, size) in [("messages", messages_max), ("bytes", bytes_max)] {
-            self.budget_size.with_label_values(&[unit]).set(i64::try_from(size).unwrap_or(i64::MAX));
-        }
-        let held = |unit| self.budget_held.with_label_values(&[unit]);
-        BudgetMeters { messages: held("messages"), bytes: held("bytes") }
     }
 }

@@ -1,8 +1,6 @@
 //! What became of the spans of hand-overs.
 
-use prometheus::IntCounter;
-
-use crate::Meters;
+use prometheus::{IntCounter, IntCounterVec};
 
 /// Spans by what became of them.
 #[derive(Clone, Debug)]
@@ -15,11 +13,9 @@ pub struct SpanMeters {
     pub failed: IntCounter,
 }
 
-impl Meters {
-    /// The counters of spans.
-    #[must_use]
-    pub fn spans(&self) -> SpanMeters {
-        let of = |outcome| self.spans.with_label_values(&[outcome]);
-        SpanMeters { exported: of("exported"), queue_full: of("queue_full"), failed: of("failed") }
+impl SpanMeters {
+    pub(crate) fn new(spans: &IntCounterVec) -> Self {
+        let of = |outcome| spans.with_label_values(&[outcome]);
+        Self { exported: of("exported"), queue_full: of("queue_full"), failed: of("failed") }
     }
 }

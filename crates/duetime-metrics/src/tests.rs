@@ -3,6 +3,7 @@
 use duetime_core::Timestamp;
 
 use super::*;
+use crate::table::Kind;
 
 #[test]
 fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {

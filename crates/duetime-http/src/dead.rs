@@ -88,7 +88,7 @@ pub(crate) async fn list(
     let query = Query::read(query.as_deref(), &["limit", "cursor"])?;
     let limit = query.get("limit", PAGE, read_limit)?;
     let cursor = query.get("cursor", None, read_cursor)?;
-    let page = app.router.dead(&topic, cursor, limit).await?;
+    let page = app.router.dead.page(&topic, cursor, limit).await?;
     let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
     Ok(Json(DeadView { messages: messages.collect(), next: page.next.map(show_cursor) }).into_response())
 }
@@ -152,13 +152,13 @@ async fn act(
     };
     let done = match (ask.ids, ask.all) {
         (None, true) => {
-            let sweep = app.router.sweep_dead(topic, action, SWEEP_MAX).await?;
+            let sweep = app.router.dead.sweep(topic, action, SWEEP_MAX).await?;
             DeadDone { done: sweep.done, more: sweep.more, replicas: sweep.replicas, results: None }
         }
         (Some(raw), false) => {
             let ids = read_ids(&raw, bytes.len()).await?;
             let good: Vec<_> = ids.iter().flatten().cloned().collect();
-            let settled = app.router.settle_dead(topic, &good, action).await?;
+            let settled = app.router.dead.settle(topic, &good, action).await?;
             let (answers, replicas) = (settled.done, settled.replicas);
             let count = answers.iter().filter(|done| **done).count() as u64;
             let mut answers = answers.into_iter();

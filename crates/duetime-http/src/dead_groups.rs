@@ -77,7 +77,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["samples"])?;
     let samples = query.get("samples", SAMPLES, read_samples)?;
-    let found = app.router.dead_groups(&topic, samples).await?;
+    let found = app.router.dead.groups(&topic, samples).await?;
     let groups = found.groups.into_iter().map(DeadGroupView::from).collect();
     Ok(Json(DeadGroupsView { groups, scanned: found.scanned, whole: found.whole }).into_response())
 }

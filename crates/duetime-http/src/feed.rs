@@ -245,7 +245,7 @@ impl Feed {
     }
 
     async fn count(&self, active: &HashSet<TopicName>) {
-        let changed = match self.router.survey_recent(active).await {
+        let changed = match self.router.surveyor.survey_recent(active).await {
             Ok(surveys) => {
                 let event = |survey: &TopicSurvey| TopicEvent::new(survey, self.sinks.state(&survey.record.name));
                 let topics = surveys.iter().map(event).collect();

@@ -252,7 +252,7 @@ pub(crate) async fn forecast(
         per_node: query.get("rate", None, read_rate)?,
         outage: query.get("outage", Duration::ZERO, read_outage)?,
     };
-    let forecast = app.router.forecast(&topic, Buckets { length, count }).await?;
+    let forecast = app.router.forecaster.forecast(&topic, Buckets { length, count }).await?;
     Ok(Json(ForecastView::new(&forecast, &ask)).into_response())
 }
 

@@ -153,7 +153,7 @@ pub(crate) async fn get(
     let query = Query::read(query.as_deref(), &known)?;
     let filter = read_filter(&query)?;
     let (limit, cursor) = (query.get("limit", PAGE, read_limit)?, query.get("cursor", None, read_cursor)?);
-    let page = app.router.list(&topic, &filter, cursor, limit).await?;
+    let page = app.router.live.page(&topic, &filter, cursor, limit).await?;
     let view = ListView {
         messages: page.messages.into_iter().map(ListedView::from).collect(),
         looked_at: page.looked_at,

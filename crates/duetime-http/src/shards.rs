@@ -144,7 +144,8 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
     let record = &survey.record;
     let fleet = app.fleet.borrow().clone();
     // While a server is silent, what is lost is not known.
-    let wrong = if survey.silent() > 0 { Vec::new() } else { app.router.misplaced(record).await.unwrap_or_default() };
+    let wrong =
+        if survey.silent() > 0 { Vec::new() } else { app.router.reviewer.misplaced(record).await.unwrap_or_default() };
     let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<Survey>)| {
         let counts = known.unwrap_or_default();
@@ -191,7 +192,7 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
 ) -> Result<Response, Problem> {
-    let seen = async { view(&app, &caller, &app.router.survey(&topic).await?).await };
+    let seen = async { view(&app, &caller, &app.router.surveyor.survey(&topic).await?).await };
     let seen = seen.await.map_err(|problem| waiting(&app, &topic, problem));
     Ok(Json(seen?).into_response())
 }
@@ -255,6 +256,6 @@ pub(crate) async fn put(
     }
     app.resizing.ask(&topic, ask.shards).await?;
     app.catalog.refresh().await?;
-    let survey = app.router.survey(&topic).await?;
+    let survey = app.router.surveyor.survey(&topic).await?;
     Ok((StatusCode::ACCEPTED, Json(view(&app, &caller, &survey).await?)).into_response())
 }

@@ -149,7 +149,7 @@ fn scanners(app: &HttpParts, fleet: &Fleet, topic: &TopicName) -> (u32, Vec<Scan
 async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<SinkView, Problem> {
     let topic = &record.name;
     let sink = record.config.sink.as_ref().ok_or_else(|| no_sink(topic))?;
-    let due = app.router.survey(topic).await?.total.due;
+    let due = app.router.surveyor.survey(topic).await?.total.due;
     let fleet = app.fleet.borrow().clone();
     let (shards_scanned, other_nodes) = scanners(app, &fleet, topic);
     let state = app.sinks.state(topic);

@@ -66,7 +66,7 @@ pub(crate) async fn list(
     State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
-    let surveys = app.router.survey_all().await?;
+    let surveys = app.router.surveyor.survey_all().await?;
     let seen = surveys.iter().filter(|survey| caller.sees(survey.record.name.as_str()));
     let trouble = |name: &TopicName| SinkTroubleView::of(&app, name, &caller);
     let topics = seen.map(|survey| TopicView::new(survey, trouble(&survey.record.name))).collect();
@@ -84,7 +84,7 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
 ) -> Result<Response, Problem> {
-    let survey = app.router.survey(&topic).await?;
+    let survey = app.router.surveyor.survey(&topic).await?;
     let trouble = SinkTroubleView::of(&app, &topic, &caller);
     Ok(Json(TopicView::new(&survey, trouble)).into_response())
 }
@@ -203,7 +203,7 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 
 /// The topic as this request made it, with what is in it by now. Others may have changed or deleted it since.
 pub(crate) async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Problem> {
-    match app.router.survey(&made.name).await {
+    match app.router.surveyor.survey(&made.name).await {
         Ok(mut survey) if survey.record.routing.life() == made.routing.life() => {
             let mut record = (**made).clone();
             record.set_routing(&survey.record.routing_record());
@@ -226,7 +226,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
         let detail = format!("{what}; to delete it as it is, send DELETE /v1/topics/{topic}?force=true");
         Err(Problem::new(StatusCode::CONFLICT, "topic_not_empty", detail))
     };
-    let survey = match app.router.survey(topic).await {
+    let survey = match app.router.surveyor.survey(topic).await {
         Ok(survey) => survey,
         // A deletion that was interrupted, or a record that went away without one.
         Err(RouteError::UnknownTopic(_)) => {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::bulk_page;
 use crate::bulk_plan::{
     BulkPlan, HELD_MS, ItemOutcome, PLANS_OF_TOPIC_MAX, PlanAsk, PlanCounts, PlanState, Space, cut, space_for,
 };
@@ -190,7 +191,7 @@ impl Plans {
         let begun = Instant::now();
         let mut cursor = None;
         loop {
-            let page = self.router.plan_page(plan, cursor, BATCH_ITEMS_MAX).await?;
+            let page = bulk_page::page(&self.router, plan, cursor, BATCH_ITEMS_MAX).await?;
             plan.expected += page.ids.len() as u64;
             let missing = SAMPLES - plan.samples.len();
             plan.samples.extend(page.ids.iter().take(missing).map(|id| cut(id.as_str())));
@@ -419,7 +420,7 @@ impl Plans {
             }
             Err(error) => return Err(error),
         };
-        let found = self.router.plan_page(&held.plan, held.plan.cursor.clone(), limit).await?;
+        let found = bulk_page::page(&self.router, &held.plan, held.plan.cursor.clone(), limit).await?;
         if !found.ids.is_empty() {
             held.plan.open = found.ids.len() as u64;
             held.plan.hold(&self.node, self.now());
@@ -433,7 +434,7 @@ impl Plans {
             if announced.elapsed() >= ACT_WITHIN {
                 return Ok(true);
             }
-            let outcomes = self.router.plan_act(&held.plan, &topic, found.ids, PAGE_FOR).await;
+            let outcomes = bulk_page::act(&self.router, &held.plan, &topic, found.ids, PAGE_FOR).await;
             let reason = outcomes.iter().map(|(_, outcome)| match outcome {
                 ItemOutcome::Failed(reason) => Some(reason.clone()),
                 _ => None,

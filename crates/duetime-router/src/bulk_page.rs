@@ -23,100 +23,98 @@ pub(crate) struct PlanPage {
     pub next: Option<PlanCursor>,
 }
 
-impl Router {
-    /// Messages that a plan means, from `cursor` on.
-    pub(crate) async fn plan_page(
-        &self,
-        plan: &BulkPlan,
-        cursor: Option<PlanCursor>,
-        limit: usize,
-    ) -> Result<PlanPage, RouteError> {
-        let topic = TopicName::new(&plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
-        let filter = &plan.filter;
-        if plan.action.is_of_dead() {
-            let from = cursor.map(|at| DeadCursor { shard: at.shard, from: at.score });
-            let page = self.dead(&topic, from, limit).await?;
-            let is_meant = |message: &StoredMessage| {
-                let Some(death) = &message.death else { return false };
-                death.at.as_millis() <= plan.created_at
-                    && message.id.as_str().starts_with(&filter.prefix)
-                    && filter.reason.as_ref().is_none_or(|reason| normalised(&death.reason) == *reason)
-            };
-            let meant = page.messages.into_iter().map(|(_, message)| message).filter(is_meant);
-            let next = page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None });
-            return Ok(PlanPage { ids: meant.map(|message| message.id).collect(), next });
-        }
-        let wanted = MessageFilter {
-            state: filter.state,
-            from: Timestamp::from_millis(filter.due_from.unwrap_or(0)),
-            till: Timestamp::from_millis(filter.due_to.unwrap_or(LAST_MS).min(LAST_MS)),
-            prefix: filter.prefix.clone(),
+/// Messages that a plan means, from `cursor` on.
+pub(crate) async fn page(
+    router: &Router,
+    plan: &BulkPlan,
+    cursor: Option<PlanCursor>,
+    limit: usize,
+) -> Result<PlanPage, RouteError> {
+    let topic = TopicName::new(&plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
+    let filter = &plan.filter;
+    if plan.action.is_of_dead() {
+        let from = cursor.map(|at| DeadCursor { shard: at.shard, from: at.score });
+        let page = router.dead.page(&topic, from, limit).await?;
+        let is_meant = |message: &StoredMessage| {
+            let Some(death) = &message.death else { return false };
+            death.at.as_millis() <= plan.created_at
+                && message.id.as_str().starts_with(&filter.prefix)
+                && filter.reason.as_ref().is_none_or(|reason| normalised(&death.reason) == *reason)
         };
-        let from = cursor.map(|at| MessageCursor {
-            shard: at.shard,
-            epoch: plan.epoch,
-            after: at.score.zip(at.tie).map(|(score, tie)| ListPlace { score, tie }),
-        });
-        let page = self.list(&topic, &wanted, from, limit).await?;
-        let smear = self.topic(&topic).await?.config.smear;
-        // What a page put later is met again by a page behind it.
-        let is_meant = |one: &Listed| match plan.action {
-            BulkAction::DueNow => !matches!(one.state, ListedState::Due | ListedState::InFlight),
-            BulkAction::Reschedule => {
-                let to = Timestamp::from_millis(plan.to.unwrap_or(plan.created_at));
-                one.state != ListedState::Scheduled || one.visible_at != to.plus(offset(&one.id, smear))
-            }
-            _ => true,
-        };
-        let ids = page.messages.into_iter().filter(is_meant).map(|one| one.id).collect();
-        let next = page.next.map(|at| {
-            let (score, tie) = at.after.map(|after| (after.score, after.tie)).unzip();
-            PlanCursor { shard: at.shard, score, tie }
-        });
-        Ok(PlanPage { ids, next })
+        let meant = page.messages.into_iter().map(|(_, message)| message).filter(is_meant);
+        let next = page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None });
+        return Ok(PlanPage { ids: meant.map(|message| message.id).collect(), next });
     }
-
-    /// Does what the plan says to these messages, for so long at most, in the life of the topic that the plan was made
-    /// for. Doing it again changes nothing.
-    pub(crate) async fn plan_act(
-        &self,
-        plan: &BulkPlan,
-        topic: &TopicName,
-        ids: Vec<MessageId>,
-        within: Duration,
-    ) -> Vec<(MessageId, ItemOutcome)> {
-        let life = Some(plan.life);
-        let failed = |error: &dyn std::fmt::Display| ItemOutcome::Failed(error.to_string());
-        let due = match plan.action {
-            BulkAction::Redrive | BulkAction::Purge => {
-                let action = if plan.action == BulkAction::Purge { DeadAction::Purge } else { DeadAction::Redrive };
-                let settled = timeout(within, self.settle_dead_in(topic, life, &ids, action)).await;
-                return match settled {
-                    Ok(Ok(settled)) => {
-                        let outcome = |done| if done { ItemOutcome::Done } else { ItemOutcome::Unchanged };
-                        ids.into_iter().zip(settled.done.into_iter().map(outcome)).collect()
-                    }
-                    Ok(Err(error)) => ids.into_iter().map(|id| (id, failed(&error))).collect(),
-                    Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
-                };
-            }
-            BulkAction::Cancel => None,
-            BulkAction::DueNow => Some(plan.started_at.unwrap_or(plan.created_at)),
-            BulkAction::Reschedule => Some(plan.to.unwrap_or(plan.created_at)),
-        };
-        let edit = |id: &MessageId| match due {
-            None => Edit::Cancel(id.clone()),
-            Some(at) => Edit::Reschedule(id.clone(), Due::At(Timestamp::from_millis(at))),
-        };
-        match timeout(within, self.edit_in(topic, life, ids.iter().map(edit).collect())).await {
-            Ok(answers) => {
-                let outcome = |answer: Result<Changed, RouteError>| match answer {
-                    Ok(changed) => ItemOutcome::of(changed.edited),
-                    Err(error) => failed(&error),
-                };
-                ids.into_iter().zip(answers.into_iter().map(outcome)).collect()
-            }
-            Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
+    let wanted = MessageFilter {
+        state: filter.state,
+        from: Timestamp::from_millis(filter.due_from.unwrap_or(0)),
+        till: Timestamp::from_millis(filter.due_to.unwrap_or(LAST_MS).min(LAST_MS)),
+        prefix: filter.prefix.clone(),
+    };
+    let from = cursor.map(|at| MessageCursor {
+        shard: at.shard,
+        epoch: plan.epoch,
+        after: at.score.zip(at.tie).map(|(score, tie)| ListPlace { score, tie }),
+    });
+    let page = router.live.page(&topic, &wanted, from, limit).await?;
+    let smear = router.topic(&topic).await?.config.smear;
+    // What a page put later is met again by a page behind it.
+    let is_meant = |one: &Listed| match plan.action {
+        BulkAction::DueNow => !matches!(one.state, ListedState::Due | ListedState::InFlight),
+        BulkAction::Reschedule => {
+            let to = Timestamp::from_millis(plan.to.unwrap_or(plan.created_at));
+            one.state != ListedState::Scheduled || one.visible_at != to.plus(offset(&one.id, smear))
         }
+        _ => true,
+    };
+    let ids = page.messages.into_iter().filter(is_meant).map(|one| one.id).collect();
+    let next = page.next.map(|at| {
+        let (score, tie) = at.after.map(|after| (after.score, after.tie)).unzip();
+        PlanCursor { shard: at.shard, score, tie }
+    });
+    Ok(PlanPage { ids, next })
+}
+
+/// Does what the plan says to these messages, for so long at most, in the life of the topic that the plan was made
+/// for. Doing it again changes nothing.
+pub(crate) async fn act(
+    router: &Router,
+    plan: &BulkPlan,
+    topic: &TopicName,
+    ids: Vec<MessageId>,
+    within: Duration,
+) -> Vec<(MessageId, ItemOutcome)> {
+    let life = Some(plan.life);
+    let failed = |error: &dyn std::fmt::Display| ItemOutcome::Failed(error.to_string());
+    let due = match plan.action {
+        BulkAction::Redrive | BulkAction::Purge => {
+            let action = if plan.action == BulkAction::Purge { DeadAction::Purge } else { DeadAction::Redrive };
+            let settled = timeout(within, router.dead.settle_in(topic, life, &ids, action)).await;
+            return match settled {
+                Ok(Ok(settled)) => {
+                    let outcome = |done| if done { ItemOutcome::Done } else { ItemOutcome::Unchanged };
+                    ids.into_iter().zip(settled.done.into_iter().map(outcome)).collect()
+                }
+                Ok(Err(error)) => ids.into_iter().map(|id| (id, failed(&error))).collect(),
+                Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
+            };
+        }
+        BulkAction::Cancel => None,
+        BulkAction::DueNow => Some(plan.started_at.unwrap_or(plan.created_at)),
+        BulkAction::Reschedule => Some(plan.to.unwrap_or(plan.created_at)),
+    };
+    let edit = |id: &MessageId| match due {
+        None => Edit::Cancel(id.clone()),
+        Some(at) => Edit::Reschedule(id.clone(), Due::At(Timestamp::from_millis(at))),
+    };
+    match timeout(within, router.edit_in(topic, life, ids.iter().map(edit).collect())).await {
+        Ok(answers) => {
+            let outcome = |answer: Result<Changed, RouteError>| match answer {
+                Ok(changed) => ItemOutcome::of(changed.edited),
+                Err(error) => failed(&error),
+            };
+            ids.into_iter().zip(answers.into_iter().map(outcome)).collect()
+        }
+        Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
     }
 }

@@ -1,14 +1,17 @@
 //! Dead letters across the shards of a topic: paged, redriven, purged, always in bounded steps.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, DeadPage};
 use duetime_core::{MessageId, Shard, StoreError, StoredMessage, TopicName};
 use tokio::time::Instant;
 
+use crate::batch_queue::BatchQueues;
 use crate::error::{RouteError, is_misrouted};
-use crate::route::Aim;
-use crate::router::Router;
+use crate::ops::DeadOp;
+use crate::route::{Aim, Dispatcher};
+use crate::survey::Surveyor;
 
 /// Dead letters read in one call: their bodies come along.
 const STEP: usize = 64;
@@ -67,10 +70,22 @@ fn step_of(each: usize, left: usize) -> usize {
     (left / each.max(1)).clamp(1, STEP)
 }
 
-impl Router {
+/// The dead letters of topics: listed, redriven and purged.
+pub struct DeadLetters {
+    dispatcher: Arc<Dispatcher>,
+    surveyor: Surveyor,
+    queues: BatchQueues<DeadOp>,
+}
+
+impl DeadLetters {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
+        let queues = BatchQueues::new(dispatcher.context.clone());
+        Self { surveyor: Surveyor::new(dispatcher.clone()), queues, dispatcher }
+    }
+
     /// The shards of `topic` that have dead letters, from `first` on, and how many.
-    async fn shards_with_dead(&self, topic: &TopicName, first: u32) -> Result<Vec<(Shard, u64)>, RouteError> {
-        let survey = self.survey(topic).await?;
+    async fn shards_with_any(&self, topic: &TopicName, first: u32) -> Result<Vec<(Shard, u64)>, RouteError> {
+        let survey = self.surveyor.survey(topic).await?;
         // Half a list would look like a whole one.
         let counts: Option<Vec<_>> = survey.shards.iter().copied().collect();
         let silent =
@@ -81,11 +96,11 @@ impl Router {
     }
 
     /// One page of one shard; asked again where the shard or this node was behind with the routing.
-    async fn dead_page(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, RouteError> {
+    async fn page_of(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, RouteError> {
         for _ in 0..PAGE_TRIES {
-            let record = self.topic(&shard.topic).await?;
+            let record = self.dispatcher.topic(&shard.topic).await?;
             let present = record.routing.shard(&shard.topic, shard.index);
-            match self.context.store.dead(&present, from, limit).await {
+            match self.dispatcher.context.store.dead(&present, from, limit).await {
                 Err(error) if is_misrouted(&error) => {
                     self.dispatcher.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
                 }
@@ -100,7 +115,7 @@ impl Router {
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn dead(
+    pub async fn page(
         &self,
         topic: &TopicName,
         cursor: Option<DeadCursor>,
@@ -110,8 +125,8 @@ impl Router {
         let mut list = DeadList::default();
         let mut bytes = 0;
         // As large as the largest of the last step, and at first as they may be.
-        let mut most = usize::try_from(self.topic(topic).await?.config.max_payload).unwrap_or(usize::MAX);
-        for (shard, _) in self.shards_with_dead(topic, start.shard).await? {
+        let mut most = usize::try_from(self.dispatcher.topic(topic).await?.config.max_payload).unwrap_or(usize::MAX);
+        for (shard, _) in self.shards_with_any(topic, start.shard).await? {
             let mut from = if shard.index == start.shard { start.from } else { None };
             loop {
                 if list.messages.len() >= limit || bytes >= PAGE_BYTES_MAX {
@@ -119,7 +134,7 @@ impl Router {
                     return Ok(list);
                 }
                 let step = step_of(most, PAGE_BYTES_MAX - bytes).min(limit - list.messages.len());
-                let page = self.dead_page(&shard, from, step).await?;
+                let page = self.page_of(&shard, from, step).await?;
                 let sizes = page.messages.iter().map(|message| message.payload.len());
                 most = sizes.clone().max().unwrap_or(most);
                 bytes += sizes.sum::<usize>();
@@ -138,17 +153,17 @@ impl Router {
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's: repeat the whole, it is safe.
-    pub async fn settle_dead(
+    pub async fn settle(
         &self,
         topic: &TopicName,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<DeadSettled, RouteError> {
-        self.settle_dead_in(topic, None, ids, action).await
+        self.settle_in(topic, None, ids, action).await
     }
 
-    /// [`Self::settle_dead`] in one life of the topic.
-    pub(crate) async fn settle_dead_in(
+    /// [`Self::settle`] in one life of the topic.
+    pub(crate) async fn settle_in(
         &self,
         topic: &TopicName,
         life: Option<u64>,
@@ -156,7 +171,7 @@ impl Router {
         action: DeadAction,
     ) -> Result<DeadSettled, RouteError> {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
-        let answers = self.dispatcher.run(&self.deads, topic, items, |_, (id, _)| Aim::in_life(id, life)).await;
+        let answers = self.dispatcher.run(&self.queues, topic, items, |_, (id, _)| Aim::in_life(id, life)).await;
         let mut all = DeadSettled::default();
         for answer in answers {
             let (_, (done, replicas)) = answer?;
@@ -173,7 +188,7 @@ impl Router {
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's: repeat it, what was done stays done.
-    pub async fn sweep_dead(
+    pub async fn sweep(
         &self,
         topic: &TopicName,
         action: DeadAction,
@@ -181,7 +196,7 @@ impl Router {
     ) -> Result<DeadSweep, RouteError> {
         let begun = Instant::now();
         let mut sweep = DeadSweep::default();
-        for (shard, count) in self.shards_with_dead(topic, 0).await? {
+        for (shard, count) in self.shards_with_any(topic, 0).await? {
             let mut left = usize::try_from(count).unwrap_or(usize::MAX);
             let mut from = None;
             while left > 0 {
@@ -189,10 +204,10 @@ impl Router {
                     sweep.more = true;
                     return Ok(sweep);
                 }
-                let page = self.dead_page(&shard, from, STEP.min(left)).await?;
+                let page = self.page_of(&shard, from, STEP.min(left)).await?;
                 let ids: Vec<MessageId> = page.messages.into_iter().map(|message| message.id).collect();
                 if !ids.is_empty() {
-                    let settled = self.settle_dead(topic, &ids, action).await?;
+                    let settled = self.settle(topic, &ids, action).await?;
                     sweep.done += settled.done.iter().filter(|done| **done).count() as u64;
                     sweep.replicas = fewest(sweep.replicas, settled.replicas);
                 }

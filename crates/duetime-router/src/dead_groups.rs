@@ -8,9 +8,8 @@ use std::time::Duration;
 use duetime_core::{StoredMessage, Timestamp, TopicName};
 use tokio::time::Instant;
 
-use crate::dead::DeadCursor;
+use crate::dead::{DeadCursor, DeadLetters};
 use crate::error::RouteError;
-use crate::router::Router;
 
 /// Dead letters that are read at most.
 pub const SCANNED_MAX: usize = 10_000;
@@ -138,19 +137,19 @@ impl Sorter {
     }
 }
 
-impl Router {
+impl DeadLetters {
     /// The dead letters of a topic by reason, each with up to `samples` ids.
     ///
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn dead_groups(&self, topic: &TopicName, samples: usize) -> Result<DeadGroups, RouteError> {
+    pub async fn groups(&self, topic: &TopicName, samples: usize) -> Result<DeadGroups, RouteError> {
         let begun = Instant::now();
         let mut sorter = Sorter { samples, groups: HashMap::new(), scanned: 0 };
         let (mut cursor, mut bytes): (Option<DeadCursor>, usize) = (None, 0);
         loop {
             let left = SCANNED_MAX - usize::try_from(sorter.scanned).unwrap_or(SCANNED_MAX);
-            let page = self.dead(topic, cursor, PAGE.min(left)).await?;
+            let page = self.page(topic, cursor, PAGE.min(left)).await?;
             for (_, message) in &page.messages {
                 bytes += message.payload.len();
                 sorter.take(message);

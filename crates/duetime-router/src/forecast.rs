@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::RouteError;
-use crate::forecasts::{ALIGNED_FROM, Buckets, ERROR_KEPT, Forecast, Herd};
+use crate::forecasts::{ALIGNED_FROM, Buckets, ERROR_KEPT, Forecast, Forecasts, Herd};
 use crate::herd::{Load, TimeSlot, loads};
-use crate::router::Router;
+use crate::route::Dispatcher;
 
 /// After a count the topic is left alone for so many times as long as it took.
 const REST_FACTOR: u32 = 4;
@@ -73,12 +73,23 @@ fn judged(buckets: usize, all: &[(usize, TimeSlot)], due: u64, per_second: f64) 
     (of_buckets, herd)
 }
 
-impl Router {
+/// Counts what falls due, for all who ask and for the metrics.
+#[derive(Clone)]
+pub struct Forecaster {
+    dispatcher: Arc<Dispatcher>,
+    kept: Arc<Forecasts>,
+}
+
+impl Forecaster {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
+        Self { dispatcher, kept: Arc::default() }
+    }
+
     async fn count(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), RouteError> {
         let mut silent = 0;
         let mut buckets = vec![0; edges.len().saturating_sub(1)];
         for some in shards.chunks(SHARDS_PER_CALL) {
-            let (counts, missing) = self.context.store.forecast_known(some, edges).await?;
+            let (counts, missing) = self.dispatcher.context.store.forecast_known(some, edges).await?;
             silent += missing;
             buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
         }
@@ -88,7 +99,7 @@ impl Router {
     /// What one node can deliver of the topic a second, going by this one.
     fn capacity_here(&self, record: &TopicRecord) -> Option<f64> {
         let limit = record.config.rate_limit.map(|limit| limit.per_second);
-        limit.or_else(|| self.context.meters.topic(&record.name).capacity())
+        limit.or_else(|| self.dispatcher.context.meters.topic(&record.name).capacity())
     }
 
     async fn count_forecast(
@@ -122,14 +133,14 @@ impl Router {
     async fn forecast_anew(&self, topic: &TopicName, shape: Buckets) -> Result<Arc<Forecast>, RouteError> {
         let mut recounts = 0;
         loop {
-            let record = self.topic(topic).await?;
-            let nodes = (*self.catalog.nodes().borrow()).max(1);
+            let record = self.dispatcher.topic(topic).await?;
+            let nodes = (*self.dispatcher.catalog.nodes().borrow()).max(1);
             let per_second = self.capacity_here(&record).map(|here| here * f64::from(nodes));
             let shards: Vec<Shard> = record.routing.all(topic).collect();
-            match self.count_forecast(&shards, shape.edges(self.context.clock.now()), per_second).await {
+            match self.count_forecast(&shards, shape.edges(self.dispatcher.context.clock.now()), per_second).await {
                 Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
                     recounts += 1;
-                    self.catalog.refresh().await?;
+                    self.dispatcher.catalog.refresh().await?;
                 }
                 answer => return answer.map(|forecast| Arc::new(Forecast { nodes, ..forecast })),
             }
@@ -142,8 +153,8 @@ impl Router {
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn forecast(&self, topic: &TopicName, shape: Buckets) -> Result<Arc<Forecast>, RouteError> {
-        let life = self.topic(topic).await?.routing.life();
-        let of = self.forecasts.of(topic, |name| self.catalog.get(name).is_some());
+        let life = self.dispatcher.topic(topic).await?.routing.life();
+        let of = self.kept.of(topic, |name| self.dispatcher.catalog.get(name).is_some());
         if let Some(answer) = of.fresh(shape, life) {
             return answer;
         }
@@ -152,7 +163,7 @@ impl Router {
             return answer;
         }
         tokio::time::sleep_until(*rest_until).await;
-        let _one = self.forecasts.counts.acquire().await.expect("it is never closed");
+        let _one = self.kept.counts.acquire().await.expect("it is never closed");
         // Who goes away in the middle of a count leaves the store alone afterwards like all others.
         let begun = Instant::now();
         *rest_until = begun + ERROR_KEPT;
@@ -163,12 +174,12 @@ impl Router {
     }
 
     /// Keeps the metrics of what falls due in the shards that this node scans, until `stop`.
-    pub async fn watch_forecasts(self: Arc<Self>, owned: watch::Receiver<Arc<OwnedShards>>, stop: CancellationToken) {
+    pub async fn watch(self, owned: watch::Receiver<Arc<OwnedShards>>, stop: CancellationToken) {
         loop {
             let begun = Instant::now();
             let work = async {
                 let now_owned = owned.borrow().clone();
-                for record in self.catalog.all().values() {
+                for record in self.dispatcher.catalog.all().values() {
                     if let Err(error) = self.measure(record, &now_owned).await {
                         tracing::debug!(topic = %record.name, %error, "the forecast could not be counted");
                     }
@@ -191,14 +202,14 @@ impl Router {
     /// Counts the metrics of one topic.
     async fn measure(&self, record: &TopicRecord, owned: &OwnedShards) -> Result<(), RouteError> {
         const MINUTE: Duration = Duration::from_secs(60);
-        let meters = self.context.meters.topic(&record.name);
+        let meters = self.dispatcher.context.meters.topic(&record.name);
         let shards: Vec<Shard> =
             record.routing.all(&record.name).filter(|shard| owned.has(&record.name, shard.index)).collect();
         let mut within = [0; FORECAST_WITHIN.len()];
         let mut late = Duration::ZERO;
         // The last survey of the shards counted them all.
         if !shards.is_empty() && meters.scheduled.get() > 0 {
-            let now = self.context.clock.now();
+            let now = self.dispatcher.context.clock.now();
             let minutes: Vec<Timestamp> = (0..=60).map(|minute| now.plus(MINUTE * minute)).collect();
             let rest = [minutes[60], now.plus(MINUTE * 24 * 60)];
             let hour = self.count_forecast(&shards, minutes, self.capacity_here(record)).await?;

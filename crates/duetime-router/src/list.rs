@@ -4,6 +4,7 @@
 //! empty and yet have another behind it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::contract::by_place;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::error::{RouteError, is_misrouted};
-use crate::router::Router;
+use crate::route::Dispatcher;
 
 /// Messages that a page looks at.
 const LOOKED_MAX: usize = 4096;
@@ -129,13 +130,23 @@ pub struct MessageList {
     pub next: Option<MessageCursor>,
 }
 
-impl Router {
+/// The live messages of topics, page by page.
+#[derive(Clone)]
+pub struct LiveMessages {
+    dispatcher: Arc<Dispatcher>,
+}
+
+impl LiveMessages {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
+        Self { dispatcher }
+    }
+
     /// Shards of this record from `first` on, few enough to be asked at once, that have nothing before `till`. One
     /// that cannot be asked has something.
     async fn without(&self, topic: &TopicName, record: &TopicRecord, first: u32, till: Timestamp) -> BTreeSet<u32> {
         let shards: Vec<Shard> = record.routing.all(topic).skip(first as usize).take(HEADS).collect();
-        let places = by_place(&*self.context.store, &shards).into_values();
-        let (shards, store) = (&shards, &self.context.store);
+        let places = by_place(&*self.dispatcher.context.store, &shards).into_values();
+        let (shards, store) = (&shards, &self.dispatcher.context.store);
         let asked = places.map(|at| async move {
             let some: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();
             let heads = store.heads(&some).await.unwrap_or_default();
@@ -147,19 +158,14 @@ impl Router {
 
     /// One step in one shard, made again where the shard or this node was behind with the routing; `None`: the topic
     /// has fewer shards by now.
-    async fn list_step(
-        &self,
-        topic: &TopicName,
-        index: u32,
-        range: &ListRange,
-    ) -> Result<Option<ListPage>, RouteError> {
+    async fn step(&self, topic: &TopicName, index: u32, range: &ListRange) -> Result<Option<ListPage>, RouteError> {
         for _ in 0..TRIES {
-            let record = self.topic(topic).await?;
+            let record = self.dispatcher.topic(topic).await?;
             if index >= record.routing.reach() {
                 return Ok(None);
             }
             let present = record.routing.shard(topic, index);
-            match self.context.store.list(&present, range, BATCH_ITEMS_MAX).await {
+            match self.dispatcher.context.store.list(&present, range, BATCH_ITEMS_MAX).await {
                 Err(error) if is_misrouted(&error) => {
                     self.dispatcher.catch_up(topic, &record.routing, index, &error).await?;
                 }
@@ -174,7 +180,7 @@ impl Router {
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn list(
+    pub async fn page(
         &self,
         topic: &TopicName,
         filter: &MessageFilter,
@@ -182,8 +188,8 @@ impl Router {
         limit: usize,
     ) -> Result<MessageList, RouteError> {
         let begun = Instant::now();
-        let record = self.present_topic(topic).await?;
-        let now = self.context.clock.now();
+        let record = self.dispatcher.present_topic(topic).await?;
+        let now = self.dispatcher.context.clock.now();
         let start = cursor.unwrap_or(MessageCursor { shard: 0, epoch: record.routing.epoch, after: None });
         let (mut at, mut range) = (start.shard, ListRange { after: start.after, ..filter.range(now) });
         let mut list = MessageList { shards: record.routing.reach(), ..MessageList::default() };
@@ -204,7 +210,7 @@ impl Router {
                 at += 1;
                 continue;
             }
-            let Some(page) = self.list_step(topic, at, &range).await? else { break };
+            let Some(page) = self.step(topic, at, &range).await? else { break };
             let (mut left, mut place) = (page.found.len(), None);
             for entry in page.found {
                 if list.messages.len() >= limit {

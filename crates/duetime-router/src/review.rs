@@ -12,7 +12,7 @@ use duetime_core::{Routing, StoreError, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
-use crate::router::Router;
+use crate::route::Dispatcher;
 use crate::vanished::look_into_all;
 
 /// How often topics that went away are looked into.
@@ -50,16 +50,26 @@ fn misplaced(routing: &Routing, found: &[Option<Inspected>], is_lost: impl Fn(u3
     wrong
 }
 
-impl Router {
+/// Looks for what is missing, and notes it.
+#[derive(Clone)]
+pub struct Reviewer {
+    dispatcher: Arc<Dispatcher>,
+}
+
+impl Reviewer {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
+        Self { dispatcher }
+    }
+
     /// Looks until `shutdown`.
-    pub async fn review(self: Arc<Self>, shutdown: CancellationToken) {
+    pub async fn run(self, shutdown: CancellationToken) {
         let rounds = async {
             let mut round = 0;
             loop {
-                self.review_topics().await;
+                self.look_at_topics().await;
                 if round == 0 {
-                    self.review_shards().await;
-                    if let Err(error) = self.context.store.finish_deletions().await {
+                    self.look_at_shards().await;
+                    if let Err(error) = self.dispatcher.context.store.finish_deletions().await {
                         debug!(%error, "deletions that were interrupted cannot be finished at present");
                     }
                 }
@@ -75,18 +85,18 @@ impl Router {
     }
 
     /// Looks into topics that this node knew and that went away.
-    pub async fn review_topics(&self) {
-        let troubles = self.catalog.troubles();
-        for (topic, error) in look_into_all(&*self.context.store, &self.catalog).await {
+    pub async fn look_at_topics(&self) {
+        let troubles = self.dispatcher.catalog.troubles();
+        for (topic, error) in look_into_all(&*self.dispatcher.context.store, &self.dispatcher.catalog).await {
             debug!(%topic, %error, "cannot be looked into at present");
         }
-        self.context.meters.topics_troubled("vanished", troubles.count_vanished());
-        self.context.meters.topics_troubled("unreadable", troubles.count_unreadable());
+        self.dispatcher.context.meters.topics_troubled("vanished", troubles.count_vanished());
+        self.dispatcher.context.meters.topics_troubled("unreadable", troubles.count_unreadable());
     }
 
     /// Looks at the places of all shards.
-    pub async fn review_shards(&self) {
-        for record in self.catalog.all().values() {
+    pub async fn look_at_shards(&self) {
+        for record in self.dispatcher.catalog.all().values() {
             match self.misplaced(record).await {
                 Ok(wrong) => {
                     let lost = wrong.iter().filter(|(_, what)| *what == Misplaced::Lost).map(|(index, _)| *index);
@@ -95,17 +105,20 @@ impl Router {
                         Misplaced::Later(messages) => Some(*messages),
                         Misplaced::Lost | Misplaced::Occupied(_) => None,
                     });
-                    self.reports.later(topic, later.reduce(|sum, more| sum + more));
+                    self.dispatcher.reports.later(topic, later.reduce(|sum, more| sum + more));
                     // Deleted or changed meanwhile: the next look has the present record.
-                    if self.catalog.get(topic).is_some_and(|present| present.routing == record.routing)
-                        && self.catalog.troubles().lose(topic, lost.clone())
+                    if self.dispatcher.catalog.get(topic).is_some_and(|present| present.routing == record.routing)
+                        && self.dispatcher.catalog.troubles().lose(topic, lost.clone())
                     {
                         match lost.is_empty() {
                             true => info!(%topic, "all shards are there again"),
                             false => error!(%topic, ?lost, "shards are lost: their server came back without them"),
                         }
                     }
-                    self.context.meters.shards_lost(topic, self.catalog.troubles().count_lost(topic));
+                    self.dispatcher
+                        .context
+                        .meters
+                        .shards_lost(topic, self.dispatcher.catalog.troubles().count_lost(topic));
                 }
                 Err(error) => debug!(topic = %record.name, %error, "shards cannot be looked at at present"),
             }
@@ -118,15 +131,15 @@ impl Router {
     ///
     /// The store's.
     pub async fn misplaced(&self, record: &TopicRecord) -> Result<Vec<(u32, Misplaced)>, StoreError> {
-        let found = self.context.store.inspect(&record.name, 0..record.routing.reach()).await?;
-        let is_lost = |index| self.catalog.troubles().is_lost(&record.name, index);
+        let found = self.dispatcher.context.store.inspect(&record.name, 0..record.routing.reach()).await?;
+        let is_lost = |index| self.dispatcher.catalog.troubles().is_lost(&record.name, index);
         let wrong = misplaced(&record.routing, &found, is_lost);
         if wrong.is_empty() {
             return Ok(wrong);
         }
         // What was looked at may be the shards of a topic that is being deleted.
-        self.catalog.refresh().await?;
-        let same = self.catalog.get(&record.name).is_some_and(|present| present.routing == record.routing);
+        self.dispatcher.catalog.refresh().await?;
+        let same = self.dispatcher.catalog.get(&record.name).is_some_and(|present| present.routing == record.routing);
         Ok(if same { wrong } else { Vec::new() })
     }
 }

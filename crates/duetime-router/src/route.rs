@@ -28,6 +28,9 @@ use crate::vanished::look_once;
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
 
+/// What is known of a topic is good enough when the catalogue has not answered for so long.
+pub(crate) const FRESH_WAIT: Duration = Duration::from_secs(1);
+
 /// How often items are sent again because the shard or this node was behind with the routing, or
 /// because they were on their way between shards.
 const REROUTES_MAX: u32 = 12;
@@ -178,15 +181,16 @@ where
 
 /// Sends items to the shards where they may be, and again after a shard refused.
 pub(crate) struct Dispatcher {
-    context: OpContext,
-    catalog: Arc<Catalog>,
-    reports: Reports,
+    pub(crate) context: OpContext,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) reports: Reports,
     /// The last shard that was sent a record because it had not heard of it, and when.
     fencing: Mutex<Option<(Unheard, Instant)>>,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(context: OpContext, catalog: Arc<Catalog>, reports: Reports) -> Self {
+    pub(crate) fn new(context: OpContext, catalog: Arc<Catalog>) -> Self {
+        let reports = Reports::new(catalog.clone(), context.meters.clone());
         Self { context, catalog, reports, fencing: Mutex::default() }
     }
 
@@ -197,6 +201,17 @@ impl Dispatcher {
         }
         look_once(&*self.context.store, &self.catalog, name).await?;
         Err(self.reports.unknown(name))
+    }
+
+    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
+    /// not answer and shards may.
+    pub(crate) async fn present_topic(&self, topic: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
+        if self.catalog.get(topic).is_some()
+            && let Ok(Ok(())) = tokio::time::timeout(FRESH_WAIT, self.catalog.refresh()).await
+        {
+            return self.catalog.get(topic).ok_or_else(|| self.reports.unknown(topic));
+        }
+        self.topic(topic).await
     }
 
     /// Sends every item to the places where it may be, and again where the routing was behind.

@@ -27,7 +27,7 @@ impl RoutedStore {
     /// The store of `router`, for an engine.
     #[must_use]
     pub fn new(router: Arc<Router>) -> Arc<Self> {
-        Arc::new(Self { inner: router.context.store.clone(), router })
+        Arc::new(Self { inner: router.dispatcher.context.store.clone(), router })
     }
 }
 
@@ -42,7 +42,7 @@ impl RoutedStore {
         let topic = &shard.topic;
         let mut tries = 1;
         loop {
-            let record = self.router.catalog.get(topic);
+            let record = self.router.dispatcher.catalog.get(topic);
             let Some(routing) = record.as_ref().map(|record| &record.routing) else { return ask(shard.clone()).await };
             // What is claimed now would be settled in a life of the topic that has ended.
             if routing.life() > life_of(shard.epoch) {

@@ -21,11 +21,14 @@ use duetime_metrics::Meters;
 
 use crate::batch_queue::{BatchQueues, OpContext};
 use crate::catalog::Catalog;
+use crate::dead::DeadLetters;
 use crate::error::RouteError;
-use crate::forecasts::Forecasts;
-use crate::ops::{DeadOp, EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
-use crate::reports::Reports;
+use crate::forecast::Forecaster;
+use crate::list::LiveMessages;
+use crate::ops::{EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
+use crate::review::Reviewer;
 use crate::route::{Aim, Answers, Dispatcher};
+use crate::survey::Surveyor;
 use crate::topic_limits::TopicLimits;
 
 /// What became of one enqueue, and where.
@@ -87,8 +90,17 @@ type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
 
 /// See the module.
 pub struct Router {
-    pub(crate) context: OpContext,
-    pub(crate) catalog: Arc<Catalog>,
+    /// Counts messages by state.
+    pub surveyor: Surveyor,
+    /// Lists what is live.
+    pub live: LiveMessages,
+    /// Lists and settles what is dead.
+    pub dead: DeadLetters,
+    /// Counts what falls due.
+    pub forecaster: Forecaster,
+    /// Looks for what is missing.
+    pub reviewer: Reviewer,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     limits: TopicLimits,
     enqueues: BatchQueues<EnqueueOp>,
     edits: BatchQueues<EditOp>,
@@ -97,15 +109,11 @@ pub struct Router {
     kept_settles: BatchQueues<SettleOp<true>>,
     quiet_settles: BatchQueues<QuietSettleOp<false>>,
     kept_quiet_settles: BatchQueues<QuietSettleOp<true>>,
-    pub(crate) deads: BatchQueues<DeadOp>,
-    pub(crate) reports: Reports,
-    pub(crate) dispatcher: Dispatcher,
-    pub(crate) forecasts: Forecasts,
 }
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").field("store", &self.context.store).finish_non_exhaustive()
+        f.debug_struct("Router").field("store", &self.dispatcher.context.store).finish_non_exhaustive()
     }
 }
 
@@ -121,8 +129,14 @@ impl Router {
         meters: Arc<Meters>,
     ) -> Arc<Self> {
         let context = OpContext { store, mover, clock, meters };
-        let reports = Reports::new(catalog.clone(), context.meters.clone());
+        let dispatcher = Arc::new(Dispatcher::new(context.clone(), catalog));
         Arc::new(Self {
+            surveyor: Surveyor::new(dispatcher.clone()),
+            live: LiveMessages::new(dispatcher.clone()),
+            dead: DeadLetters::new(dispatcher.clone()),
+            forecaster: Forecaster::new(dispatcher.clone()),
+            reviewer: Reviewer::new(dispatcher.clone()),
+            dispatcher,
             limits: TopicLimits::default(),
             enqueues: BatchQueues::new(context.clone()),
             edits: BatchQueues::new(context.clone()),
@@ -130,13 +144,7 @@ impl Router {
             settles: BatchQueues::new(context.clone()),
             kept_settles: BatchQueues::new(context.clone()),
             quiet_settles: BatchQueues::new(context.clone()),
-            kept_quiet_settles: BatchQueues::new(context.clone()),
-            deads: BatchQueues::new(context.clone()),
-            dispatcher: Dispatcher::new(context.clone(), catalog.clone(), reports.clone()),
-            reports,
-            forecasts: Forecasts::default(),
-            context,
-            catalog,
+            kept_quiet_settles: BatchQueues::new(context),
         })
     }
 
@@ -149,13 +157,23 @@ impl Router {
         self.dispatcher.topic(name).await
     }
 
+    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
+    /// not answer and shards may.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::UnknownTopic`], or the store's.
+    pub async fn present_topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
+        self.dispatcher.present_topic(name).await
+    }
+
     /// Schedules messages, any number of them. Items of one id act one after the other, in order. What the
     /// topic has no space for is refused by itself.
     pub async fn enqueue(&self, topic: &TopicName, items: Vec<Enqueue>) -> Answers<Placed> {
         let admission = match self.topic(topic).await {
             Ok(record) => {
-                let nodes = *self.catalog.nodes().borrow();
-                let admission = self.limits.admit(&self.context, nodes, &record, &items).await;
+                let nodes = *self.dispatcher.catalog.nodes().borrow();
+                let admission = self.limits.admit(&self.dispatcher.context, nodes, &record, &items).await;
                 admission.map(|admission| (admission, record.config.smear)).map_err(RouteError::from)
             }
             Err(error) => Err(error),
@@ -342,8 +360,8 @@ impl Router {
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         let is_of_this_life = routing.life() == life_of(shard.epoch);
         if is_of_this_life && !routing.is_moving() && batch.iter().all(at_home) {
-            let (present, now) = (routing.shard(topic, shard.index), self.context.clock.now());
-            let store = &self.context.store;
+            let (present, now) = (routing.shard(topic, shard.index), self.dispatcher.context.clock.now());
+            let store = &self.dispatcher.context.store;
             let wait = if record.config.confirm_acks { AckWait::ForReplicas } else { AckWait::No };
             let settled = store.settle_at(&present, Role::Home, now, batch, wait).await;
             let settled = settled.and_then(|kept| Lookup::finals(kept.answers));

@@ -8,13 +8,10 @@ use duetime_core::store::Survey;
 use duetime_core::{Shard, TopicName, TopicRecord};
 
 use crate::error::RouteError;
-use crate::router::Router;
+use crate::route::{Dispatcher, FRESH_WAIT};
 
 /// Shards one call to the store counts.
 const SHARDS_PER_CALL: usize = 1024;
-
-/// What is known of a topic is good enough when the catalogue has not answered for so long.
-const FRESH_WAIT: Duration = Duration::from_secs(1);
 
 /// How often the shards of a topic are counted again because others delete and create it meanwhile.
 const RECOUNTS_MAX: u32 = 4;
@@ -54,28 +51,23 @@ fn sum<'a>(shards: impl Iterator<Item = &'a Survey>) -> Survey {
     })
 }
 
-impl Router {
-    async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<Survey>>, RouteError> {
-        let mut counts = Vec::with_capacity(shards.len());
-        for some in shards.chunks(SHARDS_PER_CALL) {
-            counts.extend(self.context.store.survey_known(some, self.context.clock.now()).await?);
-        }
-        Ok(counts)
+/// Counts the messages of topics by state, as the store has them or as they were counted lately.
+#[derive(Clone)]
+pub struct Surveyor {
+    dispatcher: Arc<Dispatcher>,
+}
+
+impl Surveyor {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
+        Self { dispatcher }
     }
 
-    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
-    /// not answer and shards may.
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn present_topic(&self, topic: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
-        if self.catalog.get(topic).is_some()
-            && let Ok(Ok(())) = tokio::time::timeout(FRESH_WAIT, self.catalog.refresh()).await
-        {
-            return self.catalog.get(topic).ok_or_else(|| self.reports.unknown(topic));
+    async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<Survey>>, RouteError> {
+        let (mut counts, context) = (Vec::with_capacity(shards.len()), &self.dispatcher.context);
+        for some in shards.chunks(SHARDS_PER_CALL) {
+            counts.extend(context.store.survey_known(some, context.clock.now()).await?);
         }
-        self.topic(topic).await
+        Ok(counts)
     }
 
     /// Counts one topic, without shards whose server does not answer where others do.
@@ -86,7 +78,7 @@ impl Router {
     pub async fn survey(&self, topic: &TopicName) -> Result<TopicSurvey, RouteError> {
         let mut recounts = 0;
         loop {
-            let record = self.present_topic(topic).await?;
+            let record = self.dispatcher.present_topic(topic).await?;
             match self.survey_record(record).await {
                 Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
                     tokio::time::sleep(RECOUNT_WAIT * recounts).await;
@@ -115,9 +107,10 @@ impl Router {
     ///
     /// The store's. A topic that goes away meanwhile is left out.
     pub async fn survey_recent(&self, active: &HashSet<TopicName>) -> Result<Vec<TopicSurvey>, RouteError> {
-        let mut records: Vec<Arc<TopicRecord>> = self.catalog.all().values().cloned().collect();
+        let mut records: Vec<Arc<TopicRecord>> = self.dispatcher.catalog.all().values().cloned().collect();
         records.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let (surveys, now) = (&self.context.meters.surveys, self.context.clock.now());
+        let context = &self.dispatcher.context;
+        let (surveys, now) = (&context.meters.surveys, context.clock.now());
         let mut known = Vec::with_capacity(records.len());
         let mut unknown = Vec::new();
         for record in &records {
@@ -142,15 +135,15 @@ impl Router {
         Ok(records.into_iter().zip(known).map(survey).collect())
     }
 
-    /// Counts every topic as [`Router::survey`] does one, in the order of their names.
+    /// Counts every topic as [`Self::survey`] does one, in the order of their names.
     ///
     /// # Errors
     ///
     /// The store's. A topic that goes away meanwhile is left out.
     pub async fn survey_all(&self) -> Result<Vec<TopicSurvey>, RouteError> {
         // As it was known, where the catalogue does not answer and shards may.
-        let _ = tokio::time::timeout(FRESH_WAIT, self.catalog.refresh()).await;
-        let topics = self.catalog.all();
+        let _ = tokio::time::timeout(FRESH_WAIT, self.dispatcher.catalog.refresh()).await;
+        let topics = self.dispatcher.catalog.all();
         let mut records: Vec<Arc<TopicRecord>> = topics.values().cloned().collect();
         records.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let wanted: Vec<Shard> = records.iter().flat_map(|record| record.routing.all(&record.name)).collect();

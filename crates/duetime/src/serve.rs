@@ -10,7 +10,7 @@ use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{Draw, ResizeParts, Resizer, Steps, Tools};
-use duetime_router::{Catalog, CatalogError, Metering, Plans, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, Metering, Plans, Reviewer, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
@@ -225,7 +225,7 @@ async fn start(
     loops.start("resize", resizer.clone(), |resizer, stop| resizer.run(stop));
     if shared {
         loops.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
-        loops.start("review", router.clone(), |router, stop| router.review(stop));
+        loops.start("review", router.reviewer.clone(), Reviewer::run);
     }
     loops.start("nodes", (ownership.fleet(), catalog.clone()), |(fleet, catalog), stop| {
         count_nodes(fleet, catalog, stop)
@@ -234,8 +234,8 @@ async fn start(
     loops.start("unowned shards", seen, |(fleet, topics, sees_all, meters), stop| {
         sharing::count_unowned(fleet, topics, sees_all, meters, stop)
     });
-    loops.start("forecasts", (router.clone(), ownership.owned()), |(router, owned), stop| {
-        router.watch_forecasts(owned, stop)
+    loops.start("forecasts", (router.forecaster.clone(), ownership.owned()), |(forecaster, owned), stop| {
+        forecaster.watch(owned, stop)
     });
     if let Some(folder) = folder {
         loops.start("disk", (folder, meters.clone()), |(folder, meters), stop| disk::watch(folder, meters, stop));

@@ -187,7 +187,7 @@ impl Client {
         let (began, mut repeated) = (Instant::now(), false);
         loop {
             let door = self.door();
-            match door.router.settle_dead(&self.topic, std::slice::from_ref(id), action).await {
+            match door.router.dead.settle(&self.topic, std::slice::from_ref(id), action).await {
                 Ok(done) => {
                     // A failover may undo a refusal, which waits for no replica.
                     let calm = !repeated && self.shared.upsets.load(Ordering::Relaxed) == upsets;

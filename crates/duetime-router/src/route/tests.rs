@@ -71,9 +71,8 @@ async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatche
     catalog.learn(topic, &routing);
     let meters = Arc::new(duetime_metrics::Meters::new());
     let mover = Arc::new(duetime_resize::Tools::new(store.clone()));
-    let context = OpContext { store, mover, clock, meters: meters.clone() };
-    let reports = Reports::new(catalog.clone(), meters);
-    (catalog.clone(), Dispatcher::new(context.clone(), catalog, reports), BatchQueues::new(context))
+    let context = OpContext { store, mover, clock, meters };
+    (catalog.clone(), Dispatcher::new(context.clone(), catalog), BatchQueues::new(context))
 }
 
 fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {

@@ -22,7 +22,7 @@ impl Fixture {
     }
 
     fn only_shard(&self, router: &Router) -> Shard {
-        router.catalog.get(&self.topic).unwrap().routing.shard(&self.topic, 0)
+        router.dispatcher.catalog.get(&self.topic).unwrap().routing.shard(&self.topic, 0)
     }
 
     async fn claim_one(&self, shard: &Shard, delivery: DeliveryMode) -> Claim {
@@ -53,8 +53,8 @@ impl Remade {
     async fn again(&self) -> (Arc<Router>, Shard, Claim) {
         let fixture = &self.fixture;
         let other = fixture.other_router().await;
-        assert!(other.catalog.delete(&fixture.topic).await.unwrap());
-        other.catalog.put(&fixture.topic, &change("{\"shards\":1}")).await.unwrap();
+        assert!(other.dispatcher.catalog.delete(&fixture.topic).await.unwrap());
+        other.dispatcher.catalog.put(&fixture.topic, &change("{\"shards\":1}")).await.unwrap();
         assert!(other.enqueue(&fixture.topic, vec![message("order-1")]).await[0].is_ok());
         let second = fixture.only_shard(&other);
         let claimed = fixture.claim_one(&second, DeliveryMode::AtLeastOnce).await;
@@ -153,13 +153,13 @@ async fn a_change_that_names_a_life_is_refused_in_the_next_one() {
     let before = fixture.only_shard(&fixture.router);
     let life = Some(duetime_core::routing::life_of(before.epoch));
     let other = fixture.other_router().await;
-    assert!(other.catalog.delete(&fixture.topic).await.unwrap());
-    other.catalog.put(&fixture.topic, &change("{\"shards\":1}")).await.unwrap();
+    assert!(other.dispatcher.catalog.delete(&fixture.topic).await.unwrap());
+    other.dispatcher.catalog.put(&fixture.topic, &change("{\"shards\":1}")).await.unwrap();
     assert!(other.enqueue(&fixture.topic, vec![message("order-1")]).await[0].is_ok());
     for router in [&fixture.router, &other] {
         let edited = router.edit_in(&fixture.topic, life, vec![Edit::Cancel(id("order-1"))]).await.remove(0);
         assert!(matches!(edited, Err(RouteError::EarlierLife(_))), "{edited:?}");
-        let purged = router.settle_dead_in(&fixture.topic, life, &[id("order-1")], DeadAction::Purge).await;
+        let purged = router.dead.settle_in(&fixture.topic, life, &[id("order-1")], DeadAction::Purge).await;
         assert!(matches!(purged, Err(RouteError::EarlierLife(_))), "{purged:?}");
     }
     let cancelled = fixture.router.edit(&fixture.topic, vec![Edit::Cancel(id("order-1"))]).await.remove(0);

@@ -83,12 +83,12 @@ impl ShardState {
         }
     }
 
-    /// Refuses a caller whose routing record is another one than this shard's.
     /// Bytes of all bodies, as they are stored.
     pub fn bytes(&self) -> u64 {
         self.bodies.values().map(|body| body.len() as u64).sum()
     }
 
+    /// Refuses a caller whose routing record is another one than this shard's.
     pub fn check_epoch(&self, shard: &Shard) -> Result<(), StoreError> {
         match shard.epoch.cmp(&self.routing.epoch) {
             std::cmp::Ordering::Less => Err(StoreError::Stale(Box::new(self.routing.clone()))),

@@ -8,7 +8,7 @@ use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::test_node::client;
+use crate::test_node::done;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// A plan of a node that is gone is taken over after 15 s, and looked for every 5 s.
@@ -16,17 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const MESSAGES: usize = 400;
 const A_SECOND: u64 = 25;
 
-async fn call(node: &Node, method: Method, path: &str, body: &Value) -> Value {
-    let request = client().request(method, format!("{}/v1/topics/orders{path}", node.url())).json(body);
-    let answer = request.send().await.unwrap();
-    assert!(answer.status().is_success(), "{path}: {}", answer.status());
-    answer.json().await.unwrap()
-}
-
 async fn plan_when(node: &Node, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let seen = async {
         loop {
-            let plan = call(node, Method::GET, &format!("/plans/{id}"), &json!({})).await;
+            let plan = done(node, Method::GET, &format!("orders/plans/{id}"), &json!({})).await;
             if wanted(&plan) {
                 return plan;
             }
@@ -38,11 +31,11 @@ async fn plan_when(node: &Node, id: &str, wanted: impl Fn(&Value) -> bool) -> Va
 
 async fn fill(node: &Node) {
     let ids = (0..MESSAGES).map(|n| json!({ "id": format!("order-{n}"), "delay": "1h" }));
-    call(node, Method::POST, "/messages", &json!(ids.collect::<Vec<_>>())).await;
+    done(node, Method::POST, "orders/messages", &json!(ids.collect::<Vec<_>>())).await;
 }
 
 async fn left(node: &Node) -> u64 {
-    let listed = call(node, Method::GET, "/messages?limit=500", &json!({})).await;
+    let listed = done(node, Method::GET, "orders/messages?limit=500", &json!({})).await;
     listed["messages"].as_array().unwrap().len() as u64
 }
 
@@ -58,14 +51,14 @@ async fn a_bulk_action_goes_on_at_another_node_when_its_node_is_killed() {
     let second = Node::start(PROGRAM, &redis.url(), config).await;
     fill(&first).await;
     let ask = json!({ "action": "cancel", "prefix": "order-", "per_second": A_SECOND });
-    let plan = call(&first, Method::POST, "/plans", &ask).await;
+    let plan = done(&first, Method::POST, "orders/plans", &ask).await;
     assert_eq!(plan["expected"], MESSAGES);
     let id = plan["id"].as_str().unwrap();
-    call(&first, Method::POST, &format!("/plans/{id}/start"), &json!({})).await;
+    done(&first, Method::POST, &format!("orders/plans/{id}/start"), &json!({})).await;
     plan_when(&second, id, |plan| count(plan, "done") >= 2 * A_SECOND).await;
     first.kill();
     // The count changes meanwhile: what moves is met all the same.
-    call(&second, Method::PUT, "/shards", &json!({ "shards": 12 })).await;
+    done(&second, Method::PUT, "orders/shards", &json!({ "shards": 12 })).await;
     let done = plan_when(&second, id, |plan| plan["state"] == "done").await;
     assert_eq!((left(&second).await, count(&done, "failed")), (0, 0), "{done}");
     assert!(count(&done, "done") + count(&done, "unrecorded") >= MESSAGES as u64, "{done}");
@@ -92,12 +85,12 @@ async fn the_command_line_plans_starts_stops_and_forgets() {
     let plan: Value = serde_json::from_str(&planned).unwrap();
     assert!(ok && plan["state"] == "planned" && plan["expected"] == 111, "{planned}");
     let id = plan["id"].as_str().unwrap();
-    call(&node, Method::POST, &format!("/plans/{id}/start"), &json!({})).await;
+    done(&node, Method::POST, &format!("orders/plans/{id}/start"), &json!({})).await;
     plan_when(&node, id, |plan| count(plan, "done") > 0).await;
     let (ok, stopped) = duetime(&["bulk", "stop", "orders", id, "--json"]);
     let stopped: Value = serde_json::from_str(&stopped).unwrap();
     assert!(ok && stopped["state"] == "stopped", "{stopped}");
-    let there = call(&node, Method::GET, "/messages?prefix=order-1&limit=500", &json!({})).await;
+    let there = done(&node, Method::GET, "orders/messages?prefix=order-1&limit=500", &json!({})).await;
     assert_eq!(count(&stopped, "done") + there["messages"].as_array().unwrap().len() as u64, 111);
     let (ok, all) = duetime(&["bulk", "start", "orders", id, "--rate", "10000"]);
     assert!(ok && all.contains("done"), "{all}");

@@ -11,22 +11,16 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::test_node::client;
+use crate::test_node::ask;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SHARDS: u64 = 8;
 
-async fn call(node: &Node, method: Method, path: &str, body: &Value) -> (u16, Value) {
-    let request = client().request(method, format!("{}{path}", node.url())).json(body);
-    let answer = request.send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
-}
-
 /// The node `id` as `node` sees it.
 async fn seen(node: &Node, id: &str) -> Value {
-    let (_, all) = call(node, Method::GET, "/v1/nodes", &Value::Null).await;
+    let (_, all) = ask(node, Method::GET, "/v1/nodes", &Value::Null).await;
     all["nodes"].as_array().unwrap().iter().find(|one| one["id"] == id).cloned().unwrap_or_default()
 }
 
@@ -45,7 +39,7 @@ async fn until(node: &Node, id: &str, what: &str, done: impl Fn(&Value) -> bool)
 async fn enqueue(node: &Node, sent: &mut BTreeSet<String>, count: usize) {
     let ids: Vec<String> = (0..count).map(|n| format!("order-{}", sent.len() + n)).collect();
     let items: Vec<Value> = ids.iter().map(|id| json!({"id": id, "delay": 300, "payload": id})).collect();
-    assert_eq!(call(node, Method::POST, "/v1/topics/orders/messages", &json!(items)).await.0, 200);
+    assert_eq!(ask(node, Method::POST, "/v1/topics/orders/messages", &json!(items)).await.0, 200);
     sent.extend(ids);
 }
 
@@ -73,7 +67,7 @@ async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
     let asked = Node::start(PROGRAM, &redis.url(), &config("asked")).await;
     let mut drained = Node::start(PROGRAM, &redis.url(), &config("drained")).await;
     let topic = json!({"shards": SHARDS, "sink": {"name": "shop"}});
-    assert_eq!(call(&asked, Method::PUT, "/v1/topics/orders", &topic).await.0, 201);
+    assert_eq!(ask(&asked, Method::PUT, "/v1/topics/orders", &topic).await.0, 201);
     until(&asked, "drained", "it has a share", |node| node["shards_owned"].as_u64() > Some(0)).await;
 
     let output = Command::new(PROGRAM).args(["drain", "drained", "--node", &asked.url()]).output().unwrap();
@@ -89,18 +83,18 @@ async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
     enqueue(&drained, &mut sent, 200).await;
     all_are_handed_over(&hook, &sent).await;
     assert_eq!(seen(&drained, "drained").await["shards_owned"], 0);
-    let (status, why) = call(&drained, Method::GET, "/readyz", &Value::Null).await;
+    let (status, why) = ask(&drained, Method::GET, "/readyz", &Value::Null).await;
     assert_eq!((status, &why["code"]), (503, &json!("draining")));
-    let last = call(&drained, Method::POST, "/v1/nodes/asked/drain", &json!({})).await;
+    let last = ask(&drained, Method::POST, "/v1/nodes/asked/drain", &json!({})).await;
     assert_eq!((last.0, &last.1["code"]), (409, &json!("last_node")));
-    let (_, audit) = call(&asked, Method::GET, "/v1/audit", &Value::Null).await;
+    let (_, audit) = ask(&asked, Method::GET, "/v1/audit", &Value::Null).await;
     assert!(audit["entries"].to_string().contains("/v1/nodes/{id}/drain"), "{audit}");
 
     // It takes its share again when the drain is ended, and when it is started again.
-    assert_eq!(call(&drained, Method::POST, "/v1/nodes/drained/undrain", &json!({})).await.0, 200);
+    assert_eq!(ask(&drained, Method::POST, "/v1/nodes/drained/undrain", &json!({})).await.0, 200);
     let serves = |node: &Value| node["state"] == "serving" && node["shards_owned"].as_u64() > Some(0);
     until(&asked, "drained", "it has a share again", serves).await;
-    assert_eq!(call(&drained, Method::POST, "/v1/nodes/drained/drain", &json!({})).await.0, 200);
+    assert_eq!(ask(&drained, Method::POST, "/v1/nodes/drained/drain", &json!({})).await.0, 200);
     until(&asked, "drained", "it is drained again", |node| node["state"] == "draining").await;
     drained.kill();
     drained.start_again().await;
@@ -125,6 +119,6 @@ async fn a_node_that_is_drained_through_another_leaves_its_shards_to_it_with_etc
 #[tokio::test]
 async fn a_lone_node_cannot_be_drained() {
     let node = Node::start_embedded(PROGRAM, "[node]\nid = \"alone\"\n").await;
-    let (status, why) = call(&node, Method::POST, "/v1/nodes/alone/drain", &json!({})).await;
+    let (status, why) = ask(&node, Method::POST, "/v1/nodes/alone/drain", &json!({})).await;
     assert_eq!((status, &why["code"]), (409, &json!("last_node")));
 }

@@ -5,10 +5,11 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::test_node::client;
+use crate::test_node::{client, done};
 use duetime_metrics::table::{Kind, TABLE};
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
@@ -17,13 +18,6 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const SURVEYED_WITHIN: Duration = Duration::from_secs(60);
 const CONFIG: &str = "[sinks.out]\ntype = \"log\"\n\
     [sinks.away]\ntype = \"http\"\nurl = \"http://127.0.0.1:1/\"\nallow = [\"127.0.0.1\"]\n";
-
-async fn post(node: &Node, path: &str, body: Value) -> Value {
-    let request = client().post(format!("{}/v1/topics/{path}", node.url())).json(&body);
-    let answer = request.send().await.unwrap();
-    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
-    answer.json().await.unwrap()
-}
 
 async fn scrape(node: &Node) -> String {
     let answer = client().get(format!("{}/metrics", node.url())).send().await.unwrap();
@@ -41,17 +35,18 @@ async fn busy_node() -> Node {
         assert_eq!(request.send().await.unwrap().status(), 201);
     }
     let many: Vec<Value> = (0..20).map(|n| json!({"id": n.to_string()})).collect();
-    post(&node, "logged/messages", json!(many)).await;
-    post(&node, "orders/messages", json!(many)).await;
-    post(&node, "orders/messages", json!([{"id": "later", "delay": "1h"}, {"id": "0", "delay": "1h"}])).await;
-    post(&node, "orders/cancel", json!({"ids": ["later"]})).await;
+    done(&node, Method::POST, "logged/messages", &json!(many)).await;
+    done(&node, Method::POST, "orders/messages", &json!(many)).await;
+    done(&node, Method::POST, "orders/messages", &json!([{"id": "later", "delay": "1h"}, {"id": "0", "delay": "1h"}]))
+        .await;
+    done(&node, Method::POST, "orders/cancel", &json!({"ids": ["later"]})).await;
     let mut receipts: Vec<Value> = Vec::new();
     while receipts.len() < 20 {
-        let claim = post(&node, "orders/claim", json!({"max": 20, "wait": "10s"})).await;
+        let claim = done(&node, Method::POST, "orders/claim", &json!({"max": 20, "wait": "10s"})).await;
         receipts.extend(claim["messages"].as_array().unwrap().iter().map(|m| m["receipt"].clone()));
     }
-    post(&node, "orders/ack", json!({"receipts": receipts[..15]})).await;
-    post(&node, "orders/nack", json!({"receipts": receipts[15..]})).await;
+    done(&node, Method::POST, "orders/ack", &json!({"receipts": receipts[..15]})).await;
+    done(&node, Method::POST, "orders/nack", &json!({"receipts": receipts[15..]})).await;
     let begun = tokio::time::Instant::now();
     while !scrape(&node).await.contains("duetime_messages_total{event=\"delivered\",topic=\"logged\"} 20") {
         duetime_testkit::in_time!(
@@ -108,7 +103,7 @@ async fn names_kinds_and_labels_are_those_of_the_table() {
     // A target that is away, and the first survey of the shards.
     let away = client().put(format!("{}/v1/topics/away", node.url())).json(&json!({"sink": {"name": "away"}}));
     assert_eq!(away.send().await.unwrap().status(), 201);
-    post(&node, "away/messages", json!([{"id": "a"}])).await;
+    done(&node, Method::POST, "away/messages", &json!([{"id": "a"}])).await;
     let begun = tokio::time::Instant::now();
     let wanted = ["duetime_sink_errors_total{", "duetime_shard_due{", "duetime_shard_oldest_due_age_seconds{"];
     let text = loop {
@@ -209,17 +204,17 @@ async fn count_store_calls(node: &Node) {
         ["enqueue", "get", "cancel_or_reschedule", "claim", "settle"].map(count)
     };
     assert_eq!(calls().await, [0.0; 5], "nothing was done");
-    post(node, "counted/messages", json!({"id": "a", "delay": "1h"})).await;
+    done(node, Method::POST, "counted/messages", &json!({"id": "a", "delay": "1h"})).await;
     let read = client().get(format!("{of_topic}/messages/a")).send().await.unwrap();
     assert_eq!(read.status(), 200);
     let cancelled = client().delete(format!("{of_topic}/messages/a")).send().await.unwrap();
     assert_eq!(cancelled.status(), 200);
     assert_eq!(calls().await, [1.0, 1.0, 1.0, 0.0, 0.0]);
-    post(node, "counted/messages", json!({"id": "b"})).await;
-    let claimed = post(node, "counted/claim", json!({"max": 1, "wait": "10s"})).await;
+    done(node, Method::POST, "counted/messages", &json!({"id": "b"})).await;
+    let claimed = done(node, Method::POST, "counted/claim", &json!({"max": 1, "wait": "10s"})).await;
     let receipt = &claimed["messages"][0]["receipt"];
     assert!(receipt.is_string(), "{claimed}");
-    post(node, "counted/ack", json!({"receipts": [receipt]})).await;
+    done(node, Method::POST, "counted/ack", &json!({"receipts": [receipt]})).await;
     assert_eq!(calls().await, [2.0, 1.0, 1.0, 1.0, 1.0]);
 }
 
@@ -252,10 +247,10 @@ async fn a_message_that_is_given_back_for_later_is_a_retry_that_waits() {
     let node = Node::start_embedded(PROGRAM, "").await;
     let made = client().put(format!("{}/v1/topics/orders", node.url())).json(&json!({"shards": 1})).send().await;
     assert_eq!(made.unwrap().status(), 201);
-    post(&node, "orders/messages", json!({"id": "a"})).await;
-    let claimed = post(&node, "orders/claim", json!({"max": 1, "wait": "10s"})).await;
+    done(&node, Method::POST, "orders/messages", &json!({"id": "a"})).await;
+    let claimed = done(&node, Method::POST, "orders/claim", &json!({"max": 1, "wait": "10s"})).await;
     let receipt = &claimed["messages"][0]["receipt"];
-    post(&node, "orders/nack", json!({"receipts": [receipt], "delay": "1h"})).await;
+    done(&node, Method::POST, "orders/nack", &json!({"receipts": [receipt], "delay": "1h"})).await;
     until_served(&node, "duetime_retries_waiting{topic=\"orders\"} 1").await;
 }
 
@@ -265,7 +260,7 @@ async fn an_enqueue_that_fewer_replicas_have_than_were_asked_for_is_counted() {
     let node = Node::start(PROGRAM, &redis.url(), "[store]\ndurability = \"replicas:1\"\n").await;
     let made = client().put(format!("{}/v1/topics/orders", node.url())).json(&json!({"shards": 1})).send().await;
     assert_eq!(made.unwrap().status(), 201);
-    post(&node, "orders/messages", json!({"id": "a", "delay": "1h"})).await;
+    done(&node, Method::POST, "orders/messages", &json!({"id": "a", "delay": "1h"})).await;
     let text = scrape(&node).await;
     let served = samples(&text)["duetime_durability_total"].clone();
     let count = |reached: &str| served.iter().find(|(labels, _)| labels["reached"] == reached).map(|(_, n)| *n);

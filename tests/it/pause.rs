@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::test_node::client;
+use crate::test_node::done;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,13 +20,6 @@ const STOPS_WITHIN: Duration = Duration::from_secs(1);
 const STEP: usize = 4;
 const STEP_TIME: Duration = Duration::from_millis(100);
 
-async fn call(node: &Node, method: Method, path: &str, body: &Value) -> Value {
-    let request = client().request(method, format!("{}/v1/topics/orders{path}", node.url())).json(body);
-    let answer = request.send().await.unwrap();
-    assert!(answer.status().is_success(), "{path}: {}", answer.status());
-    answer.json().await.unwrap()
-}
-
 /// Enqueues messages that fall due one after the other, for so long.
 async fn load(node: &Node, sent: &mut Vec<String>, lasts: Duration) {
     let begun = Instant::now();
@@ -34,7 +27,7 @@ async fn load(node: &Node, sent: &mut Vec<String>, lasts: Duration) {
         let ids: Vec<String> = (0..STEP).map(|n| format!("order-{}", sent.len() + n)).collect();
         let items: Vec<Value> =
             ids.iter().enumerate().map(|(n, id)| json!({"id": id, "delay": n * 200, "payload": id})).collect();
-        call(node, Method::POST, "/messages", &json!(items)).await;
+        done(node, Method::POST, "orders/messages", &json!(items)).await;
         sent.extend(ids);
         let_pass(STEP_TIME, Because::Rate).await;
     }
@@ -53,7 +46,7 @@ async fn a_paused_topic_stops_at_all_nodes_survives_their_end_and_loses_nothing(
     );
     let mut first = Node::start(PROGRAM, &redis.url(), &config).await;
     let second = Node::start(PROGRAM, &redis.url(), &config).await;
-    call(&first, Method::PUT, "", &json!({"shards": 8, "sink": {"name": "shop"}})).await;
+    done(&first, Method::PUT, "orders", &json!({"shards": 8, "sink": {"name": "shop"}})).await;
     let mut sent = Vec::new();
     load(&second, &mut sent, Duration::from_secs(3)).await;
     let begun = Instant::now();
@@ -62,27 +55,30 @@ async fn a_paused_topic_stops_at_all_nodes_survives_their_end_and_loses_nothing(
         let_pass(STEP_TIME, Because::AskedAgain).await;
     }
 
-    assert_eq!(call(&first, Method::POST, "/pause", &json!({})).await["paused"], true);
+    assert_eq!(done(&first, Method::POST, "orders/pause", &json!({})).await["paused"], true);
     load(&second, &mut sent, STOPS_WITHIN).await;
     let stopped = handed(&hook).len();
     load(&second, &mut sent, Duration::from_secs(3)).await;
     let late = handed(&hook).len() - stopped;
     in_time!(late == 0, "{late} messages were handed over more than a second after the topic was paused");
-    assert_eq!(call(&second, Method::GET, "", &Value::Null).await["paused"], true);
+    assert_eq!(done(&second, Method::GET, "orders", &Value::Null).await["paused"], true);
 
     // It holds when a node ends, and delays go on falling due.
     first.kill();
     first.start_again().await;
     let_pass(Duration::from_secs(2), Because::Fault).await;
     assert_eq!(handed(&hook).len(), stopped + late);
-    let waits = call(&first, Method::GET, "", &Value::Null).await["due"].as_u64().unwrap();
+    let waits = done(&first, Method::GET, "orders", &Value::Null).await["due"].as_u64().unwrap();
     assert_eq!(waits as usize, sent.len() - stopped - late);
     let gone = sent.last().unwrap().clone();
-    let explained = call(&first, Method::GET, &format!("/messages/{gone}/explain"), &Value::Null).await;
+    let explained = done(&first, Method::GET, &format!("orders/messages/{gone}/explain"), &Value::Null).await;
     assert!(explained["next"].as_str().unwrap().contains("duetime resume orders"), "{explained}");
-    assert_eq!(call(&first, Method::DELETE, &format!("/messages/{gone}"), &json!({})).await["outcome"], "cancelled");
+    assert_eq!(
+        done(&first, Method::DELETE, &format!("orders/messages/{gone}"), &json!({})).await["outcome"],
+        "cancelled"
+    );
 
-    call(&second, Method::POST, "/resume", &json!({})).await;
+    done(&second, Method::POST, "orders/resume", &json!({})).await;
     let begun = Instant::now();
     while handed(&hook).len() < sent.len() - 1 {
         in_time!(begun.elapsed() < PATIENCE, "{} of {} were handed over", handed(&hook).len(), sent.len() - 1);

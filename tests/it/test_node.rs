@@ -20,6 +20,21 @@ pub(crate) fn client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
+/// Asks a node, with a body unless it is null; the status, and what it answered if that is JSON.
+pub(crate) async fn ask(node: &Node, method: Method, path: &str, body: &Value) -> (u16, Value) {
+    let request = client().request(method, format!("{}{path}", node.url()));
+    let request = if body.is_null() { request } else { request.json(body) };
+    let answer = request.send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+}
+
+/// Asks a node for what is below `/v1/topics/`, which must succeed.
+pub(crate) async fn done(node: &Node, method: Method, path: &str, body: &Value) -> Value {
+    let (status, answer) = ask(node, method, &format!("/v1/topics/{path}"), body).await;
+    assert!((200..300).contains(&status), "{path}: {status} {answer}");
+    answer
+}
+
 /// See the module.
 pub(crate) struct TestNode {
     pub(crate) process: Node,

@@ -9,23 +9,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::test_node::client;
+use crate::test_node::ask;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Nodes read the catalogue again within this.
 const READ_WITHIN: Duration = Duration::from_secs(3);
 const ORDERS: &str = "/v1/topics/orders";
-
-async fn ask(node: &Node, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
-    let request = client().request(method, format!("{}{path}", node.url()));
-    let answer = match body {
-        Some(body) => request.json(body),
-        None => request,
-    };
-    let answer = answer.send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap())
-}
 
 /// Enqueues at each node, again and again, until all say `code`. None ever says that there is no such topic.
 async fn until_all_say(nodes: &[Node], code: &str) {
@@ -35,7 +25,7 @@ async fn until_all_say(nodes: &[Node], code: &str) {
         saying = 0;
         for node in nodes {
             let message = json!({"delay": "1h", "payload": "x"});
-            let (status, said) = ask(node, Method::POST, &format!("{ORDERS}/messages"), Some(&message)).await;
+            let (status, said) = ask(node, Method::POST, &format!("{ORDERS}/messages"), &message).await;
             assert!(status == 201 || status == 503, "{status}: {said}");
             saying += usize::from(said["code"] == code);
         }
@@ -49,7 +39,7 @@ async fn until_readyz(nodes: &[Node], status: u16, text: &str) {
     let begun = Instant::now();
     for node in nodes {
         loop {
-            let (is, said) = ask(node, Method::GET, "/readyz", None).await;
+            let (is, said) = ask(node, Method::GET, "/readyz", &Value::Null).await;
             if is == status && said.to_string().contains(text) {
                 break;
             }
@@ -64,11 +54,11 @@ async fn two_nodes(redis: &RedisServer) -> Vec<Node> {
     for _ in 0..2 {
         nodes.push(Node::start(PROGRAM, &redis.url(), "[ownership]\nmode = \"round-robin\"\n").await);
     }
-    let (status, made) = ask(&nodes[0], Method::PUT, ORDERS, Some(&json!({"shards": 4}))).await;
+    let (status, made) = ask(&nodes[0], Method::PUT, ORDERS, &json!({"shards": 4})).await;
     assert_eq!(status, 201, "{made}");
     // Both know it.
     for node in &nodes {
-        assert_eq!(ask(node, Method::GET, ORDERS, None).await.0, 200);
+        assert_eq!(ask(node, Method::GET, ORDERS, &Value::Null).await.0, 200);
     }
     nodes
 }
@@ -81,17 +71,17 @@ async fn a_store_that_was_emptied_is_no_deletion_and_topics_are_created_anew() {
     until_all_say(&nodes, "topic_emptied").await;
     until_readyz(&nodes, 503, "topic_emptied").await;
     assert!(nodes[0].output().contains("the store was emptied"), "an error in the log");
-    let (status, made) = ask(&nodes[1], Method::PUT, ORDERS, Some(&json!({"shards": 4}))).await;
+    let (status, made) = ask(&nodes[1], Method::PUT, ORDERS, &json!({"shards": 4})).await;
     assert_eq!(status, 201, "{made}");
     until_readyz(&nodes, 200, "").await;
     let message = json!({"id": "a", "delay": "1h", "payload": "x"});
-    assert_eq!(ask(&nodes[0], Method::POST, &format!("{ORDERS}/messages"), Some(&message)).await.0, 201);
+    assert_eq!(ask(&nodes[0], Method::POST, &format!("{ORDERS}/messages"), &message).await.0, 201);
     // A deletion at one node is one for the other, at once and later.
-    assert_eq!(ask(&nodes[0], Method::DELETE, &format!("{ORDERS}?force=true"), None).await.0, 200);
+    assert_eq!(ask(&nodes[0], Method::DELETE, &format!("{ORDERS}?force=true"), &Value::Null).await.0, 200);
     let begun = Instant::now();
     while begun.elapsed() < READ_WITHIN {
         for node in &nodes {
-            let (status, said) = ask(node, Method::GET, ORDERS, None).await;
+            let (status, said) = ask(node, Method::GET, ORDERS, &Value::Null).await;
             assert_eq!((status, said["code"].as_str()), (404, Some("unknown_topic")), "{said}");
         }
         let_pass(Duration::from_millis(50), Because::AskedAgain).await;
@@ -104,12 +94,12 @@ async fn a_catalogue_that_was_lost_is_told_from_the_first_request_on_and_its_top
     let redis = RedisServer::start().await;
     let nodes = two_nodes(&redis).await;
     let message = json!({"id": "a", "delay": "1h", "payload": "x"});
-    assert_eq!(ask(&nodes[0], Method::POST, &format!("{ORDERS}/messages"), Some(&message)).await.0, 201);
+    assert_eq!(ask(&nodes[0], Method::POST, &format!("{ORDERS}/messages"), &message).await.0, 201);
     redis.cli(&["DEL", "duetime:topics"]);
     until_all_say(&nodes, "topic_vanished").await;
     until_readyz(&nodes, 503, "topic_vanished").await;
-    let (status, adopted) = ask(&nodes[1], Method::POST, &format!("{ORDERS}/adopt"), Some(&json!({}))).await;
+    let (status, adopted) = ask(&nodes[1], Method::POST, &format!("{ORDERS}/adopt"), &json!({})).await;
     assert_eq!(status, 200, "{adopted}");
     until_readyz(&nodes, 200, "").await;
-    assert_eq!(ask(&nodes[0], Method::GET, &format!("{ORDERS}/messages/a"), None).await.0, 200);
+    assert_eq!(ask(&nodes[0], Method::GET, &format!("{ORDERS}/messages/a"), &Value::Null).await.0, 200);
 }

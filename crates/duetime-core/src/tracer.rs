@@ -42,10 +42,8 @@ impl<'a> From<&'a Delivery> for AttemptOf<'a> {
     }
 }
 
-/// Ids of the span of one attempt. A redrive begins to count attempts anew and keeps the due time: its attempts are
-/// in the traces of those before it.
-#[must_use]
-pub fn attempt_span(of: AttemptOf<'_>) -> SpanRef {
+/// What the ids of an attempt are hashes of.
+fn named(of: AttemptOf<'_>) -> Vec<u8> {
     let [topic, id] = [of.topic.as_str(), of.id.as_str()].map(str::as_bytes);
     let mut text = Vec::with_capacity(topic.len() + id.len() + 18);
     text.extend_from_slice(&of.nonce.0.to_be_bytes());
@@ -55,9 +53,26 @@ pub fn attempt_span(of: AttemptOf<'_>) -> SpanRef {
     // No name of a topic has this in it.
     text.push(0);
     text.extend_from_slice(id);
-    let hash = |seed| murmur3::murmur3_x64_128(&mut Cursor::new(&text), seed).expect("memory can be read");
-    let span_id = u64::try_from(hash(SEEDS.1) >> 64).expect("64 bits");
-    SpanRef { trace_id: hash(SEEDS.0).max(1), span_id: span_id.max(1), sampled: false }
+    text
+}
+
+fn hash(named: &[u8], seed: u32) -> u128 {
+    murmur3::murmur3_x64_128(&mut Cursor::new(named), seed).expect("memory can be read")
+}
+
+/// Id of the trace of one attempt: that of [`attempt_span`], for who needs no more of it.
+#[must_use]
+pub fn attempt_trace(of: AttemptOf<'_>) -> u128 {
+    hash(&named(of), SEEDS.0).max(1)
+}
+
+/// Ids of the span of one attempt. A redrive begins to count attempts anew and keeps the due time: its attempts are
+/// in the traces of those before it.
+#[must_use]
+pub fn attempt_span(of: AttemptOf<'_>) -> SpanRef {
+    let named = named(of);
+    let span_id = u64::try_from(hash(&named, SEEDS.1) >> 64).expect("64 bits");
+    SpanRef { trace_id: hash(&named, SEEDS.0).max(1), span_id: span_id.max(1), sampled: false }
 }
 
 /// How a hand-over ended.
@@ -137,8 +152,9 @@ impl HandOver {
 
 /// Records hand-overs. Never waits, and what it cannot take it counts and drops.
 pub trait Tracer: Send + Sync + std::fmt::Debug + 'static {
-    /// Decides whether the hand-over of an attempt is recorded, which is sent along with it. What is late is.
-    fn begin(&self, of: AttemptOf<'_>, lateness: Duration) -> SpanRef;
+    /// Decides whether the hand-over of an attempt that begins `now` is recorded: its span, else `None`. What is late is.
+    /// Of most nothing is recorded, so no more is computed for these than the decision needs.
+    fn sample(&self, of: AttemptOf<'_>, lateness: Duration, now: Timestamp) -> Option<SpanRef>;
 
     /// Whether the end of a hand-over is to be told: of what was decided to be recorded, or failed.
     fn wants(&self, span: &SpanRef, failed: bool) -> bool;
@@ -162,7 +178,7 @@ mod tests {
                     let due_at = Timestamp::from_millis(due_ms);
                     let of = AttemptOf { topic: &topic, id: &id, nonce, due_at, attempt, headers: &headers };
                     let span = attempt_span(of);
-                    assert_eq!(span, attempt_span(of));
+                    assert_eq!((span, span.trace_id), (attempt_span(of), attempt_trace(of)));
                     assert!(seen.insert(span.trace_id) && span.trace_id != 0 && span.span_id != 0);
                     let hand_over = HandOver::new(of, span, 0, HandOverOutcome::Claimed);
                     let before = (attempt == 2).then(|| attempt_span(AttemptOf { attempt: 1, ..of }));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome};
+use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
 use duetime_core::{Delivery, PastHandOver, Verdict};
 use tokio::time::Instant;
 use tracing::debug;
@@ -13,7 +13,9 @@ use crate::work::{Hold, Work};
 /// The same delivery with the span under which it is handed over from `now` on.
 pub(crate) fn begin(work: &Work, delivery: Delivery, hold: &Hold, now: Instant) -> Delivery {
     let Some(tracer) = &work.tracer else { return delivery };
-    let span = tracer.begin(AttemptOf::from(&delivery), hold.lateness(now));
+    let of = AttemptOf::from(&delivery);
+    // One that fails may be recorded all the same, so its target is told of a span in any case.
+    let span = tracer.sample(of, hold.lateness(now), work.clock.now()).unwrap_or_else(|| attempt_span(of));
     Delivery { span: Some(span), ..delivery }
 }
 

@@ -12,9 +12,9 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::topic::check_visibility;
 use duetime_core::trace::SpanRef;
-use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome};
+use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
 use duetime_core::units::check_delay;
-use duetime_core::{ClaimAsk, PastHandOver, Receipt, Shard, TopicName, units};
+use duetime_core::{ClaimAsk, PastHandOver, Receipt, Shard, Timestamp, TopicName, units};
 use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -108,7 +108,8 @@ pub(crate) struct ClaimedView<'a> {
     #[schema(nullable = false)]
     deadline: Option<i64>,
     /// The span that handling it belongs to, as W3C Trace Context writes it: that of this claim where the node
-    /// exports traces, else that of its producer. Absent where neither is there.
+    /// exports traces, else that of its producer. Absent where neither is there: the claim is not recorded, and its
+    /// producer named none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     traceparent: Option<String>,
@@ -165,6 +166,7 @@ pub(crate) async fn claim(
     let payloads = given.iter().flat_map(|given| given.messages.iter()).map(|message| message.payload.len());
     memory::add_answer(CLAIM_COPIES * payloads.sum::<usize>());
     let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
+    let now = app.clock.now();
     let messages = claimed.map(|(shard, message)| ClaimedView {
         id: message.id.as_str(),
         payload: PayloadView::from(&message.payload[..]),
@@ -174,8 +176,8 @@ pub(crate) async fn claim(
         delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
         traceparent: {
-            note(&app, shard, message);
-            span_of(&app, shard, message).map(|span| span.to_string())
+            note(&app, shard, message, now);
+            span_of(&app, shard, message, now).map(|span| span.to_string())
         },
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
@@ -185,8 +187,7 @@ pub(crate) async fn claim(
 }
 
 /// Keeps that a consumer has it, for people who look at the message.
-fn note(app: &HttpParts, shard: &Shard, message: &ClaimedMessage) {
-    let at = app.clock.now();
+fn note(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, at: Timestamp) {
     app.past.note(PastHandOver {
         topic: shard.topic.clone(),
         id: message.id.clone(),
@@ -200,17 +201,17 @@ fn note(app: &HttpParts, shard: &Shard, message: &ClaimedMessage) {
     });
 }
 
-/// Under which span `message` is handled: that of its claim where they are recorded, else that of its producer.
-fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage) -> Option<SpanRef> {
+/// Under which span `message` is handled: that of its claim where the node records them, else that of its producer. Where
+/// neither its producer nor a collector knows of any trace there is none to go on: to make one up for each message, and
+/// to send it, cost a tenth of what can be claimed in a second.
+fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, now: Timestamp) -> Option<SpanRef> {
     let Some(tracer) = &app.options.tracer else { return message.headers.creator() };
     let (topic, due_at) = (&shard.topic, message.due_at);
     let ClaimedMessage { id, nonce, attempt, headers, .. } = message;
     let of = AttemptOf { topic, id, nonce: *nonce, due_at, attempt: *attempt, headers };
-    let lateness = app.clock.now().since(due_at);
-    let span = tracer.begin(of, lateness);
-    if tracer.wants(&span, false) {
-        tracer.end(HandOver { lateness, ..HandOver::new(of, span, shard.index, HandOverOutcome::Claimed) });
-    }
+    let lateness = now.since(due_at);
+    let Some(span) = tracer.sample(of, lateness, now) else { return headers.creator().map(|_| attempt_span(of)) };
+    tracer.end(HandOver { lateness, ..HandOver::new(of, span, shard.index, HandOverOutcome::Claimed) });
     Some(span)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use duetime_core::trace::SpanRef;
-use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, Tracer, attempt_span};
+use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, Tracer, attempt_span, attempt_trace};
 use duetime_core::{Clock, Timestamp};
 use duetime_metrics::SpanMeters;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
@@ -19,6 +19,9 @@ const LATE: Duration = Duration::from_secs(1);
 /// Hand-overs a second that are recorded because they are late or failed, and would not be otherwise. After an outage all
 /// are late, and to record each of them would cost a sixth of the throughput just then.
 const SPECIAL_PER_SECOND: u64 = 100;
+
+/// The last 63 bits of a trace's id, which are drawn from.
+const DRAWN_MAX: u64 = u64::MAX >> 1;
 
 /// Names of our attributes, and of those that OpenTelemetry's conventions for messaging name.
 mod names {
@@ -76,23 +79,25 @@ impl Spans {
         meters: SpanMeters,
     ) -> Self {
         let scope = InstrumentationScope::builder("duetime").with_version(version).build();
-        Self { below: (ratio * (1u64 << 63) as f64) as u64, special: Special::default(), to, clock, meters, scope }
+        Self { below: (ratio * (DRAWN_MAX + 1) as f64) as u64, special: Special::default(), to, clock, meters, scope }
     }
 
-    fn takes_special(&self) -> bool {
-        self.special.take(self.clock.now())
+    /// Whether it is of the share that is recorded. A call that cost no attempt is repeated as the same attempt, and is
+    /// decided on in the same way.
+    fn draws(&self, of: AttemptOf<'_>) -> bool {
+        let drawn = || u64::try_from(attempt_trace(of) & u128::from(DRAWN_MAX)).expect("63 bits");
+        self.below > DRAWN_MAX || self.below > 0 && drawn() < self.below
     }
 }
 
 impl Tracer for Spans {
-    fn begin(&self, of: AttemptOf<'_>, lateness: Duration) -> SpanRef {
-        let span = attempt_span(of);
-        let drawn = u64::try_from(span.trace_id & u128::from(u64::MAX >> 1)).expect("63 bits");
-        SpanRef { sampled: drawn < self.below || lateness > LATE && self.takes_special(), ..span }
+    fn sample(&self, of: AttemptOf<'_>, lateness: Duration, now: Timestamp) -> Option<SpanRef> {
+        let recorded = self.draws(of) || lateness > LATE && self.special.take(now);
+        recorded.then(|| SpanRef { sampled: true, ..attempt_span(of) })
     }
 
     fn wants(&self, span: &SpanRef, failed: bool) -> bool {
-        span.sampled || failed && self.takes_special()
+        span.sampled || failed && self.special.take(self.clock.now())
     }
 
     fn end(&self, hand_over: HandOver) {
@@ -179,6 +184,41 @@ fn span_of(hand_over: &HandOver, scope: &InstrumentationScope, now: SystemTime) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use duetime_core::message::{Headers, Nonce};
+    use duetime_core::{MessageId, TopicName};
+    use duetime_metrics::Meters;
+    use duetime_testkit::ManualClock;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    fn spans(ratio: f64) -> Spans {
+        let (to, _) = mpsc::channel(1);
+        Spans::new(ratio, "0", to, ManualClock::at(NOW), Meters::new().spans())
+    }
+
+    /// How many of so many first attempts are recorded, each asked for twice.
+    fn recorded(spans: &Spans, asked: u64, lateness: Duration) -> usize {
+        let (topic, headers) = (TopicName::new("orders").unwrap(), Headers::default());
+        let is_recorded = |n: &u64| {
+            let id = MessageId::new(&format!("order-{n}")).unwrap();
+            let of = AttemptOf { topic: &topic, id: &id, nonce: Nonce(1), due_at: NOW, attempt: 1, headers: &headers };
+            let span = spans.sample(of, lateness, NOW);
+            assert!(span.is_none_or(|span| span == SpanRef { sampled: true, ..attempt_span(of) }));
+            if lateness <= LATE {
+                assert_eq!(spans.sample(of, lateness, NOW), span, "the same attempt is decided on in the same way");
+            }
+            span.is_some()
+        };
+        (0..asked).filter(is_recorded).count()
+    }
+
+    #[test]
+    fn the_share_that_was_asked_for_is_recorded_and_what_is_late_up_to_the_bound() {
+        assert_eq!((recorded(&spans(0.0), 1_000, LATE), recorded(&spans(1.0), 1_000, LATE)), (0, 1_000));
+        let hundredth = recorded(&spans(0.01), 20_000, LATE);
+        assert!((150..250).contains(&hundredth), "{hundredth}");
+        assert_eq!(recorded(&spans(0.0), 1_000, LATE + Duration::from_millis(1)), SPECIAL_PER_SECOND as usize);
+    }
 
     #[test]
     fn so_many_a_second_are_recorded_besides_those_that_are_drawn() {

@@ -4,11 +4,14 @@
 benches/scrape.py PROGRAM [--topics 1000] [--shards 8] [--scrapes 301]
 
 Started with `chrt -f 5` both are before whatever else the machine does, so that the longest is that of the node.
+
+Then, how long others wait: a small request again and again, alone and while two processes scrape without a pause.
 """
 
 import argparse
 import http.client
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -21,6 +24,8 @@ MESSAGES = 8
 SETTLE_S = 3
 # Between two scrapes.
 PAUSE_S = 0.01
+# Between two small requests.
+OTHERS_PAUSE_S = 0.001
 
 
 def processor_s(process):
@@ -37,6 +42,38 @@ def ask(connection, method, path, body=None):
     return text
 
 
+def shares(took):
+    took.sort()
+    return {name: round(took[int(len(took) * part)], 2) for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 0.99999))}
+
+
+def scrape_on(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    while True:
+        ask(connection, "GET", "/metrics")
+
+
+def others(connection, asked):
+    took = []
+    for _ in range(asked):
+        begin = time.monotonic()
+        ask(connection, "GET", "/healthz")
+        took.append((time.monotonic() - begin) * 1000)
+        time.sleep(OTHERS_PAUSE_S)
+    return shares(took)
+
+
+def beside(connection, port, asked):
+    alone = others(connection, asked)
+    scrapers = [multiprocessing.Process(target=scrape_on, args=(port,), daemon=True) for _ in range(2)]
+    for one in scrapers:
+        one.start()
+    time.sleep(PAUSE_S * 20)
+    print(json.dumps({"small requests": asked, "alone, ms": alone, "beside scrapes, ms": others(connection, asked)}))
+    for one in scrapers:
+        one.kill()
+
+
 def measure(connection, process, given):
     for n in range(given.topics):
         topic = f"/v1/topics/a-topic-of-this-name-{n}"
@@ -50,8 +87,7 @@ def measure(connection, process, given):
         took.append((time.monotonic() - begin) * 1000)
         time.sleep(PAUSE_S)
     cost = (processor_s(process) - before) / given.scrapes * 1000
-    took.sort()
-    at = servers.quantiles(took, p50=0.5, p90=0.9, p99=0.99, max=0.99999)
+    at = shares(took)
     series = sum(not line.startswith(b"#") for line in text.splitlines())
     print(json.dumps({"topics": given.topics, "series": series, "bytes": len(text), **at, "processor ms": round(cost, 1)}))
 
@@ -62,9 +98,12 @@ def main():
     arguments.add_argument("--topics", type=int, default=1000)
     arguments.add_argument("--shards", type=int, default=8)
     arguments.add_argument("--scrapes", type=int, default=301)
+    arguments.add_argument("--small", type=int, default=3000, help="small requests, alone and again beside scrapes")
     given = arguments.parse_args()
     with servers.node(given.program) as (port, node):
-        measure(http.client.HTTPConnection("127.0.0.1", port), node.pid, given)
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        measure(connection, node.pid, given)
+        beside(connection, port, given.small)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ use axum::middleware::from_fn_with_state;
 use axum::{Extension, Router};
 
 use crate::problem::Problem;
+use crate::scrape::Scrapes;
 use crate::state::{Document, HttpParts};
 use crate::{audit, guard, memory, openapi, origin, routes};
 
@@ -32,6 +33,7 @@ pub fn router(parts: HttpParts, pages: Router) -> Router {
     routes
         .route_layer(from_fn_with_state(state.clone(), guard::let_in))
         .layer(Extension(Document(openapi::text())))
+        .layer(Extension(Scrapes::default()))
         .merge(pages.with_state(()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

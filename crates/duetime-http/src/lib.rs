@@ -51,6 +51,7 @@ mod results;
 mod routes;
 mod schema;
 mod scopes;
+mod scrape;
 mod server;
 mod shards;
 mod sinks;

@@ -174,33 +174,6 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
     Ok(Json(ReadyView { status: if troubles.is_empty() { "ready" } else { "degraded" }, troubles }))
 }
 
-/// Metrics
-///
-/// Of the topics that the token is for. Without a token, of all; unless `auth.metrics` asks for one.
-#[utoipa::path(
-    get, path = "/metrics", tag = "operations", operation_id = "metrics", security(()),
-    responses(
-        (status = 200, description = "Prometheus text", body = String, content_type = "text/plain"),
-        (status = 401, description = "No token, or one that is not known", body = Problem,
-            content_type = "application/problem+json"),
-    )
-)]
-pub(crate) async fn metrics(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Response, Problem> {
-    let caller = app.auth.caller_of_metrics(&headers)?;
-    let mut text = app.meters.render();
-    if !caller.sees_all() {
-        let seen = |line: &&str| topic_of(line).is_none_or(|topic| caller.sees(topic));
-        text = text.split_inclusive('\n').filter(seen).collect();
-    }
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
-}
-
-/// The topic that a line of metrics is about. Names of topics have no character that is escaped there.
-fn topic_of(line: &str) -> Option<&str> {
-    let (_, rest) = line.split_once("{topic=\"").or_else(|| line.split_once(",topic=\""))?;
-    rest.split('"').next()
-}
-
 /// This document
 #[utoipa::path(
     get, path = "/openapi.json", tag = "operations", operation_id = "openapi", security(()),

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, life, list, me, messages, observe,
-    pause, plans, recent, shards, sinks, topics,
+    pause, plans, recent, scrape, shards, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -67,6 +67,6 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(audited::get))
         .routes(routes!(observe::healthz))
         .routes(routes!(observe::readyz))
-        .routes(routes!(observe::metrics))
+        .routes(routes!(scrape::metrics))
         .routes(routes!(observe::openapi))
 }

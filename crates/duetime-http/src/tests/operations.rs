@@ -223,3 +223,23 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     let sink = &answer["sinks"][0];
     assert_eq!((&sink["sink"], &sink["type"], &sink["refused"][0]["count"]), (&json!("out"), &json!("log"), &json!(0)));
 }
+
+#[tokio::test]
+async fn a_scrape_of_many_topics_holds_up_nobody() {
+    let api = TestApi::with_orders().await;
+    for n in 0..200 {
+        let topic = TopicName::new(&format!("topic-{n}")).unwrap();
+        api.parts.meters.topic(&topic).count(duetime_metrics::Event::Scheduled, 1);
+    }
+    let mut scrape = Box::pin(api.get("/metrics"));
+    // All in one thread: while the text is written others have their turn, or there is none between.
+    let mut turns = 0;
+    let answer = loop {
+        match futures::poll!(&mut scrape) {
+            std::task::Poll::Ready(answer) => break answer,
+            std::task::Poll::Pending => turns += 1,
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(answer.text.len() > 100_000 && turns > 100, "{turns} turns, {} bytes", answer.text.len());
+}

@@ -1,0 +1,200 @@
+//! `GET /metrics`, written beside the runtime: thousands of series take some 20 ms of processor time, in which a worker
+//! of the runtime would hand over nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Mutex;
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::auth::Caller;
+use crate::problem::Problem;
+use crate::state::HttpParts;
+
+/// Scrapes that wait for the one that is being written. More are refused.
+const WAITING_MAX: usize = 16;
+
+/// What one scrape wrote, which was the `number`th.
+#[derive(Debug)]
+struct Written {
+    number: u64,
+    text: Bytes,
+}
+
+/// Writes one scrape at a time, and gives what it wrote to all who asked before it began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scrapes {
+    turn: Arc<Mutex<Option<Written>>>,
+    begun: Arc<AtomicU64>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Counts one that waits.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn wait(waiting: &AtomicUsize) -> Result<Waits<'_>, Problem> {
+    // What is counted for a moment too many refuses at worst one that could have waited.
+    let waits = Waits(waiting);
+    if waiting.fetch_add(1, Ordering::SeqCst) < WAITING_MAX {
+        return Ok(waits);
+    }
+    let detail = format!("{WAITING_MAX} requests wait for metrics already; ask less often, or for longer apart");
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail))
+}
+
+/// A panic goes on in the request; else the runtime is ending.
+fn ended(error: JoinError) -> Problem {
+    match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", "the node is ending; ask another one"),
+    }
+}
+
+impl Scrapes {
+    /// What `write` writes, begun after this was called.
+    async fn text(&self, write: impl FnOnce() -> String + Send + 'static) -> Result<Bytes, Problem> {
+        let asked_at = self.begun.load(Ordering::SeqCst);
+        let waits = wait(&self.waiting)?;
+        let mut turn = self.turn.clone().lock_owned().await;
+        drop(waits);
+        let (begun, waiting) = (self.begun.clone(), self.waiting.clone());
+        // Whoever leaves last keeps nothing: it is megabytes.
+        let others_wait = move || waiting.load(Ordering::SeqCst) > 0;
+        if let Some(written) = turn.as_ref().filter(|written| written.number > asked_at) {
+            let text = written.text.clone();
+            if !others_wait() {
+                *turn = None;
+            }
+            return Ok(text);
+        }
+        // The turn is over when the text is there, also where nobody waits for it any more.
+        let task = move || {
+            let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+            let text = Bytes::from(write());
+            *turn = others_wait().then(|| Written { number, text: text.clone() });
+            text
+        };
+        spawn_blocking(task).await.map_err(ended)
+    }
+
+    /// The lines of `text` that `caller` may see; one at a time as well.
+    async fn seen_by(&self, caller: Caller, text: Bytes) -> Result<Bytes, Problem> {
+        let waits = wait(&self.waiting)?;
+        let turn = self.turn.clone().lock_owned().await;
+        drop(waits);
+        let task = move || {
+            let _turn = turn;
+            let text = String::from_utf8_lossy(&text);
+            let seen = |line: &&str| topic_of(line).is_none_or(|topic| caller.sees(topic));
+            Bytes::from(text.split_inclusive('\n').filter(seen).collect::<String>())
+        };
+        spawn_blocking(task).await.map_err(ended)
+    }
+}
+
+/// Metrics
+///
+/// Of the topics that the token is for. Without a token, of all; unless `auth.metrics` asks for one. Requests that come
+/// together share one answer.
+#[utoipa::path(
+    get, path = "/metrics", tag = "operations", operation_id = "metrics", security(()),
+    responses(
+        (status = 200, description = "Prometheus text", body = String, content_type = "text/plain"),
+        (status = 401, description = "No token, or one that is not known", body = Problem,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn metrics(
+    State(app): State<Arc<HttpParts>>,
+    Extension(scrapes): Extension<Scrapes>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let caller = app.auth.caller_of_metrics(&headers)?;
+    let meters = app.meters.clone();
+    let mut text = scrapes.text(move || meters.render()).await?;
+    if !caller.sees_all() {
+        text = scrapes.seen_by(caller, text).await?;
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+/// The topic that a line of metrics is about. Names of topics have no character that is escaped there.
+fn topic_of(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("{topic=\"").or_else(|| line.split_once(",topic=\""))?;
+    rest.split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::join_all;
+    use parking_lot::Mutex as Lock;
+
+    /// Writes the how manieth it is, once `gate` is open.
+    fn number(counted: &Arc<AtomicU64>, gate: &Arc<Lock<()>>) -> impl FnOnce() -> String + Send + 'static {
+        let (counted, gate) = (counted.clone(), gate.clone());
+        move || {
+            drop(gate.lock());
+            (counted.fetch_add(1, Ordering::SeqCst) + 1).to_string()
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_ask_while_one_is_written_share_the_next_and_more_than_the_bound_are_refused() {
+        let (scrapes, counted, gate) = (Scrapes::default(), Arc::<AtomicU64>::default(), Arc::<Lock<()>>::default());
+        let closed = gate.lock();
+        let first = tokio::spawn({
+            let (scrapes, write) = (scrapes.clone(), number(&counted, &gate));
+            async move { scrapes.text(write).await }
+        });
+        while scrapes.begun.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut others = Box::pin(join_all((0..=WAITING_MAX).map(|_| scrapes.text(number(&counted, &gate)))));
+        // Polled once, they wait.
+        assert!(futures::poll!(&mut others).is_pending());
+        drop(closed);
+        assert_eq!(first.await.unwrap().ok().unwrap(), "1");
+        let answered = others.await;
+        let texts: Vec<&Bytes> = answered.iter().flatten().collect();
+        assert_eq!((texts.len(), answered.len()), (WAITING_MAX, WAITING_MAX + 1));
+        assert!(texts.iter().all(|text| **text == "2"), "none is older than its request: {texts:?}");
+        assert_eq!(
+            answered.iter().filter_map(|one| one.as_ref().err()).map(|problem| problem.code).collect::<Vec<_>>(),
+            ["busy"]
+        );
+        assert!(scrapes.turn.lock().await.is_none(), "nothing is kept");
+        assert_eq!(scrapes.text(number(&counted, &gate)).await.ok().unwrap(), "3");
+    }
+
+    #[tokio::test]
+    async fn one_that_nobody_waits_for_any_more_is_still_the_only_one() {
+        let (scrapes, counted, gate) = (Scrapes::default(), Arc::<AtomicU64>::default(), Arc::<Lock<()>>::default());
+        let closed = gate.lock();
+        let mut left = Box::pin(scrapes.text(number(&counted, &gate)));
+        assert!(futures::poll!(&mut left).is_pending());
+        drop(left);
+        while scrapes.begun.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut next = Box::pin(scrapes.text(number(&counted, &gate)));
+        for _ in 0..100 {
+            assert!(futures::poll!(&mut next).is_pending(), "it waits for its turn");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(counted.load(Ordering::SeqCst), 0);
+        drop(closed);
+        assert_eq!(next.await.ok().unwrap(), "2");
+    }
+}

@@ -10,7 +10,7 @@ use duetime_metrics::table::{LATENESS, OLDEST_DUE_AGE, PAUSED};
 
 use crate::alerts;
 use crate::expr::{OVERDUE, bucket, late_ratio, part, series};
-use crate::objective::Objectives;
+use crate::objective::{Objective, Objectives};
 
 /// The windows that lateness is recorded over.
 pub(crate) const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
@@ -27,44 +27,43 @@ pub struct Recording {
 /// What is recorded for these objectives.
 #[must_use]
 pub fn recordings(objectives: &Objectives, job: &str) -> Vec<Recording> {
-    let mut all = Vec::new();
     let joined = |matcher: &str| {
         let job = format!(r#"job="{job}""#);
         if matcher.is_empty() { job } else { format!("{job},{matcher}") }
     };
-    for (objective, matcher) in objectives.matchers() {
-        all.push(Recording {
-            record: OVERDUE.to_owned(),
-            // What waits in a paused topic is meant to.
-            expr: format!(
-                "max by (topic) ({}) > bool {} unless on (topic) max by (topic) ({}) == 1",
-                series(&OLDEST_DUE_AGE, &joined(&matcher)),
-                objective.seconds(),
-                series(&PAUSED, &joined(&matcher))
-            ),
-        });
-    }
-    for window in WINDOWS {
-        for (objective, matcher) in objectives.matchers() {
-            let matcher = joined(&matcher);
-            let count = |end: &str, matcher: &str| {
-                format!("sum by (topic) (rate({}[{window}]))", part(&LATENESS, end, matcher))
-            };
-            let in_time = count("bucket", &format!("{matcher},{}", bucket(objective.seconds())));
-            let all_of_them = count("count", &matcher);
-            // The histogram counts what was delivered: while nothing is, it says nothing. So the time in which
-            // a due message waited longer than the bound counts as late too, and the worse of both holds.
-            let named = matcher.split(',').find(|matcher| matcher.starts_with("topic"));
-            let overdue = named.map_or_else(|| OVERDUE.to_owned(), |matcher| format!("{OVERDUE}{{{matcher}}}"));
-            all.push(Recording {
-                record: late_ratio(window),
-                expr: format!(
-                    "max by (topic) (label_replace(1 - {in_time} / ({all_of_them} > 0), \"of\", \"delivered\", \"\", \"\") \
-                     or label_replace(avg_over_time({overdue}[{window}]), \"of\", \"waiting\", \"\", \"\"))"
-                ),
-            });
-        }
-    }
+    // One rule a record, whatever objectives there are: of two with one name and no labels Prometheus warns.
+    let of_all = |record: String, expr: &dyn Fn(&Objective, &str) -> String| {
+        let each = objectives.matchers().into_iter().map(|(objective, matcher)| expr(objective, &matcher));
+        Recording { record, expr: each.collect::<Vec<_>>().join(" or ") }
+    };
+    // What waits in a paused topic is meant to.
+    let overdue = |objective: &Objective, matcher: &str| {
+        format!(
+            "max by (topic) ({}) > bool {} unless on (topic) max by (topic) ({}) == 1",
+            series(&OLDEST_DUE_AGE, &joined(matcher)),
+            objective.seconds(),
+            series(&PAUSED, &joined(matcher))
+        )
+    };
+    let late = |window: &str, objective: &Objective, matcher: &str| {
+        let count = |end: &str, matcher: &str| {
+            format!("sum by (topic) (rate({}[{window}]))", part(&LATENESS, end, &joined(matcher)))
+        };
+        let bound = bucket(objective.seconds());
+        let in_bound = if matcher.is_empty() { bound } else { format!("{matcher},{bound}") };
+        let (in_time, all_of_them) = (count("bucket", &in_bound), count("count", matcher));
+        // The histogram counts what was delivered: while nothing is, it says nothing. So the time in which
+        // a due message waited longer than the bound counts as late too, and the worse of both holds.
+        let overdue = if matcher.is_empty() { OVERDUE.to_owned() } else { format!("{OVERDUE}{{{matcher}}}") };
+        format!(
+            "max by (topic) (label_replace(1 - {in_time} / ({all_of_them} > 0), \"of\", \"delivered\", \"\", \"\") \
+             or label_replace(avg_over_time({overdue}[{window}]), \"of\", \"waiting\", \"\", \"\"))"
+        )
+    };
+    let mut all = vec![of_all(OVERDUE.to_owned(), &overdue)];
+    all.extend(WINDOWS.map(|window| {
+        of_all(late_ratio(window), &|objective: &Objective, matcher: &str| late(window, objective, matcher))
+    }));
     all
 }
 

@@ -50,6 +50,20 @@ fn the_committed_rules_are_those_that_are_generated() {
 }
 
 #[test]
+fn each_series_is_recorded_by_one_rule_whatever_topics_have_bounds_of_their_own() {
+    let named = ["orders=500ms".to_owned(), "mail.out=5s".to_owned()];
+    let objectives = Objectives::parse(99.9, Duration::from_secs(1), &named).unwrap();
+    let rules = rules(&objectives, JOB, RUNBOOKS);
+    let recorded: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+    let names: BTreeSet<&str> = recorded.iter().copied().collect();
+    assert_eq!(recorded.len(), names.len(), "promtool check rules refuses two rules of one name: {recorded:?}");
+    for bound in [r#"topic!~\"orders|mail"#, r#"topic=\"orders\",le=\"0.5\""#, r#"topic=\"mail.out\",le=~\"5("#] {
+        let of_windows = rules.lines().filter(|line| line.contains("rate(") && line.contains(bound)).count();
+        assert_eq!(of_windows, 7, "{bound}: one for each window of\n{rules}");
+    }
+}
+
+#[test]
 fn each_alert_has_a_section_in_the_runbooks() {
     let page = std::fs::read_to_string(root().join(RUNBOOKS)).unwrap();
     let sections: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("## Duetime")).collect();

@@ -9,6 +9,7 @@ use duetime_core::units::parse_duration;
 use duetime_monitoring::{Objectives, boards, rules};
 
 use super::output;
+use super::plan::parse_percent;
 
 /// Where the dashboards go.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ pub struct AlertsArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "1s")]
     pub within: Duration,
     /// How many of a hundred messages have to be in time.
-    #[arg(long, value_name = "PERCENT", default_value_t = 99.9)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.9, value_parser = parse_percent)]
     pub objective: f64,
     /// Another bound for one topic; may be given many times.
     #[arg(long = "topic", value_name = "TOPIC=DURATION")]

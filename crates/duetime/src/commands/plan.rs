@@ -4,6 +4,8 @@
 //! kind of processor and in batches; `docs/CAPACITY.md` says what they leave out.
 
 use clap::Args;
+use duetime_core::limits::PAYLOAD_BYTES_MAX;
+use duetime_core::units::{parse_size, show_size};
 use serde::Serialize;
 
 use super::output;
@@ -21,10 +23,14 @@ const NODE_DRAIN_US: f64 = 1.3;
 const BYTES_BESIDES_PAYLOAD: u64 = 227;
 /// How much of a core or of a memory is planned with: the rest is for peaks, forks and failovers.
 const USED_MAX: f64 = 0.5;
+/// The least memory of a master that is planned with: Redis itself takes some.
+const MASTER_MEMORY_MIN: u64 = 64 << 20;
 /// Part of `maxmemory` that is planned with.
 const MEMORY_USED_MAX: f64 = 0.75;
 /// Shards for each master and for each node: no master gets more than 1.25 of its part.
 const SHARDS_FOR_EACH: u64 = 4;
+/// The most servers of one Redis Cluster, which is made for no more.
+const SERVERS_MAX: u64 = 1000;
 /// The most shards of a topic.
 const SHARDS_MAX: u64 = 4096;
 
@@ -38,7 +44,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub pending: u64,
     /// Bytes of a payload.
-    #[arg(long, value_name = "BYTES", value_parser = duetime_core::units::parse_size, default_value = "200")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_payload, default_value = "200")]
     pub payload: u64,
     /// How many of a hundred messages are cancelled before they are due.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent)]
@@ -47,10 +53,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub due_at_once: Option<u64>,
     /// Memory that a master may use.
-    #[arg(long, value_name = "BYTES", value_parser = duetime_core::units::parse_size, default_value = "16GiB")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory, default_value = "16GiB")]
     pub master_memory: u64,
     /// Replicas of each master.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=16))]
     pub replicas: u64,
     /// Cores of a node's machine.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=256))]
@@ -97,9 +103,26 @@ fn parse_count(text: &str) -> Result<u64, String> {
     Ok(value.round() as u64)
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| format!("{text:?} is not a number"))?;
+/// Reads `95`, `99.9` or `95%`.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
+    let help = |_| format!("{text:?} is not a number; write for example 99.9");
+    let value: f64 = text.trim_end_matches('%').trim().parse().map_err(help)?;
     if (0.0..=100.0).contains(&value) { Ok(value) } else { Err(format!("{text} is not between 0 and 100")) }
+}
+
+fn parse_payload(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    let most = show_size(PAYLOAD_BYTES_MAX);
+    if bytes <= PAYLOAD_BYTES_MAX { Ok(bytes) } else { Err(format!("a payload has {most} at most")) }
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes >= MASTER_MEMORY_MIN {
+        Ok(bytes)
+    } else {
+        Err(format!("give a master {} at least", show_size(MASTER_MEMORY_MIN)))
+    }
 }
 
 /// How many of what gives `each` make up `wanted`.
@@ -131,7 +154,7 @@ pub fn plan(load: &PlanArgs) -> Sizing {
     let drain = masters as f64 * 1e6 / REDIS_DRAIN_US;
     Sizing {
         masters,
-        servers: masters * (1 + load.replicas),
+        servers: masters.saturating_mul(1 + load.replicas),
         masters_because_of,
         maxmemory: (pending_bytes as f64 / masters as f64 / MEMORY_USED_MAX) as u64,
         pending_bytes,
@@ -141,13 +164,29 @@ pub fn plan(load: &PlanArgs) -> Sizing {
     }
 }
 
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+fn memory(bytes: u64) -> String {
+    let gib = bytes as f64 / f64::from(1 << 30);
+    if gib >= 1.0 { format!("{gib:.1} GiB") } else { format!("{:.0} MiB", gib * 1024.0) }
+}
+
+/// Why no cluster is large enough, if that is so.
+fn too_large(plan: &Sizing) -> Option<String> {
+    let why = if plan.masters_because_of == "memory" { "plan with more --master-memory, or " } else { "" };
+    (plan.servers > SERVERS_MAX).then(|| {
+        format!(
+            "this load needs {} masters and {} servers of Redis with their replicas, and one cluster has {SERVERS_MAX} \
+             at most; {why}split the load over several clusters",
+            plan.masters, plan.servers
+        )
+    })
 }
 
 /// Runs it.
 pub fn run(args: &PlanArgs) -> anyhow::Result<bool> {
     let plan = plan(args);
+    if let Some(why) = too_large(&plan) {
+        anyhow::bail!(why);
+    }
     if args.json {
         output::json(&plan)?;
         return Ok(true);
@@ -161,8 +200,8 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<bool> {
     let mut rows = vec![
         ("masters of Redis", format!("{} ({because})", plan.masters)),
         ("servers of Redis", format!("{} with {} replicas each", plan.servers, args.replicas)),
-        ("maxmemory of each", gib(plan.maxmemory)),
-        ("memory of what waits", gib(plan.pending_bytes)),
+        ("maxmemory of each", memory(plan.maxmemory)),
+        ("memory of what waits", memory(plan.pending_bytes)),
         ("shards of the topic", plan.shards.to_string()),
         ("nodes", format!("{} with {} cores (one may be gone)", plan.nodes, args.node_cores)),
     ];
@@ -220,11 +259,26 @@ mod tests {
     }
 
     #[test]
+    fn what_no_cluster_can_take_is_refused_and_what_it_can_is_not() {
+        let waits = too_large(&plan(&load(1_000, 1_000_000_000_000))).expect("397 TiB");
+        assert!(waits.contains("servers of Redis") && waits.contains("--master-memory"), "{waits}");
+        let moves = too_large(&plan(&load(1_000_000_000, 1_000))).expect("a billion a second");
+        assert!(moves.contains("several clusters") && !moves.contains("--master-memory"), "{moves}");
+        assert_eq!(too_large(&plan(&load(1_000_000, 10_000_000_000))), None);
+        assert_eq!((parse_payload("16MiB"), parse_payload("16MiB1").is_err()), (Ok(16 << 20), true));
+        assert!(parse_payload("17MiB").unwrap_err().contains("at most"));
+        assert!(parse_memory("0").unwrap_err().contains("at least"));
+        assert_eq!([memory(300 << 20), memory(3 << 29)], ["300 MiB", "1.5 GiB"]);
+    }
+
+    #[test]
     fn numbers_are_read_as_people_write_them() {
         assert_eq!(parse_count("50k"), Ok(50_000));
         assert_eq!(parse_count("1.2M"), Ok(1_200_000));
         assert_eq!(parse_count("3000"), Ok(3_000));
         assert!(parse_count("many").unwrap_err().contains("50k"));
         assert!(parse_count("-1").is_err() && parse_percent("101").is_err());
+        assert_eq!((parse_percent("99.9%"), parse_percent("5")), (Ok(99.9), Ok(5.0)));
+        assert!(parse_percent("most").unwrap_err().contains("99.9"));
     }
 }

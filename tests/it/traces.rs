@@ -1,6 +1,7 @@
 //! Traces of hand-overs, as a collector gets them by OTLP: a receiver of our own takes what a real node sends.
 
 mod brokers;
+mod grpc;
 
 use std::time::Duration;
 

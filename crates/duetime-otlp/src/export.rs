@@ -6,7 +6,8 @@ use std::time::Duration;
 use duetime_core::Clock;
 use duetime_metrics::{Meters, SpanMeters};
 use opentelemetry::KeyValue;
-use opentelemetry_otlp::SpanExporter;
+use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::{Mutex, mpsc};
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::settings::Settings;
+use crate::settings::{Protocol, Settings};
 use crate::spans::Spans;
 
 /// A collector that takes nothing is logged at most this often.
@@ -51,10 +52,12 @@ impl Export {
         clock: Arc<dyn Clock>,
         meters: &Meters,
     ) -> Result<(Arc<Spans>, Self), String> {
-        let mut exporter = SpanExporter::builder()
-            .with_http()
-            .build()
-            .map_err(|error| format!("the variables OTEL_EXPORTER_OTLP_… cannot be used: {error}"))?;
+        let exporter = match settings.protocol {
+            Protocol::Http => SpanExporter::builder().with_http().build(),
+            Protocol::Grpc => grpc(),
+        };
+        let mut exporter =
+            exporter.map_err(|error| format!("the variables OTEL_EXPORTER_OTLP_… cannot be used: {error}"))?;
         let own = [KeyValue::new("service.instance.id", node.to_owned()), KeyValue::new("service.version", version)];
         let mut resource = Resource::builder().with_attributes(own);
         if std::env::var("OTEL_SERVICE_NAME").is_err() && !named_by_attributes() {
@@ -141,6 +144,18 @@ impl Export {
             }
         }
     }
+}
+
+/// Unless its address begins with `http://`, the collector is believed if the authorities of the system vouch for it, as
+/// over HTTP.
+fn grpc() -> Result<SpanExporter, ExporterBuildError> {
+    let variables = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+    let given = variables.into_iter().filter_map(|name| std::env::var(name).ok()).find(|address| !address.is_empty());
+    let builder = SpanExporter::builder().with_tonic();
+    if given.is_some_and(|address| !address.starts_with("http://")) {
+        return builder.with_tls_config(ClientTlsConfig::new().with_enabled_roots()).build();
+    }
+    builder.build()
 }
 
 fn named_by_attributes() -> bool {

@@ -12,9 +12,20 @@ const BATCH_SPANS: usize = 512;
 /// How long a span waits for others, unless `OTEL_BSP_SCHEDULE_DELAY` says otherwise.
 const DELAY: Duration = Duration::from_secs(5);
 
+/// How spans are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Protobuf by HTTP, for which a collector listens on port 4318.
+    Http,
+    /// gRPC, on port 4317.
+    Grpc,
+}
+
 /// How hand-overs are recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// How they are sent.
+    pub protocol: Protocol,
     /// The share of traces that are recorded, 0 to 1. What is late or failed is recorded anyway.
     pub ratio: f64,
     /// Spans that wait to be sent.
@@ -45,16 +56,6 @@ impl Settings {
             Some("none") | None => return Ok(None),
             Some(other) => return Err(format!("OTEL_TRACES_EXPORTER is {other:?}; set it to \"otlp\" or \"none\"")),
         }
-        for name in ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"] {
-            if let Some(protocol) = given(name) {
-                if protocol != "http/protobuf" {
-                    return Err(format!(
-                        "{name} is {protocol:?}; set it to \"http/protobuf\", for which a collector listens on port 4318"
-                    ));
-                }
-                break;
-            }
-        }
         let number = |name: &str, default: usize, most: usize| match given(name) {
             None => Ok(default),
             Some(text) => text
@@ -66,7 +67,27 @@ impl Settings {
         let queue = number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS, QUEUE_SPANS_MAX)?;
         let batch = number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS.min(queue), queue)?;
         let delay = number("OTEL_BSP_SCHEDULE_DELAY", DELAY.as_millis() as usize, 3_600_000)?;
-        Ok(Some(Self { ratio: ratio(&given)?, queue, batch, delay: Duration::from_millis(delay as u64) }))
+        Ok(Some(Self {
+            protocol: protocol(&given)?,
+            ratio: ratio(&given)?,
+            queue,
+            batch,
+            delay: Duration::from_millis(delay as u64),
+        }))
+    }
+}
+
+/// How spans are sent; the variable that is about traces alone wins.
+fn protocol(given: &impl Fn(&str) -> Option<String>) -> Result<Protocol, String> {
+    let named = |name: &'static str| given(name).map(|protocol| (name, protocol));
+    let protocol = named("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| named("OTEL_EXPORTER_OTLP_PROTOCOL"));
+    match protocol.as_ref().map(|(name, protocol)| (*name, protocol.as_str())) {
+        None | Some((_, "http/protobuf")) => Ok(Protocol::Http),
+        Some((_, "grpc")) => Ok(Protocol::Grpc),
+        Some((name, other)) => Err(format!(
+            "{name} is {other:?}; set it to \"http/protobuf\", for which a collector listens on port 4318, or to \"grpc\", \
+             on port 4317"
+        )),
     }
 }
 
@@ -105,9 +126,20 @@ mod tests {
         assert_eq!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]), Ok(None), "empty is as good as absent");
         assert_eq!(read(&[ON, ("OTEL_SDK_DISABLED", "TRUE")]), Ok(None));
         assert_eq!(read(&[ON, ("OTEL_TRACES_EXPORTER", "none")]), Ok(None));
-        let plain = Settings { ratio: 1.0, queue: 2048, batch: 512, delay: Duration::from_secs(5) };
+        let (protocol, delay) = (Protocol::Http, Duration::from_secs(5));
+        let plain = Settings { protocol, ratio: 1.0, queue: 2048, batch: 512, delay };
         assert_eq!(read(&[ON]), Ok(Some(plain.clone())));
         assert_eq!(read(&[("OTEL_TRACES_EXPORTER", "otlp")]), Ok(Some(plain)));
+    }
+
+    #[test]
+    fn spans_go_by_http_or_grpc_and_the_variable_for_traces_wins() {
+        let protocol = |variables: &[_]| read(&[&[ON], variables].concat()).unwrap().unwrap().protocol;
+        let (all, traces) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL");
+        assert_eq!(protocol(&[(all, "http/protobuf")]), Protocol::Http);
+        assert_eq!(protocol(&[(all, "grpc")]), Protocol::Grpc);
+        assert_eq!(protocol(&[(all, "grpc"), (traces, "http/protobuf")]), Protocol::Http);
+        assert_eq!(protocol(&[(all, "http/json"), (traces, "grpc")]), Protocol::Grpc);
     }
 
     #[test]
@@ -128,7 +160,7 @@ mod tests {
     fn a_value_that_cannot_be_kept_to_is_refused_with_the_fix() {
         for (name, value, fix) in [
             ("OTEL_TRACES_EXPORTER", "zipkin", "\"otlp\""),
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "\"http/protobuf\""),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "\"grpc\""),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "1 to"),
             ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2049", "1 to 2048"),
             ("OTEL_BSP_SCHEDULE_DELAY", "5s", "whole number"),

@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, Response, Version};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, Version};
 use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
@@ -56,6 +57,7 @@ pub struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
+    trailers: Option<HeaderMap>,
     after: Duration,
 }
 
@@ -63,7 +65,7 @@ impl Answer {
     /// This status and nothing else, at once.
     #[must_use]
     pub fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new(), after: Duration::ZERO }
+        Self { status, headers: Vec::new(), body: Vec::new(), trailers: None, after: Duration::ZERO }
     }
 
     /// With a header.
@@ -77,6 +79,13 @@ impl Answer {
     #[must_use]
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
+        self
+    }
+
+    /// With a header after the body, as gRPC has them; over HTTP/2.
+    #[must_use]
+    pub fn trailer(mut self, name: &'static str, value: &'static str) -> Self {
+        self.trailers.get_or_insert_default().insert(name, HeaderValue::from_static(value));
         self
     }
 
@@ -260,5 +269,10 @@ async fn hit(shared: &Shared, request: Request<hyper::body::Incoming>, peer: Soc
     for (name, value) in answer.headers {
         response = response.header(name, value);
     }
-    response.body(Body::from(answer.body)).expect("a test answers what HTTP can carry")
+    let body = Full::from(answer.body);
+    let body = match answer.trailers {
+        Some(trailers) => Body::new(body.with_trailers(std::future::ready(Some(Ok(trailers))))),
+        None => Body::new(body),
+    };
+    response.body(body).expect("a test answers what HTTP can carry")
 }

@@ -18,6 +18,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// The metrics of a forecast are counted each half minute.
 const PATIENCE: Duration = Duration::from_secs(75);
 const HERD: usize = 2_000;
+const PAYLOAD_BYTES: usize = 100;
 const MINUTE_MS: i64 = 60_000;
 const VIEWERS: usize = 64;
 
@@ -36,8 +37,10 @@ async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_o
     assert_eq!(shop.send("PUT", "orders", limit).await.0, StatusCode::CREATED);
     let present = i64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
     let at = (present / MINUTE_MS + 5) * MINUTE_MS;
-    let herd = (0..HERD).map(|n| json!({"id": format!("order-{n}"), "due_at": at}));
-    let others = (0..10).map(|n| json!({"id": format!("other-{n}"), "due_at": at + 7 * MINUTE_MS}));
+    let payload = "x".repeat(PAYLOAD_BYTES);
+    let herd = (0..HERD).map(|n| json!({"id": format!("order-{n}"), "due_at": at, "payload": &payload}));
+    let others =
+        (0..10).map(|n| json!({"id": format!("other-{n}"), "due_at": at + 7 * MINUTE_MS, "payload": &payload}));
     let (status, _) = shop.send("POST", "orders/messages", herd.chain(others).collect()).await;
     assert_eq!(status, StatusCode::OK);
 
@@ -80,4 +83,7 @@ async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_o
     }
     assert!(ahead <= 20.0, "{ahead}");
     assert_eq!(metric(&node, "duetime_forecast{topic=\"orders\",within=\"1h\"}").await, 2_010.0);
+    let payloads = 2_010.0 * PAYLOAD_BYTES as f64;
+    let bytes = metric(&node, "duetime_pending_bytes{topic=\"orders\"}").await;
+    assert!((payloads..1.5 * payloads).contains(&bytes), "{bytes} bytes of messages");
 }

@@ -68,6 +68,8 @@ table! {
         "Shards of the topic that no node scans, as this node sees it; 0 in round-robin, where none sees who scans the others': max over nodes.";
     RETRIES_WAITING = "duetime_retries_waiting", Kind::Gauge, ["topic"],
         "Messages that this node gave back for another attempt and whose time for it has not come; one that is cancelled meanwhile is still counted, and a restart forgets: sum over nodes. A part of duetime_scheduled.";
+    PENDING_BYTES = "duetime_pending_bytes", Kind::Gauge, ["topic"],
+        "Bytes of payloads and headers of all messages in the shards this node scans, dead letters too; on Redis an estimate from some messages of each shard, without what Redis adds. Counted every half minute at most: sum over nodes.";
     RESIZE_REMAINING = "duetime_resize_remaining", Kind::Gauge, ["topic"],
         "Messages still to be moved by the resize under way, as far as this node knows; 0 when none is: max over nodes.";
     CLAIM_BATCH_SIZE = "duetime_claim_batch_size", Kind::Histogram(BATCH), ["topic"],

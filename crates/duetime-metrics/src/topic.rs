@@ -42,6 +42,8 @@ pub struct TopicMeters {
     pub(crate) shards_of_rest: Mutex<Option<ShardBacklog>>,
     pub(crate) retries_waiting: IntGauge,
     pub(crate) retries: Mutex<Retries>,
+    /// See [`crate::table::PENDING_BYTES`].
+    pub pending_bytes: IntGauge,
     /// See [`crate::table::RESIZE_REMAINING`].
     pub resize_remaining: IntGauge,
     /// See [`crate::table::CLAIM_BATCH_SIZE`].

@@ -52,6 +52,7 @@ pub(crate) struct TopicSeries {
     shards_owned: IntGaugeVec,
     shards_unowned: IntGaugeVec,
     retries_waiting: IntGaugeVec,
+    pending_bytes: IntGaugeVec,
     resize_remaining: IntGaugeVec,
     claim_batch_size: HistogramVec,
     claims_expired: IntCounterVec,
@@ -85,6 +86,7 @@ impl TopicSeries {
             shards_owned: gauge(r, &table::SHARDS_OWNED),
             shards_unowned: gauge(r, &table::SHARDS_UNOWNED),
             retries_waiting: gauge(r, &table::RETRIES_WAITING),
+            pending_bytes: gauge(r, &table::PENDING_BYTES),
             resize_remaining: gauge(r, &table::RESIZE_REMAINING),
             claim_batch_size: histogram(r, &table::CLAIM_BATCH_SIZE),
             claims_expired: counter(r, &table::CLAIMS_EXPIRED),
@@ -145,6 +147,7 @@ impl TopicSeries {
             shards_lost: topic_gauge(&self.shards_lost, None),
             shards_of_rest: Mutex::default(),
             retries_waiting: gauge(&self.retries_waiting),
+            pending_bytes: gauge(&self.pending_bytes),
             retries: Mutex::default(),
             resize_remaining: gauge(&self.resize_remaining),
             claim_batch_size: self.claim_batch_size.with_label_values(labels),
@@ -196,6 +199,7 @@ impl TopicSeries {
             &self.shards_owned,
             &self.shards_unowned,
             &self.retries_waiting,
+            &self.pending_bytes,
             &self.resize_remaining,
             &self.breaker_open,
             &self.paused,
@@ -255,7 +259,7 @@ impl TopicSeries {
     /// Sums up what has no series of its own.
     pub(crate) fn sum_up_rest(&self) {
         let rest: Vec<_> = self.all().into_iter().filter(|topic| !topic.is_named).collect();
-        let sums: [(&IntGaugeVec, Of); 9] = [
+        let sums: [(&IntGaugeVec, Of); 10] = [
             (&self.scheduled, |topic| &topic.scheduled),
             (&self.due, |topic| &topic.due),
             (&self.in_flight, |topic| &topic.in_flight),
@@ -265,6 +269,7 @@ impl TopicSeries {
             (&self.shards_unowned, |topic| &topic.shards_unowned),
             (&self.resize_remaining, |topic| &topic.resize_remaining),
             (&self.retries_waiting, |topic| &topic.retries_waiting),
+            (&self.pending_bytes, |topic| &topic.pending_bytes),
         ];
         let lost: i64 = rest.iter().map(|topic| topic.shards_lost.get()).sum();
         if lost == 0 {

@@ -181,7 +181,7 @@ impl Forecaster {
                 let now_owned = owned.borrow().clone();
                 for record in self.dispatcher.catalog.all().values() {
                     if let Err(error) = self.measure(record, &now_owned).await {
-                        tracing::debug!(topic = %record.name, %error, "the forecast could not be counted");
+                        tracing::debug!(topic = %record.name, %error, "the forecast and the bytes could not be counted");
                     }
                 }
             };
@@ -221,6 +221,12 @@ impl Forecaster {
             }
             late = hour.herd.map_or(Duration::ZERO, |herd| herd.late);
         }
+        let held = [&meters.scheduled, &meters.in_flight, &meters.dead].iter().any(|gauge| gauge.get() > 0);
+        let mut bytes = 0;
+        for some in shards.chunks(SHARDS_PER_CALL).filter(|_| held) {
+            bytes += self.context.store.bytes(some).await?;
+        }
+        meters.pending_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         meters.forecast(within);
         meters.forecast_late.set(late.as_secs_f64());
         Ok(())

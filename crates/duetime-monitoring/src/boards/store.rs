@@ -1,8 +1,8 @@
 //! Is the store well, and who scans what?
 
 use duetime_metrics::table::{
-    DURABILITY, LEASE_CHANGES, OWNERS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST, SHARDS_OWNED,
-    SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED,
+    DURABILITY, LEASE_CHANGES, OWNERS, PENDING_BYTES, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST,
+    SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED,
     TOPICS_TROUBLED,
 };
 
@@ -48,6 +48,8 @@ pub(super) fn board() -> Board {
                     .query(rate(&DURABILITY, "reached", NODES, WINDOW), "{{reached}}"),
                 Panel::new(Shape::Lines, "Bytes used, share of the limit", "percentunit", "Memory of each master of Redis, or the disk of the embedded store. Nothing where Redis has no limit.")
                     .query(format!("{} / {}", max(&STORE_USED, "server", NODES), max(&STORE_LIMIT, "server", NODES)), "{{server}}"),
+                Panel::new(Shape::Stacked, "Bytes of messages", "bytes", "Payloads and headers of all that waits, dead letters too; estimated on Redis, which adds some 200 bytes a message.")
+                    .query(sum(&PENDING_BYTES, "topic", TOPICS), "{{topic}}"),
                 Panel::new(Shape::Lines, "Clock of the store against the nodes'", "s", "Above 0 the store is ahead.")
                     .query(series(&STORE_CLOCK_SKEW, NODES), "{{instance}}"),
             ],

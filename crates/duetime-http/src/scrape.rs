@@ -139,29 +139,34 @@ fn topic_of(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use futures::future::join_all;
-    use parking_lot::Mutex as Lock;
+    use std::sync::mpsc::{Receiver, sync_channel};
 
-    /// Writes the how manieth it is, once `gate` is open.
-    fn number(counted: &Arc<AtomicU64>, gate: &Arc<Lock<()>>) -> impl FnOnce() -> String + Send + 'static {
-        let (counted, gate) = (counted.clone(), gate.clone());
+    /// Writes the how manieth it is, once the other end of `gate` is gone.
+    fn number(counted: &Arc<AtomicU64>, gate: Option<Receiver<()>>) -> impl FnOnce() -> String + Send + 'static {
+        let counted = counted.clone();
         move || {
-            drop(gate.lock());
+            if let Some(gate) = gate {
+                let _ = gate.recv();
+            }
             (counted.fetch_add(1, Ordering::SeqCst) + 1).to_string()
+        }
+    }
+
+    async fn begun(scrapes: &Scrapes) {
+        while scrapes.begun.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test]
     async fn those_who_ask_while_one_is_written_share_the_next_and_more_than_the_bound_are_refused() {
-        let (scrapes, counted, gate) = (Scrapes::default(), Arc::<AtomicU64>::default(), Arc::<Lock<()>>::default());
-        let closed = gate.lock();
+        let (scrapes, counted, (closed, gate)) = (Scrapes::default(), Arc::default(), sync_channel(0));
         let first = tokio::spawn({
-            let (scrapes, write) = (scrapes.clone(), number(&counted, &gate));
+            let (scrapes, write) = (scrapes.clone(), number(&counted, Some(gate)));
             async move { scrapes.text(write).await }
         });
-        while scrapes.begun.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
-        }
-        let mut others = Box::pin(join_all((0..=WAITING_MAX).map(|_| scrapes.text(number(&counted, &gate)))));
+        begun(&scrapes).await;
+        let mut others = Box::pin(join_all((0..=WAITING_MAX).map(|_| scrapes.text(number(&counted, None)))));
         // Polled once, they wait.
         assert!(futures::poll!(&mut others).is_pending());
         drop(closed);
@@ -170,25 +175,20 @@ mod tests {
         let texts: Vec<&Bytes> = answered.iter().flatten().collect();
         assert_eq!((texts.len(), answered.len()), (WAITING_MAX, WAITING_MAX + 1));
         assert!(texts.iter().all(|text| **text == "2"), "none is older than its request: {texts:?}");
-        assert_eq!(
-            answered.iter().filter_map(|one| one.as_ref().err()).map(|problem| problem.code).collect::<Vec<_>>(),
-            ["busy"]
-        );
+        let refused: Vec<&str> = answered.iter().filter_map(|one| one.as_ref().err()).map(|one| one.code).collect();
+        assert_eq!(refused, ["busy"]);
         assert!(scrapes.turn.lock().await.is_none(), "nothing is kept");
-        assert_eq!(scrapes.text(number(&counted, &gate)).await.ok().unwrap(), "3");
+        assert_eq!(scrapes.text(number(&counted, None)).await.ok().unwrap(), "3");
     }
 
     #[tokio::test]
     async fn one_that_nobody_waits_for_any_more_is_still_the_only_one() {
-        let (scrapes, counted, gate) = (Scrapes::default(), Arc::<AtomicU64>::default(), Arc::<Lock<()>>::default());
-        let closed = gate.lock();
-        let mut left = Box::pin(scrapes.text(number(&counted, &gate)));
+        let (scrapes, counted, (closed, gate)) = (Scrapes::default(), Arc::default(), sync_channel(0));
+        let mut left = Box::pin(scrapes.text(number(&counted, Some(gate))));
         assert!(futures::poll!(&mut left).is_pending());
         drop(left);
-        while scrapes.begun.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
-        }
-        let mut next = Box::pin(scrapes.text(number(&counted, &gate)));
+        begun(&scrapes).await;
+        let mut next = Box::pin(scrapes.text(number(&counted, None)));
         for _ in 0..100 {
             assert!(futures::poll!(&mut next).is_pending(), "it waits for its turn");
             tokio::task::yield_now().await;

@@ -17,6 +17,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SHARDS: u64 = 8;
+const RATE: f64 = 10.0;
 
 /// The node `id` as `node` sees it.
 async fn seen(node: &Node, id: &str) -> Value {
@@ -56,11 +57,26 @@ async fn all_are_handed_over(hook: &Webhook, sent: &BTreeSet<String>) {
     }
 }
 
+/// Waits until `node` counts `nodes` that work: for "auto" shard counts, four each, and for the capacity of forecasts.
+async fn counts_for(node: &Node, nodes: u64) {
+    let begun = Instant::now();
+    loop {
+        let (_, topic) = ask(node, Method::GET, "/v1/topics/follows", &Value::Null).await;
+        let (_, forecast) = ask(node, Method::GET, "/v1/topics/follows/forecast?buckets=2", &Value::Null).await;
+        let (shards, capacity) = (&topic["shard_count"], &forecast["capacity"]);
+        if shards.as_u64() == Some(4 * nodes) && capacity.as_f64() == Some(RATE * nodes as f64) {
+            return;
+        }
+        in_time!(begun.elapsed() < PATIENCE, "{nodes} nodes are counted: {shards} shards, capacity {capacity}");
+        let_pass(LOOK_EVERY, Because::AskedAgain).await;
+    }
+}
+
 async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
     let hook = Webhook::start();
     let config = |id: &str| {
         format!(
-            "[node]\nid = \"{id}\"\n{ownership}[sinks.shop]\ntype = \"http\"\nurl = \"{}\"\nallow = [\"127.0.0.1\"]\n",
+            "[node]\nid = \"{id}\"\n{ownership}[resize]\nauto_grow_after = \"1s\"\nauto_shrink_after = \"1s\"\n[sinks.shop]\ntype = \"http\"\nurl = \"{}\"\nallow = [\"127.0.0.1\"]\n",
             hook.url("/")
         )
     };
@@ -69,6 +85,12 @@ async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
     let topic = json!({"shards": SHARDS, "sink": {"name": "shop"}});
     assert_eq!(ask(&asked, Method::PUT, "/v1/topics/orders", &topic).await.0, 201);
     until(&asked, "drained", "it has a share", |node| node["shards_owned"].as_u64() > Some(0)).await;
+    // What follows the number of nodes: shards that are "auto", and the capacity of a forecast.
+    let follows = json!({"shards": "auto", "rate_limit": {"per_second": RATE}});
+    assert_eq!(ask(&asked, Method::PUT, "/v1/topics/follows", &follows).await.0, 201);
+    for node in [&asked, &drained] {
+        counts_for(node, 2).await;
+    }
 
     let output = Command::new(PROGRAM).args(["drain", "drained", "--node", &asked.url()]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -77,6 +99,9 @@ async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
             node["state"] == "draining" && node["drain"]["at"].is_i64() && node["shards_owned"] == 0
         })
         .await;
+    }
+    for node in [&asked, &drained] {
+        counts_for(node, 1).await;
     }
     // It answers requests, and a balancer sends them elsewhere.
     let mut sent = BTreeSet::new();
@@ -94,6 +119,7 @@ async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
     assert_eq!(ask(&drained, Method::POST, "/v1/nodes/drained/undrain", &json!({})).await.0, 200);
     let serves = |node: &Value| node["state"] == "serving" && node["shards_owned"].as_u64() > Some(0);
     until(&asked, "drained", "it has a share again", serves).await;
+    counts_for(&asked, 2).await;
     assert_eq!(ask(&drained, Method::POST, "/v1/nodes/drained/drain", &json!({})).await.0, 200);
     until(&asked, "drained", "it is drained again", |node| node["state"] == "draining").await;
     drained.kill();

@@ -135,13 +135,15 @@ impl Fleet {
     }
 
     /// How many nodes take a share; at least one, this one. The one answer to "how many nodes are there":
-    /// `"auto"` shard counts and the gauge of owners follow it. One that an operator drains is among them: it takes
-    /// its share again later, and no topic is resized for the time between.
+    /// `"auto"` shard counts, the capacity of forecasts and the gauge of owners follow it. One that an operator drains
+    /// does no work and is not among them, unless no node serves: then those that are drained scan on.
     #[must_use]
     pub fn nodes(&self) -> u32 {
-        let counts = |member: &&Member| member.state == MemberState::Serving || member.drain.is_some();
-        let serving = self.members.values().filter(counts).count();
-        u32::try_from(serving).unwrap_or(u32::MAX).max(1)
+        let serving = self.members.values().filter(|member| member.state == MemberState::Serving).count();
+        let drained =
+            || self.members.values().filter(|member| member.state == MemberState::Draining && member.drain.is_some());
+        let working = if serving > 0 { serving } else { drained().count() };
+        u32::try_from(working).unwrap_or(u32::MAX).max(1)
     }
 }
 

@@ -33,7 +33,7 @@ pub use dead::DeadChoice;
 pub use dead_groups::{DeadGroup, DeadGroups};
 pub use error::{ClientError, Problem};
 pub use forecast::{Bucket, Forecast, Herd, Supposed, WhatIf};
-pub use life::{Life, PastHandOver};
+pub use life::{Life, PastHandOver, PastSettlement};
 pub use list::{ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use ndjson::Placements;

@@ -29,6 +29,35 @@ pub struct PastHandOver {
     pub delivery_id: String,
     /// The trace of this attempt, if it was recorded.
     pub trace_id: String,
+    /// The token that claimed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// An ack, nack or extension by a consumer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PastSettlement {
+    /// When, milliseconds since the Unix epoch.
+    pub at: i64,
+    /// From 1; absent: the message was removed as it was claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u8>,
+    /// `ack`, `nack`, `dead` or `extend`.
+    pub action: String,
+    /// `ok`, `expired` or `gone`.
+    pub outcome: String,
+    /// What the consumer said, of a nack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Until the next attempt, of a nack that named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// When others may have it, of an extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<i64>,
+    /// The token that asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// What is known of a message's past.
@@ -46,6 +75,9 @@ pub struct Life {
     pub owner: Option<String>,
     /// The oldest first.
     pub hand_overs: Vec<PastHandOver>,
+    /// What consumers did with receipts of it, the oldest first.
+    #[serde(default)]
+    pub settlements: Vec<PastSettlement>,
     /// Who changed it, the newest first.
     #[serde(default)]
     pub changes: Vec<AuditLine>,

@@ -49,7 +49,7 @@ pub use lookup::{Lookup, Role};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
 pub use ownership::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership};
-pub use past::{PAST_HAND_OVERS_MAX, PastHandOver, PastHandOvers};
+pub use past::{PAST_HAND_OVERS_MAX, PAST_SETTLEMENTS_MAX, Past, PastAsk, PastHandOver, PastSettlement, PastVerdict};
 pub use place::{Place, Whereabouts};
 pub use plans::PlanStore;
 pub use receipt::Receipt;

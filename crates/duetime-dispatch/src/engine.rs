@@ -8,8 +8,8 @@ use duetime_core::ownership::Demand;
 use duetime_core::reinstate::Reinstate;
 use duetime_core::tracer::Tracer;
 use duetime_core::{
-    ClaimStore, Clock, Consumers, OwnedShards, Ownership, PastHandOvers, ScheduleStore, SinkBinder, SinkStates,
-    TopicName, TopicRecord, Topics,
+    ClaimStore, Clock, Consumers, OwnedShards, Ownership, Past, ScheduleStore, SinkBinder, SinkStates, TopicName,
+    TopicRecord, Topics,
 };
 use duetime_metrics::Meters;
 use duetime_supervisor::{Policy, Supervisor};
@@ -67,7 +67,7 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub struct Engine {
     consumers: Arc<EngineConsumers>,
-    past: Arc<PastHandOvers>,
+    past: Arc<Past>,
     sinks: Arc<EngineSinks>,
     health: Arc<Health>,
     supervisor: Supervisor,
@@ -100,7 +100,7 @@ impl Engine {
             tracker: supervisor.tracker().clone(),
         });
         let sinks = Arc::new(EngineSinks::default());
-        let past = Arc::<PastHandOvers>::default();
+        let past = Arc::<Past>::default();
         let reconciler = Reconciler {
             past: past.clone(),
             sinks: sinks.clone(),
@@ -151,9 +151,9 @@ impl Engine {
         self.sinks.clone()
     }
 
-    /// The last hand-overs of this node.
+    /// What happened to messages at this node.
     #[must_use]
-    pub fn past_hand_overs(&self) -> Arc<PastHandOvers> {
+    pub fn past(&self) -> Arc<Past> {
         self.past.clone()
     }
 
@@ -209,7 +209,7 @@ struct Running {
 #[derive(Debug)]
 struct Reconciler {
     parts: EngineParts,
-    past: Arc<PastHandOvers>,
+    past: Arc<Past>,
     sinks: Arc<EngineSinks>,
     config: Arc<DispatchConfig>,
     budget: Arc<NodeBudget>,

@@ -40,7 +40,7 @@ pub(crate) fn end(
         }
     };
     let lateness = hold.lateness(ended);
-    work.past.note(PastHandOver {
+    work.past.note([PastHandOver {
         topic: delivery.topic.clone(),
         id: delivery.id.clone(),
         nonce: delivery.nonce,
@@ -50,7 +50,8 @@ pub(crate) fn end(
         took,
         lateness,
         outcome: outcome.clone(),
-    });
+        by: None,
+    }]);
     let (Some(tracer), Some(span)) = (&work.tracer, delivery.span) else { return };
     if !tracer.wants(&span, kind.is_some()) {
         return;

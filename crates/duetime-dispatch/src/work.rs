@@ -6,7 +6,7 @@ use std::time::Duration;
 use duetime_core::reinstate::Reinstate;
 use duetime_core::store::{ClaimedMessage, Settle};
 use duetime_core::tracer::Tracer;
-use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, PastHandOvers, Receipt, Score, Timestamp, TopicRecord};
+use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Past, Receipt, Score, Timestamp, TopicRecord};
 use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub(crate) struct Work {
     pub(crate) topic_meters: Arc<TopicMeters>,
     pub(crate) config: Arc<DispatchConfig>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
-    pub(crate) past: Arc<PastHandOvers>,
+    pub(crate) past: Arc<Past>,
 }
 
 impl Work {

@@ -3,23 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::topic::check_visibility;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
 use duetime_core::units::check_delay;
-use duetime_core::{ClaimAsk, PastHandOver, Receipt, Shard, Timestamp, TopicName, units};
+use duetime_core::{
+    ClaimAsk, ClaimedBatch, PastAsk, PastHandOver, PastSettlement, PastVerdict, Receipt, Shard, Timestamp, TopicName,
+    units,
+};
 use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::at_most::AtMost;
+use crate::auth::Caller;
 use crate::body::{self, BODY_BYTES_MAX};
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
@@ -138,6 +142,7 @@ pub(crate) struct ClaimedViews<'a> {
 )]
 pub(crate) async fn claim(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -163,6 +168,7 @@ pub(crate) async fn claim(
         () = app.draining.cancelled(), if !ask.wait.is_zero() => Vec::new(),
     };
     audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
+    note_claimed(&app, &caller, &given);
     let payloads = given.iter().flat_map(|given| given.messages.iter()).map(|message| message.payload.len());
     memory::add_answer(CLAIM_COPIES * payloads.sum::<usize>());
     let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
@@ -175,10 +181,7 @@ pub(crate) async fn claim(
         attempt: message.attempt,
         delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
-        traceparent: {
-            note(&app, shard, message, now);
-            span_of(&app, shard, message, now).map(|span| span.to_string())
-        },
+        traceparent: span_of(&app, shard, message, now).map(|span| span.to_string()),
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
     let mut response = Json(ClaimedViews { messages: messages.collect() }).into_response();
@@ -186,9 +189,11 @@ pub(crate) async fn claim(
     Ok(response)
 }
 
-/// Keeps that a consumer has it, for people who look at the message.
-fn note(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, at: Timestamp) {
-    app.past.note(PastHandOver {
+/// Keeps that a consumer has them, for people who look at one.
+fn note_claimed(app: &HttpParts, caller: &Caller, given: &[ClaimedBatch]) {
+    let (at, by) = (app.clock.now(), caller.name().map(Arc::from));
+    let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
+    app.past.note(claimed.map(|(shard, message)| PastHandOver {
         topic: shard.topic.clone(),
         id: message.id.clone(),
         nonce: message.nonce,
@@ -198,7 +203,25 @@ fn note(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, at: Timestamp)
         took: Duration::ZERO,
         lateness: at.since(message.due_at),
         outcome: HandOverOutcome::Claimed,
-    });
+        by: Option::clone(&by),
+    }));
+}
+
+/// What is kept of a settlement that was answered.
+fn past_of(ask: &SettleAsk, answer: &SettleAnswer) -> (PastAsk, PastVerdict) {
+    let verdict = match answer {
+        SettleAnswer::Ok | SettleAnswer::Extended(_) => PastVerdict::Ok,
+        SettleAnswer::Expired => PastVerdict::Expired,
+        SettleAnswer::Gone => PastVerdict::Gone,
+    };
+    let asked = match (ask, answer) {
+        (SettleAsk::Ack, _) => PastAsk::Ack,
+        (SettleAsk::Nack(delay, reason), _) => PastAsk::Nack(*delay, reason.clone()),
+        (SettleAsk::Bury(reason), _) => PastAsk::Bury(reason.clone()),
+        (SettleAsk::Extend(_), SettleAnswer::Extended(fresh)) => PastAsk::Extend(Some(fresh.score.visible_at())),
+        (SettleAsk::Extend(_), _) => PastAsk::Extend(None),
+    };
+    (asked, verdict)
 }
 
 /// Under which span `message` is handled: that of its claim where the node records them, else that of its producer. Where
@@ -257,7 +280,13 @@ struct ExtendIn {
     visibility_timeout: Option<Span>,
 }
 
-async fn settle(app: &HttpParts, topic: &TopicName, receipts: &[String], ask: SettleAsk) -> Result<Response, Problem> {
+async fn settle(
+    app: &HttpParts,
+    caller: &Caller,
+    topic: &TopicName,
+    receipts: &[String],
+    ask: SettleAsk,
+) -> Result<Response, Problem> {
     app.router.topic(topic).await?;
     memory::take_items(receipts.len(), receipts.iter().map(String::len).sum())?;
     let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
@@ -269,6 +298,8 @@ async fn settle(app: &HttpParts, topic: &TopicName, receipts: &[String], ask: Se
     }
     let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();
     let mut answers = app.router.settle(topic, asks).await.into_iter();
+    let (at, by): (_, Option<Arc<str>>) = (app.clock.now(), caller.name().map(Arc::from));
+    let mut settled = Vec::with_capacity(answers.len());
     let mut results = Results::new(Style::Object);
     for receipt in &read {
         let receipt = match receipt {
@@ -281,6 +312,16 @@ async fn settle(app: &HttpParts, topic: &TopicName, receipts: &[String], ask: Se
         let id = Some(receipt.id.as_str());
         match answers.next().expect("one answer for each") {
             Ok((answer, replicas)) => {
+                let (asked, verdict) = past_of(&ask, &answer);
+                settled.push(PastSettlement {
+                    topic: topic.clone(),
+                    id: receipt.id.clone(),
+                    attempt: receipt.score.attempts(),
+                    at,
+                    asked,
+                    verdict,
+                    by: by.clone(),
+                });
                 let (word, receipt) = match answer {
                     SettleAnswer::Ok => ("ok", None),
                     SettleAnswer::Expired => ("expired", None),
@@ -292,6 +333,7 @@ async fn settle(app: &HttpParts, topic: &TopicName, receipts: &[String], ask: Se
             Err(error) => results.refused(id, &Refusal::from(&error), None),
         }
     }
+    app.past.note_settled(settled);
     Ok(([(header::CONTENT_TYPE, "application/json")], results.finish()).into_response())
 }
 
@@ -314,12 +356,13 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 )]
 pub(crate) async fn ack(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let ask: AckIn = read_body(&headers, body).await?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Ack).await
+    settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Ack).await
 }
 
 /// Nack: try again later
@@ -334,6 +377,7 @@ pub(crate) async fn ack(
 )]
 pub(crate) async fn nack(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -350,11 +394,11 @@ pub(crate) async fn nack(
             let detail = "a message that is a dead letter at once is not tried again; leave delay or dead out";
             return Err(Problem::bad("invalid_value", detail).at("delay"));
         }
-        return settle(&app, &topic, &ask.receipts, SettleAsk::Bury(reason)).await;
+        return settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Bury(reason)).await;
     }
     let delay = ask.delay.map(|span| check_delay(span.0)).transpose();
     let delay = delay.map_err(|error| Problem::bad("invalid_value", error).at("delay"))?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay, reason)).await
+    settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Nack(delay, reason)).await
 }
 
 /// Extend: I need more time
@@ -369,11 +413,12 @@ pub(crate) async fn nack(
 )]
 pub(crate) async fn extend(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let ask: ExtendIn = read_body(&headers, body).await?;
     let visibility = visibility(ask.visibility_timeout)?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Extend(visibility)).await
+    settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Extend(visibility)).await
 }

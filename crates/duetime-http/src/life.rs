@@ -1,4 +1,4 @@
-//! What is known of a message's past: its last hand-overs at this node, and who changed it.
+//! What is known of a message's past: its last hand-overs and settlements at this node, and who changed it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::tracer::{AttemptOf, HandOverOutcome, attempt_span};
-use duetime_core::{Headers, MessageState, PastHandOver};
+use duetime_core::{DeliveryMode, Headers, MessageState, PastAsk, PastHandOver, PastSettlement, PastVerdict};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -52,14 +52,26 @@ pub(crate) struct HandOverView {
     delivery_id: String,
     /// The trace of this attempt, if it was recorded.
     trace_id: String,
+    /// The name of the token that claimed it; only for administrators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    by: Option<String>,
 }
 
-impl From<&PastHandOver> for HandOverView {
-    fn from(one: &PastHandOver) -> Self {
-        let PastHandOver { topic, id, nonce, due_at, attempt, at, took, lateness, outcome } = one;
+/// The name of a token, for whom it is.
+fn shown(by: &Option<Arc<str>>, to_admin: bool) -> Option<String> {
+    by.as_deref().filter(|_| to_admin).map(str::to_owned)
+}
+
+fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl HandOverView {
+    fn new(one: &PastHandOver, to_admin: bool) -> Self {
+        let PastHandOver { topic, id, nonce, due_at, attempt, at, took, lateness, outcome, by } = one;
         let of =
             AttemptOf { topic, id, nonce: *nonce, due_at: *due_at, attempt: *attempt, headers: &Headers::default() };
-        let millis = |time: &std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (word, kind, reason, free) = match outcome {
             HandOverOutcome::Accepted => ("accepted", None, None, false),
             HandOverOutcome::Claimed => ("claimed", None, None, false),
@@ -73,12 +85,84 @@ impl From<&PastHandOver> for HandOverView {
             reason,
             free,
             due_at: due_at.as_millis(),
-            late_ms: millis(lateness),
-            took_ms: millis(took),
+            late_ms: millis(*lateness),
+            took_ms: millis(*took),
             delivery_id: duetime_core::sink::delivery_id(topic, id, *nonce),
             trace_id: format!("{:032x}", attempt_span(of).trace_id),
+            by: shown(by, to_admin),
         }
     }
+}
+
+/// An ack, nack or extension by a consumer.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SettlementView {
+    /// When it was answered, milliseconds since the Unix epoch.
+    at: i64,
+    /// Which attempt the receipt is of, from 1; absent: the message was removed as it was claimed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    attempt: Option<u8>,
+    #[schema(value_type = schema::SettlementAction)]
+    action: &'static str,
+    #[schema(value_type = schema::SettlementOutcome)]
+    outcome: &'static str,
+    /// What the consumer said, of a nack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// Until the next attempt, in milliseconds, of a nack that named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    delay_ms: Option<u64>,
+    /// When others may have it, milliseconds since the Unix epoch, of an extension.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    deadline: Option<i64>,
+    /// The name of the token; only for administrators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    by: Option<String>,
+}
+
+impl SettlementView {
+    fn new(one: &PastSettlement, to_admin: bool) -> Self {
+        let outcome = match one.verdict {
+            PastVerdict::Ok => "ok",
+            PastVerdict::Expired => "expired",
+            PastVerdict::Gone => "gone",
+        };
+        let text = |reason: &Option<Arc<str>>| reason.as_deref().map(str::to_owned);
+        let (action, reason, delay_ms, deadline) = match &one.asked {
+            PastAsk::Ack => ("ack", None, None, None),
+            PastAsk::Nack(delay, reason) => ("nack", text(reason), delay.map(millis), None),
+            PastAsk::Bury(reason) => ("dead", text(reason), None, None),
+            PastAsk::Extend(until) => ("extend", None, None, until.map(|until| until.as_millis())),
+        };
+        let attempt = Some(one.attempt).filter(|attempt| *attempt > 0);
+        Self {
+            at: one.at.as_millis(),
+            attempt,
+            action,
+            outcome,
+            reason,
+            delay_ms,
+            deadline,
+            by: shown(&one.by, to_admin),
+        }
+    }
+}
+
+/// Whether the message ended by one of these.
+fn ended(hand_overs: &[PastHandOver], settlements: &[PastSettlement], mode: DeliveryMode) -> bool {
+    let by_claim = mode == DeliveryMode::AtMostOnce;
+    let handed = |one: &PastHandOver| match one.outcome {
+        HandOverOutcome::Accepted => true,
+        HandOverOutcome::Claimed => by_claim,
+        HandOverOutcome::Failed { .. } => false,
+    };
+    let acked = |one: &PastSettlement| one.asked == PastAsk::Ack && one.verdict == PastVerdict::Ok;
+    hand_overs.iter().any(handed) || settlements.iter().any(acked)
 }
 
 /// What is known of a message's past.
@@ -95,11 +179,13 @@ pub(crate) struct LifeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     owner: Option<String>,
-    /// Hand-overs at this node, the oldest first.
+    /// Hand-overs at this node, the oldest first: to its sink, or to a consumer that claimed it.
     hand_overs: Vec<HandOverView>,
+    /// What consumers did with receipts of it at this node, the oldest first.
+    settlements: Vec<SettlementView>,
     /// Requests about this message at this node, the newest first; only for administrators.
     changes: Vec<AuditLine>,
-    /// Hand-overs that ended up to then may be missing; absent: none that this node made since it started.
+    /// Hand-overs and settlements up to then may be missing; absent: none of this node's since it started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     forgotten_until: Option<i64>,
@@ -114,8 +200,9 @@ pub(crate) struct LifeView {
 /// The life of a message
 ///
 /// What is known of its past, also when it is not there any more: the last hand-overs at the answering node, which
-/// remembers 4,096 that succeeded and 4,096 that failed, and who changed it. Nothing is stored for it, so what other
-/// nodes did is known to them alone.
+/// remembers 4,096 that succeeded and 4,096 that failed; what consumers did with its receipts there (4,096 acks and
+/// extensions, and 4,096 nacks and receipts that were too late); and who changed it. Nothing is stored for it, so what
+/// other nodes did is known to them alone.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages/{id}/life", tag = "messages", operation_id = "message_life",
     params(
@@ -129,12 +216,13 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
-    app.router.topic(&topic).await?;
+    let record = app.router.topic(&topic).await?;
     let (shard, found) = app.router.get(&topic, vec![id.clone()]).await.pop().expect("one answer")?;
-    let past = app.past.of(&topic, &id);
+    let (past, settled) = (app.past.hand_overs(&topic, &id), app.past.settlements(&topic, &id));
+    let to_admin = caller.has(Scope::Admin);
     let is_this = |line: &AuditLine| line.is_about(topic.as_str(), id.as_str());
-    let changes = if caller.has(Scope::Admin) { app.options.audit.last(CHANGES_MAX, is_this) } else { Vec::new() };
-    if found.is_none() && past.is_empty() && changes.is_empty() {
+    let changes = if to_admin { app.options.audit.last(CHANGES_MAX, is_this) } else { Vec::new() };
+    if found.is_none() && past.is_empty() && settled.is_empty() && changes.is_empty() {
         let detail = format!(
             "topic {topic:?} has no message {id:?}, and this node remembers nothing of it: ask the other nodes too"
         );
@@ -144,10 +232,10 @@ pub(crate) async fn get(
     let owner = fleet.owner(&topic, shard).map(str::to_owned);
     let mut not_known = vec!["when it was enqueued, and by whom: nothing is stored for that".to_owned()];
     if fleet.members.len() > 1 {
-        not_known.push("what other nodes did with it: each remembers its own hand-overs".to_owned());
+        not_known.push("what other nodes did with it: each remembers its own hand-overs and settlements".to_owned());
     }
     let forgotten_until = app.past.forgotten().map(|at| at.as_millis());
-    if found.is_none() && !past.iter().any(|one| matches!(one.outcome, HandOverOutcome::Accepted)) {
+    if found.is_none() && !ended(&past, &settled, record.config.delivery) {
         not_known.push(
             "how it ended: it was delivered, acked by a consumer or cancelled, or its topic was emptied".to_owned(),
         );
@@ -159,7 +247,8 @@ pub(crate) async fn get(
         node: app.node.id.clone(),
         state: state.map(MessageState::as_str),
         owner,
-        hand_overs: past.iter().map(HandOverView::from).collect(),
+        hand_overs: past.iter().map(|one| HandOverView::new(one, to_admin)).collect(),
+        settlements: settled.iter().map(|one| SettlementView::new(one, to_admin)).collect(),
         changes,
         forgotten_until,
         trace_id: trace.map(|span| format!("{:032x}", span.trace_id)),

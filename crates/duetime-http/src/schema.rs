@@ -116,6 +116,14 @@ words!(
     HandOverOutcome: "accepted" "claimed" "failed"
 );
 words!(
+    /// What a consumer did with a receipt; `dead`: a nack that made it a dead letter.
+    SettlementAction: "ack" "nack" "dead" "extend"
+);
+words!(
+    /// What a consumer was answered.
+    SettlementOutcome: "ok" "expired" "gone"
+);
+words!(
     /// Whether the node is able to serve; `degraded`: single topics are harmed.
     Readiness: "ready" "degraded"
 );

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{Clock, Consumers, Fleet, Ownership, PastHandOvers, Resizing, SinkStates, StoreHealth};
+use duetime_core::{Clock, Consumers, Fleet, Ownership, Past, Resizing, SinkStates, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Plans, Router};
 use tokio::sync::watch;
@@ -38,8 +38,8 @@ pub struct HttpParts {
     pub sinks: Arc<dyn SinkStates>,
     /// The counts of all topics as they change; [`Feed::run`] is the caller's to start.
     pub feed: Arc<Feed>,
-    /// The last hand-overs of this node.
-    pub past: Arc<PastHandOvers>,
+    /// What happened to messages at this node.
+    pub past: Arc<Past>,
     /// Bulk actions.
     pub plans: Arc<Plans>,
     /// Changes shard counts.

@@ -269,7 +269,7 @@ async fn start(
         store,
         consumers: engine.consumers(),
         sinks: engine.sinks(),
-        past: engine.past_hand_overs(),
+        past: engine.past(),
         resizing: Arc::new(resizer),
         clock,
         meters,

@@ -1,7 +1,7 @@
 //! `duetime cancel|get|explain|life|reschedule`
 
 use clap::Args;
-use duetime_client::{Answer, ClientError, Outcome};
+use duetime_client::{Answer, ClientError, Outcome, PastHandOver, PastSettlement};
 use serde::Serialize;
 use serde_json::json;
 
@@ -141,6 +141,34 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
     .await
 }
 
+fn said(reason: Option<&String>) -> String {
+    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+}
+
+fn by(token: Option<&String>) -> String {
+    token.map(|token| format!(" by {token}")).unwrap_or_default()
+}
+
+fn handed_over(one: &PastHandOver) -> String {
+    let PastHandOver { attempt, outcome, late_ms, took_ms, delivery_id, trace_id, .. } = one;
+    let (said, by) = (said(one.reason.as_ref()), by(one.by.as_ref()));
+    let free = if one.free { ", costs no attempt" } else { "" };
+    format!(
+        "attempt {attempt} {outcome}{by}{said}{free}, {late_ms} ms late, took {took_ms} ms, delivery {delivery_id}, \
+         trace {trace_id}"
+    )
+}
+
+/// `attempt 1 nack by shop: busy, again after 2000 ms`
+fn settled(one: &PastSettlement) -> String {
+    let attempt = one.attempt.map(|attempt| format!("attempt {attempt} ")).unwrap_or_default();
+    let (said, by) = (said(one.reason.as_ref()), by(one.by.as_ref()));
+    let refused = if one.outcome == "ok" { String::new() } else { format!(", not done: {}", one.outcome) };
+    let delay = one.delay_ms.map(|delay| format!(", again after {delay} ms")).unwrap_or_default();
+    let until = one.deadline.map(|at| format!(", hidden until {}", output::moment(at))).unwrap_or_default();
+    format!("{attempt}{}{by}{said}{refused}{delay}{until}", one.action)
+}
+
 /// `duetime life`
 pub async fn life(args: IdsArgs) -> anyhow::Result<bool> {
     let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
@@ -149,21 +177,17 @@ pub async fn life(args: IdsArgs) -> anyhow::Result<bool> {
         let state = found.state.clone().unwrap_or_else(|| "not there any more".to_owned());
         let mut lines = vec![("id", found.id.clone()), ("state", state), ("as known to", found.node.clone())];
         lines.extend(found.owner.clone().map(|owner| ("scanned by", owner)));
-        for one in &found.hand_overs {
-            let said = one.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-            let free = if one.free { ", costs no attempt" } else { "" };
-            let text = format!(
-                "attempt {} {}{said}{free}, {} ms late, took {} ms, delivery {}, trace {}",
-                one.attempt, one.outcome, one.late_ms, one.took_ms, one.delivery_id, one.trace_id
-            );
-            lines.push(("hand-over", format!("{} {text}", output::moment(one.at))));
-        }
+        let hand_overs = found.hand_overs.iter().map(|one| (one.at, "hand-over", handed_over(one)));
+        let settlements = found.settlements.iter().map(|one| (one.at, "settlement", settled(one)));
+        let mut steps: Vec<_> = hand_overs.chain(settlements).collect();
+        steps.sort_by_key(|(at, ..)| *at);
+        lines.extend(steps.into_iter().map(|(at, what, text)| (what, format!("{} {text}", output::moment(at)))));
         for line in found.changes.iter().rev() {
             let who = line.who.as_deref().unwrap_or("no token");
             lines.push(("change", format!("{} {} by {who}: {}", line.time, line.action, line.outcome)));
         }
         lines.extend(found.trace_id.clone().map(|trace| ("came with", format!("trace {trace}"))));
-        lines.extend(found.forgotten_until.map(|at| ("may lack", format!("hand-overs up to {}", output::moment(at)))));
+        lines.extend(found.forgotten_until.map(|at| ("may lack", format!("what was up to {}", output::moment(at)))));
         lines.extend(found.not_known.iter().map(|what| ("not known", what.clone())));
         output::pairs(lines)
     })

@@ -43,6 +43,9 @@ pub struct SinkView {
     pub trouble: Option<SinkTrouble>,
     /// Messages of the topic whose time has come.
     pub due: u64,
+    /// How long all that takes once the sink accepts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catch_up_ms: Option<u64>,
     /// The node that answers.
     pub node: String,
     /// Shards of the topic that it scans.

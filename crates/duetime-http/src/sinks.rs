@@ -106,6 +106,12 @@ pub(crate) struct SinkView {
     trouble: Option<SinkTroubleView>,
     /// Messages of the topic whose time has come, at all nodes: what waits.
     due: u64,
+    /// How long all that takes once the sink accepts, in milliseconds, without what falls due meanwhile: at the topic's
+    /// rate limit, or at the best that the answering node was able to, times the number of nodes. Absent: nothing waits,
+    /// or that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    catch_up_ms: Option<u64>,
     /// The node that answers.
     node: String,
     /// Shards of the topic that it scans.
@@ -146,6 +152,10 @@ fn scanners(app: &HttpParts, fleet: &Fleet, topic: &TopicName) -> (u32, Vec<Scan
     (own, others)
 }
 
+fn catch_up_ms(due: u64, per_second: f64) -> u64 {
+    (due as f64 / per_second * 1000.0).ceil() as u64
+}
+
 async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<SinkView, Problem> {
     let topic = &record.name;
     let sink = record.config.sink.as_ref().ok_or_else(|| no_sink(topic))?;
@@ -158,6 +168,7 @@ async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<
         kind: state.as_ref().and_then(|state| state.kind),
         trouble: state.and_then(|state| SinkTroubleView::new(state, caller)),
         due,
+        catch_up_ms: app.router.capacity(record).filter(|_| due > 0).map(|rate| catch_up_ms(due, rate)),
         node: app.node.id.clone(),
         shards_scanned,
         other_nodes,

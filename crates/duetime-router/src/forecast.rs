@@ -102,6 +102,16 @@ impl Forecaster {
         limit.or_else(|| self.dispatcher.context.meters.topic(&record.name).capacity())
     }
 
+    /// What all nodes that work can deliver of the topic a second, going by this one; `None`: not known.
+    #[must_use]
+    pub fn capacity(&self, record: &TopicRecord) -> Option<f64> {
+        self.capacity_here(record).map(|here| here * f64::from(self.working_nodes()))
+    }
+
+    fn working_nodes(&self) -> u32 {
+        (*self.dispatcher.catalog.nodes().borrow()).max(1)
+    }
+
     async fn count_forecast(
         &self,
         shards: &[Shard],
@@ -134,7 +144,7 @@ impl Forecaster {
         let mut recounts = 0;
         loop {
             let record = self.dispatcher.topic(topic).await?;
-            let nodes = (*self.dispatcher.catalog.nodes().borrow()).max(1);
+            let nodes = self.working_nodes();
             let per_second = self.capacity_here(&record).map(|here| here * f64::from(nodes));
             let shards: Vec<Shard> = record.routing.all(topic).collect();
             match self.count_forecast(&shards, shape.edges(self.dispatcher.context.clock.now()), per_second).await {

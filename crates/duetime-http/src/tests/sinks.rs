@@ -57,6 +57,11 @@ async fn a_sink_that_is_down_is_told_with_its_reason_what_waits_and_the_next_try
     });
     let topic = api.get("/v1/topics/orders").await.json();
     assert_eq!((&topic["sink_trouble"], &topic["due"]), (&trouble, &json!(1)));
+    // How long what waits takes is known where the capacity is.
+    assert!(api.get("/v1/topics/orders/sink").await.json().get("catch_up_ms").is_none());
+    api.put("/v1/topics/orders", r#"{"rate_limit":{"per_second":0.5}}"#).await;
+    assert_eq!(api.get("/v1/topics/orders/sink").await.json()["catch_up_ms"], 2000);
+    api.put("/v1/topics/orders", r#"{"rate_limit":null}"#).await;
     assert_eq!(api.get("/v1/topics").await.json()["topics"][0]["sink_trouble"], trouble);
     let sink = api.get("/v1/topics/orders/sink").await.json();
     let expected = json!({

@@ -1,7 +1,10 @@
 //! `duetime sink get|probe`
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use duetime_client::{SinkTrouble, SinkView};
+use duetime_core::units::show_duration;
 
 use super::output;
 use crate::connection::NodeArgs;
@@ -72,6 +75,12 @@ pub fn in_words(trouble: &SinkTrouble) -> String {
     format!("{}{since}{reason}{next}", trouble.state)
 }
 
+/// To whole seconds, from one on.
+fn caught_up(ms: u64) -> String {
+    let ms = if ms > 1000 { ms.div_ceil(1000) * 1000 } else { ms };
+    format!("{} once it accepts, without what falls due meanwhile", show_duration(Duration::from_millis(ms)))
+}
+
 fn show(topic: &str, view: &SinkView) -> anyhow::Result<()> {
     let others = view.other_nodes.iter().map(|node| format!("{} ({})", node.id, node.address));
     let others: Vec<String> = others.collect();
@@ -80,6 +89,7 @@ fn show(topic: &str, view: &SinkView) -> anyhow::Result<()> {
         ("sink", view.kind.as_ref().map_or_else(|| view.sink.clone(), |kind| format!("{} ({kind})", view.sink))),
         ("state", view.trouble.as_ref().map_or_else(|| "up".to_owned(), in_words)),
         ("due", view.due.to_string()),
+        ("caught up in", view.catch_up_ms.map_or_else(|| "-".to_owned(), caught_up)),
         ("seen by", format!("{}, which scans {} shards of the topic", view.node, view.shards_scanned)),
     ];
     if !others.is_empty() {

@@ -1,16 +1,18 @@
 //! The web console in a real Chromium, with a real node behind it.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use duetime_testkit::Webhook;
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{Webhook, in_time};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIG: &str = "[sinks.out]\ntype = \"log\"\n[topics.mails]\nsink = { name = \"out\" }\n";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,11 +103,16 @@ async fn files_are_kept_for_good_under_their_hash_and_the_page_is_not() {
         answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
     };
     assert_eq!(header(&page, "cache-control"), "no-cache");
+    let tag = header(&page, "etag");
+    let again = client().get(node.url()).header("if-none-match", format!("\"other\", {tag}")).send().await.unwrap();
+    assert_eq!((again.status().as_u16(), header(&again, "etag")), (304, tag));
+    let other = client().get(node.url()).header("if-none-match", "\"other\"").send().await.unwrap();
+    assert_eq!(other.status(), 200);
     let policy = header(&page, "content-security-policy");
     assert!(policy.contains("script-src 'self'") && policy.contains("require-trusted-types-for 'script'"), "{policy}");
     assert!(!policy.contains("unsafe"), "{policy}");
     let html = page.text().await.unwrap();
-    let script = html.split('"').find(|part| part.ends_with("/app.js")).unwrap();
+    let script = html.split('"').find(|part| part.ends_with("/start.js")).unwrap();
     let file = client().get(format!("{}/{script}", node.url())).send().await.unwrap();
     assert_eq!(header(&file, "cache-control"), "public, max-age=31536000, immutable");
     let packed =
@@ -138,11 +145,78 @@ async fn a_console_with_an_address_of_its_own_is_there_and_not_at_the_nodes() {
     }
 }
 
-#[tokio::test]
+/// A certificate for 127.0.0.1 of its own authority, in `folder`: `NAME.pem` and `NAME-key.pem`.
+fn certify(folder: &Path, name: &str) -> reqwest::Certificate {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem()).unwrap();
+    std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+    reqwest::Certificate::from_pem(certificate.pem().as_bytes()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_console_with_an_address_of_its_own_has_the_tls_of_its_node() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    let first = certify(folder.path(), "node");
+    let path = |name: &str| folder.path().join(name);
+    let [address, own] = [0, 1].map(|_| format!("127.0.0.1:{}", duetime_testkit::servers::free_port()));
+    let tls = format!("tls = {{ cert = {:?}, key = {:?} }}", path("node.pem"), path("node-key.pem"));
+    std::fs::write(path("duetime.toml"), format!("[node]\n{tls}\n[console]\nlisten = {own:?}\n")).unwrap();
+    let node = tokio::process::Command::new(PROGRAM)
+        .current_dir(folder.path())
+        .args(["serve", "--config", "duetime.toml", "--listen", &address, "--store", "embedded:data"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let with = |authority: &reqwest::Certificate| {
+        reqwest::Client::builder().tls_certs_only([authority.clone()]).build().unwrap()
+    };
+    let page = async |authority: &reqwest::Certificate| with(authority).get(format!("https://{own}/")).send().await;
+    let begun = tokio::time::Instant::now();
+    while page(&first).await.is_err() {
+        in_time!(begun.elapsed() < PATIENCE, "the console is there");
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
+    }
+    // The page and the API have the node's certificate, and nothing is served in clear.
+    let answer = page(&first).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["referrer-policy"], "no-referrer");
+    let topics = with(&first).get(format!("https://{own}/v1/topics")).send().await.unwrap();
+    assert_eq!(topics.status(), 200);
+    assert!(client().get(format!("http://{own}/")).send().await.is_err(), "the console is served in clear");
+    assert_eq!(with(&first).get(format!("https://{address}/")).send().await.unwrap().status(), 404);
+
+    // A browser shows it, with its stream of events.
+    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/tls.py");
+    let seen = tokio::process::Command::new(python).args([script, &format!("https://{own}")]).output().await.unwrap();
+    assert!(seen.status.success(), "{}", String::from_utf8_lossy(&seen.stderr));
+
+    // A certificate that is renewed is that of the console too.
+    let second = certify(folder.path(), "node");
+    let begun = tokio::time::Instant::now();
+    while page(&second).await.is_err() {
+        in_time!(begun.elapsed() < PATIENCE, "the console has the new certificate");
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
+    }
+    assert!(page(&first).await.is_err(), "the old certificate is still given");
+    drop(node);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_console_that_is_off_serves_nothing_and_one_that_is_read_only_says_so() {
     let off = Node::start_embedded(PROGRAM, "[console]\nmode = \"off\"\n").await;
     assert_eq!(client().get(off.url()).send().await.unwrap().status(), 404);
     let read_only = Node::start_embedded(PROGRAM, "[console]\nmode = \"read-only\"\n").await;
     let html = client().get(read_only.url()).send().await.unwrap().text().await.unwrap();
     assert!(html.contains("data-mode=\"read-only\""), "{html}");
+    // It offers no change on any screen, to anybody.
+    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/read_only.py");
+    let seen = tokio::process::Command::new(python).args([script, &read_only.url()]).output().await.unwrap();
+    assert!(seen.status.success(), "{}", String::from_utf8_lossy(&seen.stderr));
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::extract::Path;
@@ -28,6 +28,10 @@ const HASH_CHARS: usize = 16;
 const FOLDER: &str = "/console";
 
 static ASSETS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/assets");
+
+/// A debug build reads the files from the folder of this variable, so that a page is changed without compiling.
+#[cfg(debug_assertions)]
+const FOLDER_VARIABLE: &str = "DUETIME_CONSOLE_ASSETS";
 
 /// What the page lets people do. What a token may do is decided by the API alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,8 +62,7 @@ static BUILT: LazyLock<Built> = LazyLock::new(Built::new);
 
 impl Built {
     fn new() -> Self {
-        let mut found = Vec::new();
-        files_of(&ASSETS, &mut found);
+        let mut found = contents();
         found.sort();
         let mut hash = Sha256::new();
         let mut files = HashMap::new();
@@ -78,6 +81,33 @@ impl Built {
         let modules = modules.into_iter().map(link).collect::<Vec<_>>().join("\n");
         Self { hash: hash[..HASH_CHARS].to_owned(), modules, files }
     }
+}
+
+/// All files with their paths, as they are sent.
+fn contents() -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    #[cfg(debug_assertions)]
+    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
+        files_on_disk(folder.as_ref(), "", &mut found).expect("the folder of the console's files can be read");
+        return found;
+    }
+    files_of(&ASSETS, &mut found);
+    found
+}
+
+#[cfg(debug_assertions)]
+fn files_on_disk(folder: &std::path::Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = format!("{below}{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            files_on_disk(&entry.path(), &format!("{path}/"), found)?;
+        } else {
+            let contents = lean(&path, &std::fs::read(entry.path())?);
+            found.push((path, contents));
+        }
+    }
+    Ok(())
 }
 
 /// All files below a folder, with their paths.
@@ -133,17 +163,42 @@ pub fn routes<S: Clone + Send + Sync + 'static>(mode: Mode) -> Router<S> {
     if mode == Mode::Off {
         return Router::new();
     }
-    let page = move |headers: HeaderMap| async move { page(mode, &headers) };
+    let page = Arc::new(Page::new(mode));
+    let page = move |headers: HeaderMap| async move { page.answer(&headers) };
     Router::new().route("/", get(page)).route(&format!("{FOLDER}/{{hash}}/{{*path}}"), get(file))
 }
 
-fn page(mode: Mode, headers: &HeaderMap) -> Response {
-    let mode = if mode == Mode::ReadOnly { "read-only" } else { "full" };
-    let html = std::str::from_utf8(&BUILT.files["index.html"].plain).expect("our own file is text");
-    let html =
-        html.replace("{modules}", &BUILT.modules).replace("{hash}", &BUILT.hash).replace("{mode}", mode).into_bytes();
-    let packed = takes_gzip(headers).then(|| gzip(&html));
-    answer("text/html; charset=utf-8", packed.as_deref().unwrap_or(&html), packed.is_some(), "no-cache")
+/// The page itself, which names the files of this version.
+struct Page {
+    file: File,
+    /// What a browser gives back to learn that it has this page already.
+    tag: HeaderValue,
+}
+
+impl Page {
+    fn new(mode: Mode) -> Self {
+        let word = if mode == Mode::ReadOnly { "read-only" } else { "full" };
+        let html = std::str::from_utf8(&BUILT.files["index.html"].plain).expect("our own file is text");
+        let html = html.replace("{modules}", &BUILT.modules).replace("{hash}", &BUILT.hash).replace("{mode}", word);
+        let plain = html.into_bytes();
+        let tag = HeaderValue::from_str(&format!("W/\"{}-{word}\"", BUILT.hash)).expect("a hash and a word");
+        Self { file: File { kind: "text/html; charset=utf-8", packed: gzip(&plain), plain }, tag }
+    }
+
+    fn answer(&self, headers: &HeaderMap) -> Response {
+        let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
+        let is_known = self.tag.to_str().is_ok_and(|tag| known.split(',').any(|one| one.trim() == tag));
+        let packed = takes_gzip(headers);
+        let mut page = if is_known {
+            let mut unchanged = answer(self.file.kind, &[], false, "no-cache");
+            *unchanged.status_mut() = StatusCode::NOT_MODIFIED;
+            unchanged
+        } else {
+            answer(self.file.kind, if packed { &self.file.packed } else { &self.file.plain }, packed, "no-cache")
+        };
+        page.headers_mut().insert(header::ETAG, self.tag.clone());
+        page
+    }
 }
 
 async fn file(Path((hash, path)): Path<(String, String)>, headers: HeaderMap) -> Response {

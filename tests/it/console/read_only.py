@@ -1,0 +1,46 @@
+"""A console that is read-only offers no change: python read_only.py URL"""
+
+import json
+import sys
+import urllib.request
+
+from playwright.sync_api import expect, sync_playwright
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+SEEN_WITHIN_MS = 20_000
+# Buttons that change nothing: of tables, of filters, and of what is shown.
+LOOKS = ("Find", "Look", "Show", "next minute", "next hour", "next day", "next week", "0", "1")
+SCREENS = {"": "Rates and lateness", "topic/orders": "Settings", "messages/orders": "2 messages", "message/orders/a": "may be claimed", "shards/orders": "Scanned by", "dead/orders": "1 dead letters", "forecast/orders": "fall due in the", "sinks": "Topics with a sink", "nodes": "Shares by", "audit": "entries", "slo": "Budgets"}
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+
+    def api(method, path, body=None):
+        request = urllib.request.Request(url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method)
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    api("PUT", "/v1/topics/orders", {"shards": 2})
+    api("POST", "/v1/topics/orders/messages", {"id": "dead"})
+    dead = api("POST", "/v1/topics/orders/claim", {"wait": "10s"})["messages"][0]
+    api("POST", "/v1/topics/orders/nack", {"receipts": [dead["receipt"]], "dead": True, "reason": "broken"})
+    api("POST", "/v1/topics/orders/messages", [{"id": "a", "delay": "1h"}, {"id": "b", "delay": "1h"}])
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        page = browser.new_context().new_page()
+        page.set_default_timeout(SEEN_WITHIN_MS)
+        for screen, said in SCREENS.items():
+            page.goto(f"{url}/#/{screen}")
+            expect(page.locator("main")).to_contain_text(said, timeout=SEEN_WITHIN_MS)
+            buttons = page.locator("button:not(th button)").all_inner_texts()
+            offered = [text for text in buttons if not text.startswith(LOOKS)]
+            assert not offered, f"{screen or 'now'}: {offered}"
+        expect(page.get_by_role("link", name="Try it")).to_have_count(0)
+        page.goto(f"{url}/#/try")
+        expect(page.get_by_role("heading", name="Now")).to_be_visible()
+        browser.close()
+    print("nothing is offered that changes anything")
+
+
+main()

@@ -8,6 +8,7 @@ import { Topic } from "./screens/topic.js";
 import { Forecast } from "./screens/forecast.js";
 import { Shards } from "./screens/shards.js";
 import { Nodes } from "./screens/nodes.js";
+import { Find } from "./screens/find.js";
 import { Message } from "./screens/message.js";
 import { Dead } from "./screens/dead.js";
 import { Sinks } from "./screens/sinks.js";
@@ -42,11 +43,11 @@ function Help({ onClose }) {
   useEffect(() => dialog.current.showModal(), []);
   return html`<dialog ref=${dialog} onClose=${onClose} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
     <dl class="pairs"><dt><kbd>/</kbd></dt><dd>find a message by its id</dd><dt><kbd>g</kbd></dt><dd>back to Now</dd><dt><kbd>?</kbd></dt><dd>this help</dd><dt><kbd>Esc</kbd></dt><dd>close</dd></dl>
-    <p class="quiet">Messages are found by topic and id. Payloads are not searched.</p>
+    <p class="quiet">Messages are found by topic and id, or by their id in all topics. Payloads are not searched.</p>
     <div class="row"><button onClick=${onClose} autofocus>Close</button></div></dialog>`;
 }
 
-function Find({ topics }) {
+function Search({ topics }) {
   const [text, setText] = useState("");
   const field = useRef();
   useEffect(() => {
@@ -54,6 +55,7 @@ function Find({ topics }) {
       if (event.key === "/" && !/INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName ?? "")) {
         event.preventDefault();
         field.current.focus();
+        field.current.select();
       }
     };
     addEventListener("keydown", key);
@@ -61,16 +63,16 @@ function Find({ topics }) {
   }, []);
   const find = (event) => {
     event.preventDefault();
-    // `topic id`, or an id alone: then in the topic that is shown, or the only one there is.
+    // `topic id`, or an id alone: then in the topic that is shown, or the only one there is, or in all of them.
     const at = text.indexOf(" ");
     const named = at > 0 && topics.some((topic) => topic.name === text.slice(0, at));
     const { place, rest } = where();
-    const shown = OF_TOPIC.some(([name]) => name === place) || place === "message" ? rest[0] : topics[0]?.name;
+    const shown = OF_TOPIC.some(([name]) => name === place) || place === "message" ? rest[0] : topics.length === 1 ? topics[0].name : undefined;
     const topic = named ? text.slice(0, at) : shown;
     const id = (named ? text.slice(at + 1) : text).trim();
-    if (topic && id) location.hash = `#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}`;
+    if (id) location.hash = topic ? `#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}` : `#/find/${encodeURIComponent(id)}`;
   };
-  return html`<form role="search" onSubmit=${find}><input ref=${field} type="search" aria-label="Find a message: topic and id" placeholder="topic id   ( / )" value=${text} onInput=${(event) => setText(event.target.value)} /><button>Find</button></form>`;
+  return html`<form role="search" onSubmit=${find}><input ref=${field} type="search" aria-label="Find a message: topic and id" placeholder="message id, or: topic id" value=${text} onInput=${(event) => setText(event.target.value)} /><button>Find</button></form>`;
 }
 
 function App() {
@@ -99,8 +101,8 @@ function App() {
   const { place, rest } = at;
   const topic = rest[0];
   useEffect(() => {
-    document.title = `${topic ? `${topic} · ` : ""}Duetime`;
-  }, [topic]);
+    document.title = `${topic && place !== "find" ? `${topic} · ` : ""}Duetime`;
+  }, [topic, place]);
   // What the token may not do is not offered.
   const hidden = new Set([...(may(state, "produce") || may(state, "consume") ? [] : ["try"]), ...(sees(state, "admin") ? [] : ["audit"]), ...(sees(state, "view") ? [] : ["messages"])]);
   const tries = may(state, "produce") || may(state, "consume");
@@ -108,8 +110,9 @@ function App() {
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
   const body = () => {
     if (locked) return html`<${Login} wrong=${hasToken()} />`;
-    if (ofTopic && topic) return html`<${ofTopic[2]} key=${topic} topic=${topic} />`;
+    if (ofTopic && topic) return html`<${ofTopic[2]} key=${rest.join("/")} topic=${topic} rest=${rest} />`;
     if (place === "message" && rest.length >= 2) return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
+    if (place === "find" && rest.length) return html`<${Find} key=${topic} id=${topic} />`;
     if (place === "nodes") return html`<${Nodes} />`;
     if (place === "sinks") return html`<${Sinks} />`;
     if (place === "slo") return html`<${Slo} />`;
@@ -121,7 +124,7 @@ function App() {
     <header>
       <a class="brand" href="#/"><svg viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14" fill="currentColor" opacity=".9"/><path d="M16 8v8l5 4" fill="none" stroke="var(--card)" stroke-width="3" stroke-linecap="round"/></svg>Duetime</a>
       <nav aria-label="Places">${PLACES.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav>
-      <${Find} topics=${state.topics ?? []} />
+      <${Search} topics=${state.topics ?? []} />
       ${hasToken() && html`<button onClick=${() => setToken("")} title="Forget the token of this tab">Forget token</button>`}
     </header>
     <main id="main" tabindex="-1" ref=${main}>

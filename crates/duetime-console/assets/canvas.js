@@ -54,7 +54,7 @@ function step(top) {
 const clock = (length) => new Intl.DateTimeFormat(undefined, length < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : length < 7200 ? { hour: "2-digit", minute: "2-digit" } : { weekday: "short", hour: "2-digit", minute: "2-digit" });
 
 // Bars over time. Who does not see them is given a table beside it.
-export function Bars({ points, label, unit, mark }) {
+export function Bars({ points, label, unit, mark, onChoose, height = 220 }) {
   const [at, setAt] = useState();
   const most = Math.max(1, ...points.map(([, y]) => y));
   // A capacity far above the bars would make them invisible.
@@ -93,13 +93,15 @@ export function Bars({ points, label, unit, mark }) {
     on.lineTo(width, y(mark));
     on.stroke();
   };
-  const point = (x, _, width) => {
+  const under = (x, width) => {
     const n = x === undefined ? -1 : Math.floor((x - LEFT) / each(width));
-    setAt(n >= 0 && n < points.length ? n : undefined);
+    return n >= 0 && n < points.length ? n : undefined;
   };
+  const point = (x, _, width) => setAt(under(x, width));
+  const press = onChoose && ((x, _, width) => under(x, width) !== undefined && onChoose(under(x, width)));
   const one = points[at];
-  return html`<div class="chart"><${Canvas} height=${220} draw=${draw} keys=${[JSON.stringify(points), mark]} label="${label}, as bars over time" onPoint=${point} />
-    <p class="quiet">${one ? `${new Date(one[0] * 1000).toLocaleString()}: ${number(Math.round(one[1] * 10) / 10)} ${unit}` : mark !== undefined && mark <= top ? `The dashed line: ${number(Math.round(mark))} ${unit}.` : "\u00a0"}</p></div>`;
+  return html`<div class="chart"><${Canvas} height=${height} draw=${draw} keys=${[JSON.stringify(points), mark]} label="${label}, as bars over time" onPoint=${point} onPress=${press} />
+    <p class="quiet">${one ? `${new Date(one[0] * 1000).toLocaleString()}: ${number(Math.round(one[1] * 10) / 10)} ${unit}${onChoose && one[1] ? "; press to see them" : ""}` : mark !== undefined && mark <= top ? `The dashed line: ${number(Math.round(mark))} ${unit}.` : "\u00a0"}</p></div>`;
 }
 
 const CELL_MAX = 22;

@@ -4,6 +4,10 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { live, Problem } from "./api.js";
 import { curl } from "./format.js";
 
+const STEADY_AFTER_MS = 1000;
+
+export const TopicLink = ({ name, to = "topic" }) => html`<a class="name" title=${name} href="#/${to}/${encodeURIComponent(name)}">${name}</a>`;
+
 export function useLive() {
   const [state, set] = useState(live.state);
   useEffect(() => live.subscribe(set), []);
@@ -45,10 +49,10 @@ export function useAnswer(ask, every, keys) {
 export const Failed = ({ problem }) => html`<div class="banner bad" role="alert">${problem.message}</div>`;
 
 export const Figures = ({ of }) =>
-  html`<dl class="figures">${of.map(([name, value, mood, note]) => html`<div class="figure ${value?.length > 10 ? "two" : ""}"><dt>${name}</dt><dd class=${mood ?? ""} title=${note ?? ""}>${value}</dd></div>`)}</dl>`;
+  html`<dl class="figures">${of.map(([name, value, mood, note]) => html`<div class="figure"><dt>${name}</dt><dd class=${mood ?? ""} title=${note ?? ""}>${value}</dd></div>`)}</dl>`;
 
 export const Spark = ({ points }) => {
-  if (points.length < 2) return html`<svg class="spark" aria-hidden="true"></svg>`;
+  if (points.length < 2 || points.every(([, y]) => !y)) return html`<svg class="spark" aria-hidden="true"></svg>`;
   const top = Math.max(1e-9, ...points.map(([, y]) => y));
   const path = points.map(([, y], at) => `${at ? "L" : "M"}${((at / (points.length - 1)) * 96).toFixed(1)} ${(21 - (y / top) * 20).toFixed(1)}`).join("");
   return html`<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"><path d=${path} /></svg>`;
@@ -56,6 +60,17 @@ export const Spark = ({ points }) => {
 
 export const Commands = ({ method, path, body, command }) =>
   html`<details><summary>The same as a command</summary>${command && html`<pre class="command">${command}</pre>`}<pre class="command">${curl(method, path, body)}</pre></details>`;
+
+// Not in the first moment after `what` changed: what is pressed may not be what was aimed at.
+export function useSteady(what) {
+  const [steady, set] = useState(false);
+  useEffect(() => {
+    set(false);
+    const timer = setTimeout(() => set(true), STEADY_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, [what]);
+  return steady;
+}
 
 let say = () => {};
 export function Toasts() {
@@ -79,12 +94,8 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
   const [text, setText] = useState("");
   const [busy, setBusy] = useState(false);
   // Nothing happens in the first moment: a list may have changed under the pointer.
-  const [early, setEarly] = useState(true);
-  useEffect(() => {
-    dialog.current.showModal();
-    const timer = setTimeout(() => setEarly(false), 1000);
-    return () => clearTimeout(timer);
-  }, []);
+  const steady = useSteady(title);
+  useEffect(() => dialog.current.showModal(), []);
   const run = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -103,7 +114,7 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
     ${commands}
     <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
       <button type="button" onClick=${onClose}>Leave it</button>
-      <button class=${danger ? "danger" : "main"} disabled=${busy || early || wait || (typed && text !== typed)}>${busy ? "…" : label}</button>
+      <button class=${danger ? "danger" : "main"} disabled=${busy || !steady || wait || (typed && text !== typed)}>${busy ? "…" : label}</button>
     </div>
   </form></dialog>`;
 }

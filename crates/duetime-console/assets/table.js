@@ -49,8 +49,13 @@ export function Table({ columns, rows, empty, first, label }) {
   const sorted = [...rows];
   const column = columns.find((one) => one.name === by?.name);
   if (column?.value) {
-    const value = (row) => column.value(row) ?? -Infinity;
-    sorted.sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0) * (by.down ? -1 : 1));
+    // What has no value comes last, whichever way.
+    const none = (value) => value === undefined || value === null || Number.isNaN(value);
+    sorted.sort((a, b) => {
+      const [one, other] = [column.value(a), column.value(b)];
+      if (none(one) || none(other)) return none(one) - none(other);
+      return (one < other ? -1 : one > other ? 1 : 0) * (by.down ? -1 : 1);
+    });
   }
   const paged = columns.some((one) => one.wrap);
   const count = paged ? Math.min(sorted.length, pages * PAGE) : sorted.length;
@@ -74,7 +79,7 @@ export function Table({ columns, rows, empty, first, label }) {
     <tbody ref=${body}>
       ${sorted.length === 0 && html`<tr><td class="empty" colspan=${columns.length}>${empty}</td></tr>`}
       ${spacer("above", from)}
-      ${sorted.slice(from, to).map((row, at) => html`<tr key=${row.key} aria-rowindex=${some ? from + at + 2 : undefined}>${columns.map((one) => html`<td class="${one.left ? "left" : ""} ${one.wrap ? "wrap" : ""}">${one.cell(row)}</td>`)}</tr>`)}
+      ${sorted.slice(from, to).map((row, at) => html`<tr key=${row.key} aria-rowindex=${some ? from + at + 2 : undefined}>${columns.map((one) => html`<td class="${one.left ? "left" : ""} ${one.wrap ? "wrap" : ""}" data-name=${one.name}>${one.cell(row)}</td>`)}</tr>`)}
       ${spacer("below", count - to)}
     </tbody>
   </table>${count < sorted.length && html`<p class="row"><button onClick=${() => setPages(pages + 1)}>Show ${number(Math.min(PAGE, sorted.length - count))} more of ${number(sorted.length)}</button></p>`}</div>`;

@@ -51,6 +51,9 @@ def main():
     while len(claimed["messages"]) < 12:
         claimed["messages"] += api("POST", "/v1/topics/orders/claim", {"max": 12, "wait": "10s"})[1]["messages"]
     api("POST", "/v1/topics/orders/nack", {"receipts": [message["receipt"] for message in claimed["messages"]]})
+    api("PUT", "/v1/topics/many", {"shards": 4, "retry": {"max_attempts": 3}})
+    for part in range(3):
+        api("POST", "/v1/topics/many/messages", [{"id": f"m-{part}-{n}", "delay": "2h"} for n in range(400)])
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
@@ -99,11 +102,24 @@ def main():
         expect(page.locator("main")).to_contain_text(NASTY)
         page.get_by_role("button", name="Show").click()
         assert page.title() == "orders · Duetime", page.title()
+        # Nor what a consumer says of a message.
+        api("POST", "/v1/topics/many/messages", {"id": NASTY, "delay": 0})
+        taken = api("POST", "/v1/topics/many/claim", {"wait": "10s"})[1]["messages"][0]
+        taken = api("POST", "/v1/topics/many/extend", {"receipts": [taken["receipt"]]})[1]["results"][0]
+        api("POST", "/v1/topics/many/nack", {"receipts": [taken["receipt"]], "dead": True, "reason": NASTY})
+        page.goto(f"{url}/#/dead/many")
+        expect(page.get_by_role("row").filter(has_text=NASTY)).to_have_count(1)
+        page.goto(f"{url}/#/message/many/{urllib.parse.quote(NASTY, safe='')}")
+        life = page.locator("ol.life")
+        for step in ("claimed by a consumer", "extended", "hidden until", "refused for good", NASTY):
+            expect(life).to_contain_text(step)
+        assert page.title() == "many · Duetime" and page.locator("main img").count() == 0, page.title()
 
         # What is known of a message's past, of one that died and of one that was delivered and is not there any more.
         page.goto(f"{url}/#/message/orders/bad-3")
         life = page.locator("ol.life")
         expect(life).to_contain_text("claimed by a consumer")
+        expect(life).to_contain_text("given back")
         expect(life).to_contain_text("dead")
         expect(page.locator("main")).to_contain_text("Not known: when it was enqueued")
         api("POST", "/v1/topics/mails/messages", [{"id": "mail-1"}])
@@ -118,6 +134,47 @@ def main():
         row = page.get_by_role("row").filter(has_text="orders")
         expect(row).to_contain_text("0/s")
         expect(row.get_by_role("link", name="12", exact=True)).to_be_visible()
+
+        # An id alone is looked for in all topics.
+        page.goto(f"{url}/#/")
+        expect(page.locator("main")).to_contain_text("orders")
+        page.keyboard.press("/")
+        page.keyboard.type("order-9")
+        page.keyboard.press("Enter")
+        region = page.get_by_role("region", name="messages of this id")
+        expect(region.get_by_role("row")).to_have_count(2)
+        region.get_by_role("link", name="order-9", exact=True).click()
+        expect(page.locator("main")).to_contain_text("attempts")
+        page.goto(f"{url}/#/find/nobody")
+        expect(page.locator("main")).to_contain_text("No topic has such a message")
+
+        # The keys are listed, by a key.
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_contain_text("find a message by its id")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.keyboard.press("g")
+        expect(page.get_by_role("heading", name="Now")).to_be_visible()
+
+        # From the search to the deed with the keyboard alone.
+        page.keyboard.press("/")
+        page.keyboard.type("orders order-6")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Cancel …")).to_be_visible()
+        for _ in range(60):
+            if page.evaluate("document.activeElement.textContent") == "Cancel …":
+                break
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        deed = page.get_by_role("dialog").get_by_role("button", name="Cancel it")
+        expect(deed).to_be_enabled()
+        for _ in range(10):
+            if page.evaluate("document.activeElement.textContent") == "Cancel it":
+                break
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status").last).to_contain_text("cancelled")
+        assert api("GET", "/v1/topics/orders/messages/order-6")[0] == 404
 
         # Find a message with the keyboard alone, and cancel it.
         page.goto(f"{url}/#/")
@@ -196,6 +253,23 @@ def main():
         page.wait_for_timeout(2000)
         assert len(api("GET", "/v1/topics/orders/messages?prefix=order-2")[1]["messages"]) == left, "a plan that was stopped went on"
 
+        # A stop is no start when it is pressed twice.
+        assert region.get_by_role("button", name="Start", exact=True).is_enabled()
+
+        # More than a thousand want the name of the topic typed, whatever is done to them.
+        page.goto(f"{url}/#/messages/many")
+        page.get_by_role("button", name="Deliver all of these now …").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Deliver now 1,200 messages of many")
+        begin = dialog.get_by_role("button", name="Start", exact=True)
+        page.wait_for_timeout(1500)
+        assert begin.is_disabled(), "more than a thousand messages are touched without the topic's name"
+        page.get_by_label("Type many to go on").fill("many")
+        page.get_by_label("Messages a second, at most").fill("5000")
+        begin.click()
+        expect(page.get_by_role("region", name="bulk actions")).to_contain_text("done")
+        assert api("GET", "/v1/topics/many")[1]["due"] == 1200
+
         # Give all that match another time, carried out to its end; what does not match keeps its own.
         before = {one["id"]: one["visible_at"] for one in api("GET", "/v1/topics/orders/messages?prefix=order-1")[1]["messages"]}
         see(page, "messages")
@@ -227,6 +301,35 @@ def main():
         expect(page.locator("main")).to_contain_text("late, the latest by")
         page.get_by_text("The same as a command").click()
         expect(page.locator("main")).to_contain_text("duetime forecast orders --bucket 1m --horizon 1h --rate 1 --outage 40m")
+
+        # A bar of the forecast leads to its messages.
+        page.get_by_text("As a table").click()
+        page.locator("details[open] td a").first.click()
+        expect(page.locator("main")).to_contain_text("shards looked through")
+        slot = urllib.parse.urlsplit(page.url).fragment.split("/")[-2:]
+        within = api("GET", f"/v1/topics/orders/messages?due_from={slot[0]}&due_to={slot[1]}&limit=100")[1]["messages"]
+        expect(page.locator("main")).to_contain_text(f"{len(within)} message")
+        assert within, slot
+
+        # Settings, with what differs shown first; what is left out goes back to its default.
+        page.goto(f"{url}/#/topic/many")
+        page.get_by_role("button", name="Change …").click()
+        dialog = page.get_by_role("dialog")
+        settings = dialog.get_by_role("textbox", name="Settings")
+        before = settings.input_value()
+        change = dialog.get_by_role("button", name="Change them")
+        settings.fill(before + ",")
+        expect(dialog).to_contain_text("This is not JSON")
+        assert change.is_disabled()
+        settings.fill(before.replace('"visibility_timeout": "30s"', '"visibility_timeout": "45s"').replace('"max_attempts": 3,', ""))
+        expect(dialog).to_contain_text("visibility_timeout: 30s → 45s")
+        expect(dialog).to_contain_text("retry.max_attempts: 3 → the default")
+        dialog.get_by_text("The same as a command").click()
+        expect(dialog).to_contain_text("duetime topic set many --visibility-timeout 45s")
+        change.click()
+        expect(page.get_by_role("status").last).to_contain_text("many is changed")
+        now = api("GET", "/v1/topics/many")[1]
+        assert (now["visibility_timeout"], now["retry"]["max_attempts"], now["shards"]) == ("45s", 10, 4), now
 
         # A resize.
         see(page, "shards")

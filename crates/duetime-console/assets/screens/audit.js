@@ -3,7 +3,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask } from "../api.js";
 import { age, moment, number, seconds } from "../format.js";
-import { Commands, Failed, useAnswer } from "../parts.js";
+import { Commands, Failed, TopicLink, useAnswer } from "../parts.js";
 import { Table } from "../table.js";
 
 const ENTRIES = 500;
@@ -22,15 +22,15 @@ export function Audit() {
   });
   const has = (entry) => [entry.who, entry.action, entry.topic, entry.id, entry.from, entry.outcome].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
   const rows = text.trim() ? all.filter(has) : all;
-  const topicLink = (name) => (name ? html`<a href="#/topic/${encodeURIComponent(name)}">${name}</a>` : "–");
+  const topicLink = (name) => (name ? html`<${TopicLink} name=${name} />` : "–");
   const columns = [
-    { name: "When", value: (row) => row.when, cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>` },
+    { name: "When", left: true, value: (row) => row.when, cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>` },
     { name: "Who", left: true, value: (row) => row.who ?? "", cell: (row) => row.who ?? html`<span class="quiet">no token</span>` },
     { name: "What", left: true, value: (row) => row.action, cell: (row) => html`<span class="mono">${row.action}</span>` },
     { name: "Topic", left: true, value: (row) => row.topic ?? "", cell: (row) => topicLink(row.topic) },
     { name: "Message", left: true, wrap: true, value: (row) => row.id ?? "", cell: (row) => (row.id ? html`<span class="mono">${row.id}</span>` : "–") },
     { name: "Items", value: (row) => row.count, cell: (row) => html`${number(row.count)}${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}` },
-    { name: "Outcome", left: true, value: (row) => row.outcome, cell: (row) => html`<span class="tag ${row.outcome === "done" ? "good" : row.outcome === "unknown" ? "careful" : "bad"}">${row.outcome} ${row.status}</span>` },
+    { name: "Outcome", left: true, value: (row) => row.outcome, cell: (row) => row.outcome === "done" ? html`<span class="quiet">done ${row.status}</span>` : html`<span class="tag ${row.outcome === "unknown" ? "careful" : "bad"}">${row.outcome} ${row.status}</span>` },
     { name: "From", left: true, value: (row) => row.from ?? "", cell: (row) => html`<span class="mono">${row.from ?? "–"}</span>` },
   ];
   return html`<h1>Audit</h1><p class="quiet">What was changed, or tried, through ${answer.node} since it started. Each node keeps its own; payloads are never in it.</p>

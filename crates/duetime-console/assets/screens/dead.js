@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { moment, number, word } from "../format.js";
+import { age, moment, number, seconds, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -11,6 +11,7 @@ import { Table } from "../table.js";
 const SAMPLES = 10;
 const READ_EVERY_MS = 15_000;
 const FEW = 500;
+const DAY_MS = 86_400_000;
 const FEW_EVERY_MS = 1000;
 
 async function read(topic, signal) {
@@ -40,11 +41,13 @@ export function Dead({ topic }) {
     tell(`${number(done)} of ${number(ids.length)} are scheduled again.`);
     again();
   };
+  const fresh = answer.groups.filter((group) => group.first > Date.now() - DAY_MS);
+  const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
   const columns = [
-    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.example}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}</span>` },
-    { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) },
-    { name: "First", value: (row) => row.first, cell: (row) => moment(row.first) },
-    { name: "Last", value: (row) => row.last, cell: (row) => moment(row.last) },
+    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.example}${fresh.length < answer.groups.length && fresh.includes(row) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}</span>` },
+    { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %</span>` },
+    { name: "First", value: (row) => row.first, cell: (row) => ago(row.first) },
+    { name: "Last", value: (row) => row.last, cell: (row) => ago(row.last) },
     ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.count > SAMPLES && html`<button onClick=${() => setDoing({ ids: row.ids })}>Redrive ${SAMPLES} …</button>`}<button onClick=${() => setDoing({ action: "redrive", reason: row.reason })}>Redrive all …</button><button class="danger" onClick=${() => setDoing({ action: "purge", reason: row.reason })}>Purge …</button></div>` }]),
   ];
   const ids = doing?.ids;

@@ -14,20 +14,26 @@ const MOODS = { due: "careful", in_flight: "good" };
 // From now: what lies between is asked for in times.
 const WITHIN = [["", "any time"], ["60000", "next minute"], ["3600000", "next hour"], ["86400000", "next day"]];
 
-function query({ state, within, prefix }, at) {
+function query({ state, within, prefix }, at, slot) {
   const given = [["state", state], ["prefix", prefix]].filter(([, text]) => text);
-  if (within) given.push(["due_from", String(at)], ["due_to", String(at + Number(within))]);
+  if (within === SLOT) given.push(["due_from", slot[0]], ["due_to", slot[1]]);
+  else if (within) given.push(["due_from", String(at)], ["due_to", String(at + Number(within))]);
   return given;
 }
 
-export function Messages({ topic }) {
-  const [filter, setFilter] = useState({ state: "", within: "", prefix: "" });
+// A span that the address names, as a bar of the forecast does.
+const when = (ms) => new Date(Number(ms)).toLocaleTimeString();
+const SLOT = "slot";
+
+export function Messages({ topic, rest }) {
+  const slot = rest.length >= 3 && rest.slice(1, 3).every((ms) => /^\d+$/.test(ms)) ? rest.slice(1, 3) : undefined;
+  const [filter, setFilter] = useState({ state: "", within: slot ? SLOT : "", prefix: "" });
   const [asked, setAsked] = useState({ filter, at: Date.now() });
   const live = useLive();
   const [doing, setDoing] = useState(null);
   const [at, setAt] = useState("");
   const [found, setFound] = useState({ messages: [] });
-  const given = query(asked.filter, asked.at);
+  const given = query(asked.filter, asked.at, slot);
   const path = topicPath(topic, `/messages?${[...given, ["limit", String(PAGE)]].map(([name, text]) => `${name}=${encodeURIComponent(text)}`).join("&")}`);
   // One page, behind those that are there already.
   const read = async (before, signal) => {
@@ -60,14 +66,14 @@ export function Messages({ topic }) {
   const what = (action) => ({ action, ...Object.fromEntries(given.map(([name, text]) => [name, name.startsWith("due_") ? Number(text) : text])) });
   const rows = found.messages.map((message) => ({ key: message.id, ...message }));
   const command = `duetime list ${word(topic)}${given.map(([name, text]) => ` --${name.replace("_", "-")} ${word(text)}`).join("")}`;
-  return html`<div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
+  return html`<div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", slot ? [...WITHIN, [SLOT, `${when(slot[0])} to ${when(slot[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
     <div class="card"><h2>${number(rows.length)} ${rows.length === 1 ? "message" : "messages"}${found.next ? " and perhaps more" : ""}</h2>
       <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${number(found.shards)} shards looked through, one after the other. ` : ""}Without payloads; dead letters have a screen of their own.</p>
+      ${may(live, "admin") && rows.length > 0 && html`<div class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button><label class="row">To another time<input class="time" type="datetime-local" step="1" value=${at} onInput=${(event) => setAt(event.target.value)} /></label><button disabled=${!at} onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}>Reschedule all of these …</button></div>`}
       <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
       ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}
-      ${may(live, "admin") && rows.length > 0 && html`<p class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button> <label class="row">To another time<input class="time" type="datetime-local" step="1" value=${at} onInput=${(event) => setAt(event.target.value)} /></label><button disabled=${!at} onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}>Reschedule all of these …</button></p>`}
       <${Commands} method="GET" path=${path} command=${command} /></div>
     <${Plans} topic=${topic} actions=${["cancel", "due_now", "reschedule"]} />
     ${doing && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => setDoing(null)} />`}`;

@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { history, rates } from "../api.js";
 import { age, number, rate, seconds } from "../format.js";
-import { Figures, Spark, useLive } from "../parts.js";
+import { Figures, Spark, TopicLink, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const LATE_S = 1;
@@ -29,7 +29,7 @@ export function Now() {
   const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
   const oldest = rows.reduce((worst, row) => Math.max(worst, row.waited ?? 0), 0);
   const columns = [
-    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> ${row.open ? html`<span class="tag bad">sink down</span>` : ""}${row.paused ? html`<span class="tag">paused</span>` : ""}` },
+    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<${TopicLink} name=${row.name} /> ${row.open ? html`<span class="tag bad">sink down</span>` : ""}${row.paused ? html`<span class="tag">paused</span>` : ""}` },
     { name: "Scheduled", value: (row) => row.scheduled, cell: (row) => number(row.scheduled) },
     { name: "Due", value: (row) => row.due, cell: (row) => number(row.due) },
     { name: "Oldest due", value: (row) => row.waited, cell: (row) => html`<span class=${mood(row.waited)}>${seconds(row.waited)}</span>` },
@@ -41,7 +41,7 @@ export function Now() {
     { name: "In flight", value: (row) => row.in_flight, cell: (row) => number(row.in_flight) },
     { name: "Dead", value: (row) => row.dead, cell: (row) => (row.dead ? html`<a class="bad" href="#/dead/${encodeURIComponent(row.name)}">${number(row.dead)}</a>` : "0") },
     { name: "Shards", value: (row) => row.shard_count, cell: (row) => html`<a href="#/shards/${encodeURIComponent(row.name)}">${number(row.shard_count)}</a>` },
-    { name: "Goes to", left: true, value: (row) => row.sink?.name ?? "", cell: (row) => (row.sink ? row.sink.name : html`<span class="quiet">consumers claim</span>`) },
+    { name: "Goes to", left: true, value: (row) => row.sink?.name ?? "", cell: (row) => (row.sink ? html`<span class="name" title=${row.sink.name}>${row.sink.name}</span>` : html`<span class="quiet">consumers</span>`) },
   ];
   const empty = html`No topic yet. Make one: <code>duetime topic create orders</code>, or on <a href="#/try">Try it</a>.`;
   return html`<h1>Now</h1><p class="quiet">${state.nodes.length} ${state.nodes.length === 1 ? "node" : "nodes"}, ${rows.length} ${rows.length === 1 ? "topic" : "topics"}. Rates and lateness are those of this node's last minute.</p>

@@ -2,8 +2,8 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { curl, moment, number, word } from "../format.js";
-import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
+import { age, curl, moment, number, seconds, word } from "../format.js";
+import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive, useSteady } from "../parts.js";
 import { Table } from "../table.js";
 
 const TYPED_ABOVE = 1000;
@@ -66,6 +66,7 @@ export function Plans({ topic, actions }) {
   const path = topicPath(topic, "/plans");
   const { answer, again } = useAnswer((signal) => ask("GET", path, undefined, signal), SEEN_EVERY_MS, [path]);
   const rows = (answer?.plans ?? []).filter((plan) => actions.includes(plan.action)).map((plan) => ({ key: plan.id, ...plan }));
+  const steady = useSteady(rows.map((row) => row.id + row.state).join());
   if (!rows.length) return null;
   const act = (method, plan, rest, text) => async () => {
     try {
@@ -84,8 +85,8 @@ export function Plans({ topic, actions }) {
     { name: "Unchanged", value: (row) => row.counts.unchanged, cell: (row) => number(row.counts.unchanged) },
     { name: "Failed", value: (row) => row.counts.failed, cell: (row) => html`<span class=${row.counts.failed ? "bad" : ""} title=${row.failures.map((one) => `${one.id}: ${one.reason}`).join("\n")}>${number(row.counts.failed)}</span>` },
     { name: "As a command", left: true, cell: (row) => html`<${PlanCommands} path=${path} topic=${topic} plan=${row} />` },
-    { name: "Planned", value: (row) => row.created_at, cell: (row) => html`${moment(row.created_at)}${row.by ? ` by ${row.by}` : ""}` },
-    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
+    { name: "Planned", value: (row) => row.created_at, cell: (row) => html`<span title=${moment(row.created_at)}>${seconds(age(row.created_at))} ago${row.by ? ` by ${row.by}` : ""}</span>` },
+    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
   ];
   return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" /><${Commands} method="GET" path=${path} command=${`duetime bulk list ${word(topic)}`} /></div>`;
 }

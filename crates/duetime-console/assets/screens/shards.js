@@ -14,6 +14,8 @@ const FEW = 128;
 const MANY = 1024;
 const SEEN_EVERY_MS = 2000;
 const MANY_EVERY_MS = 5000;
+// In round-robin a node knows of its own shards only.
+const OTHERS = "other nodes";
 const MOODS = [["very-late", "late by more than ten seconds"], ["late", "late"], ["silent", "not answering"], ["idle", "empty"]];
 
 function colour(shard) {
@@ -61,7 +63,7 @@ export function Shards({ topic }) {
     return `${number(shards.length)} shards${MOODS.filter(([mood]) => counts.has(mood)).map(([mood, text]) => `, ${number(counts.get(mood))} ${text}`).join("")}`;
   };
   const owners = new Map();
-  for (const shard of shards) owners.set(shard.owner ?? "unknown here", (owners.get(shard.owner ?? "unknown here") ?? 0) + 1);
+  for (const shard of shards) owners.set(shard.owner ?? OTHERS, (owners.get(shard.owner ?? OTHERS) ?? 0) + 1);
   return html`${problem && html`<${Failed} problem=${problem} />`}
     ${resize && html`<div class="card"><h2>From ${number(resize.from)} to ${number(resize.to)} shards</h2>
       <progress max=${resize.moved + resize.remaining} value=${resize.moved} aria-label="moved"></progress>
@@ -74,6 +76,6 @@ export function Shards({ topic }) {
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
       ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl>`}
       <${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
-    <div class="card"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
+    <div class="card fit"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
     ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;
 }

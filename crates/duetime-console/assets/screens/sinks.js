@@ -1,31 +1,66 @@
 // Is the other side up?
 
-import { html } from "../vendor/preact.js";
-import { rates, sinks } from "../api.js";
-import { age, number, rate, seconds } from "../format.js";
-import { useLive } from "../parts.js";
+import { html, useState } from "../vendor/preact.js";
+import { ask, live, may, rates, sees, sinks, topicPath } from "../api.js";
+import { age, moment, number, rate, seconds, word } from "../format.js";
+import { Commands, TopicLink, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
+
+const ASKED_MAX = 8;
+const ASKED_EVERY_MS = 10_000;
+const TRIED = { up: "It accepts again.", was_up: "It was not taken to be down.", down: "It is down still.", nothing_due: "Nothing is due to try it with; the next that falls due is.", under_way: "The try has not ended yet." };
+
+// When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.
+function caughtUp(row, able) {
+  if (!row.due) return "nothing waits";
+  const gain = (row.delivered ?? 0) - (row.enqueued ?? 0);
+  if (!row.open) return gain > 0 ? seconds(row.due / gain) : "not at this rate";
+  return able === undefined ? "not known" : `${seconds(able / 1000)} once it is up`;
+}
 
 export function Sinks() {
   const state = useLive();
+  const [trying, setTrying] = useState();
+  const probe = async (topic) => {
+    setTrying(topic);
+    try {
+      const { outcome } = await ask("POST", topicPath(topic, "/sink/probe"), {});
+      tell(`${topic}: ${TRIED[outcome] ?? outcome}`);
+      live.refresh();
+    } catch (problem) {
+      complain(problem);
+    }
+    setTrying(undefined);
+  };
   const calls = [
     { name: "Sink", left: true, value: (row) => row.name, cell: (row) => row.name },
     { name: "Hand-overs", value: (row) => row.calls, cell: (row) => rate(row.calls) },
     { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
-    { name: "Not accepted since the start", left: true, cell: (row) => row.errors.map(([kind, n]) => html`<span class="tag ${n ? "bad" : ""}">${kind} ${number(n)}</span> `) },
+    { name: "Not accepted since the start", left: true, cell: (row) => (row.errors.some(([, n]) => n) ? row.errors.filter(([, n]) => n).map(([kind, n]) => html`<span class="tag bad">${kind} ${number(n)}</span> `) : html`<span class="quiet">none</span>`) },
   ];
+  // Only of those that are down: each answer counts its topic.
+  const down = (state.topics ?? []).filter((topic) => topic.sink && rates(state, topic.name).open).map((topic) => topic.name).slice(0, ASKED_MAX);
+  const { answer: able = {} } = useAnswer(async (signal) => (sees(state, "view") ? Object.fromEntries(await Promise.all(down.map(async (name) => [name, (await ask("GET", topicPath(name, "/sink"), undefined, signal)).catch_up_ms]))) : {}), ASKED_EVERY_MS, [down.join()]);
   const topics = (state.topics ?? []).filter((topic) => topic.sink).map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name) }));
   const behind = [
-    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a>` },
+    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<${TopicLink} name=${row.name} />` },
     { name: "Sink", left: true, value: (row) => row.sink.name, cell: (row) => row.sink.name },
     { name: "State", left: true, value: (row) => (row.open ? 1 : 0), cell: (row) => (row.open ? html`<span class="tag bad">down</span>` : html`<span class="tag good">up</span>`) },
     { name: "Waits", value: (row) => row.due, cell: (row) => number(row.due) },
     { name: "Oldest", value: (row) => age(row.oldest_due_at), cell: (row) => seconds(age(row.oldest_due_at)) },
     { name: "Out", value: (row) => row.delivered, cell: (row) => rate(row.delivered) },
-    { name: "Caught up in", value: (row) => row.due / row.delivered, cell: (row) => (row.due && row.delivered > row.enqueued ? seconds(row.due / (row.delivered - (row.enqueued ?? 0))) : "–") },
+    { name: "Caught up in", cell: (row) => caughtUp(row, able[row.name]) },
   ];
+  const troubled = topics.filter((topic) => topic.open || topic.sink_trouble);
+  const trouble = (topic) => {
+    const { since, reason, next_try: next, state: how } = topic.sink_trouble ?? {};
+    const path = topicPath(topic.name, "/sink/probe");
+    return html`<div class="banner bad" key=${topic.name} role="status"><p><b><${TopicLink} name=${topic.name} /></b>: ${how === "refused" ? "this node cannot use its sink as it is configured" : `taken to be down${since ? ` since ${moment(since)}` : ""}`}${reason ? html`: <span class="mono">${reason}</span>` : ""}. ${number(topic.due)} messages wait; no attempt is spent on it${how !== "refused" ? `, and it is tried ${next && next > Date.now() ? `again in ${seconds((next - Date.now()) / 1000)}` : "now"}` : ""}.</p>
+      ${may(state, "admin") && how !== "refused" && html`<div class="row"><button disabled=${trying} onClick=${() => probe(topic.name)}>${trying === topic.name ? "…" : "Try it now"}</button></div>`}<${Commands} method="POST" path=${path} body=${{}} command=${`duetime sink probe ${word(topic.name)}`} /></div>`;
+  };
   return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
-    <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /></div>
-    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /></div>`;
+    ${troubled.map(trouble)}
+    <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /><${Commands} method="GET" path="/v1/topics" command="duetime sink get TOPIC" /></div>
+    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>`;
 }

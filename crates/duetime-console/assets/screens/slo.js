@@ -3,7 +3,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, rates, sees } from "../api.js";
 import { moment, number, seconds, word } from "../format.js";
-import { Commands, Figures, useAnswer, useLive } from "../parts.js";
+import { Commands, Figures, TopicLink, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const OBJECTIVES = ["99", "99.9", "99.99"];
@@ -53,7 +53,7 @@ export function Slo() {
     const usual = steps.reduce((all, step) => all + step.delivered, 0) / Math.max(1, steps.length);
     return steps.filter((step) => step.late > 0).map((step) => ({ key: `${row.name} ${step.at}`, topic: row.name, ...step, why: causes(step, row, usual, entries) }));
   });
-  const topicLink = (name) => html`<a href="#/topic/${encodeURIComponent(name)}">${name}</a>`;
+  const topicLink = (name) => html`<${TopicLink} name=${name} />`;
   const columns = [
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => topicLink(row.name) },
     { name: "Handed over", value: (row) => row.handedTotal, cell: (row) => number(row.handedTotal) },
@@ -65,7 +65,7 @@ export function Slo() {
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
   ];
   const eaten = [
-    { name: "When", value: (row) => row.at, cell: (row) => moment(row.at) },
+    { name: "When", left: true, value: (row) => row.at, cell: (row) => moment(row.at) },
     { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => topicLink(row.topic) },
     { name: "Late", value: (row) => row.late, cell: (row) => number(row.late) },
     { name: "Of", value: (row) => row.handed_over, cell: (row) => number(row.handed_over) },

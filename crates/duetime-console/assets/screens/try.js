@@ -3,12 +3,13 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, topicPath } from "../api.js";
 import { word } from "../format.js";
-import { Commands, complain, tell, useLive } from "../parts.js";
+import { Commands, complain, tell, useLive, useSteady } from "../parts.js";
 
 export function Try() {
   const state = useLive();
-  const [form, setForm] = useState({ topic: state.topics?.[0]?.name ?? "orders", id: "", delay: "30s", payload: "close the order" });
+  const [form, setForm] = useState({ topic: (state.topics?.find((topic) => !topic.sink) ?? state.topics?.[0])?.name ?? "orders", id: "", delay: "30s", payload: "close the order" });
   const [claimed, setClaimed] = useState([]);
+  const steady = useSteady(claimed);
   const set = (name) => (event) => setForm({ ...form, [name]: event.target.value });
   const known = state.topics?.find((topic) => topic.name === form.topic);
   const run = (what) => async (event) => {
@@ -35,6 +36,6 @@ export function Try() {
       <${Commands} method="POST" path=${topicPath(form.topic, "/messages")} body=${message} command=${`duetime enqueue ${word(form.topic)}${form.id ? ` --id ${word(form.id)}` : ""} --delay ${word(form.delay)} --payload ${word(form.payload)}`} /></div>
     <div class="card"><div class="row spread"><h2>Claim</h2><button onClick=${claim} disabled=${!known || known.sink}>Claim what is due</button></div>
       ${known?.sink && html`<p class="quiet">This topic goes to its sink ${known.sink.name}; it is not claimed from.</p>`}
-      ${claimed.length === 0 ? html`<p class="empty">Nothing is claimed on this page.</p>` : claimed.map((one) => html`<div class="row spread" key=${one.receipt}><span class="mono">${one.id}</span><span class="quiet">${one.payload ?? one.payload_base64}</span><span class="row"><button onClick=${settle("ack", one)}>Ack</button><button onClick=${settle("nack", one)}>Nack</button></span></div>`)}
+      ${claimed.length === 0 ? html`<p class="empty">Nothing is claimed on this page.</p>` : claimed.map((one) => html`<div class="row spread" key=${one.receipt}><span class="mono">${one.id}</span><span class="quiet">${one.payload ?? one.payload_base64}</span><span class="row"><button disabled=${!steady} onClick=${settle("ack", one)}>Ack</button><button disabled=${!steady} onClick=${settle("nack", one)}>Nack</button></span></div>`)}
       <${Commands} method="POST" path=${topicPath(form.topic, "/claim")} body=${{ max: 10, wait: "1s" }} command=${`duetime claim ${word(form.topic)} --max 10 --wait 1s`} /></div>`;
 }

@@ -31,7 +31,7 @@ export function Life({ topic, id, message }) {
   (answer?.settlements ?? []).forEach((one, n) => steps.push([one.at, html`<${Settlement} key=${`s${n}`} one=${one} node=${answer.node} />`]));
   for (const line of answer?.changes ?? []) steps.push([Date.parse(line.time), html`<${Change} key=${`c${line.time}`} line=${line} />`]);
   if (message?.state === "dead" && message.death) steps.push([message.death.at, html`<li key="dead" class="bad"><span class="tag bad">dead</span> ${moment(message.death.at)}: ${message.death.reason}</li>`]);
-  if (message && message.state !== "dead") steps.push([Infinity, html`<li key="next" class="careful"><span class="tag careful">next</span> ${message.state === "in_flight" ? "its claim runs out" : "it may be claimed"} ${moment(message.visible_at)}, attempt ${message.attempts + (message.state === "in_flight" ? 0 : 1)} of ${message.max_attempts}</li>`]);
+  if (message && message.state !== "dead") steps.push([Infinity, html`<li key="next" class="careful"><span class="tag careful">next</span> ${message.state !== "in_flight" ? "it may be claimed" : message.visible_at > Date.now() ? "its claim runs out" : "its claim ran out"} ${moment(message.visible_at)}, attempt ${message.attempts + (message.state === "in_flight" ? 0 : 1)} of ${message.max_attempts}</li>`]);
   steps.sort((a, b) => a[0] - b[0]);
   return html`<div class="card"><h2>Its life, as far as it is known</h2>
     ${steps.length ? html`<ol class="life">${steps.map(([, step]) => step)}</ol>` : html`<p class="empty">Nothing is remembered of it yet.</p>`}

@@ -59,7 +59,7 @@ export function Slo() {
     { name: "Handed over", value: (row) => row.handedTotal, cell: (row) => number(row.handedTotal) },
     { name: "Late", value: (row) => row.lateTotal, cell: (row) => number(row.lateTotal) },
     { name: "In time", value: (row) => (row.spent === undefined ? undefined : 1 - row.spent), cell: (row) => percent(row.spent === undefined ? undefined : 1 - row.spent) },
-    { name: "Budget left", value: (row) => row.left, cell: (row) => html`<span class=${row.left === undefined || row.left > 0.25 ? "" : row.left > 0 ? "careful" : "bad"}>${row.left === undefined ? "–" : row.left < -10 ? "overdrawn" : `${Math.round(row.left * 100)} %`}</span>` },
+    { name: "Budget left", value: (row) => row.left, cell: (row) => html`<span class=${row.left === undefined || row.left > 0.25 ? "" : row.left > 0 ? "careful" : "bad"}>${row.left === undefined ? "–" : row.left < 0 ? "overdrawn" : `${Math.round(row.left * 100)} %`}</span>` },
     { name: "Burns now", value: (row) => row.burn, cell: (row) => html`<span class=${mood(row.burn)}>${times(row.burn)}</span>` },
     { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
@@ -76,7 +76,7 @@ export function Slo() {
   const left = spent === undefined ? undefined : 1 - spent / allowed;
   return html`<div class="row spread"><h1>SLO</h1><label>Objective<select value=${objective} onChange=${(event) => setObjective(event.target.value)}>${OBJECTIVES.map((one) => html`<option value=${one}>${one} % within 1 s</option>`)}</select></label></div>
     <p class="quiet">What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a second after its due time. A budget over days and all nodes is kept by Prometheus, with the rules below.</p>
-    <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", left === undefined ? "–" : left < -10 ? "overdrawn" : `${Math.round(left * 100)} %`, left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad"], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
+    <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", left === undefined ? "–" : left < 0 ? "overdrawn" : `${Math.round(left * 100)} %`, left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad"], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
     <div class="card"><h2>Budgets</h2><${Table} columns=${columns} rows=${rows} empty="No topic yet." first=${{ name: "Budget left", down: false }} label="budgets" /></div>
     <div class="card"><h2>What ate it, in the last five minutes</h2><${Table} columns=${eaten} rows=${late} empty="Nothing was late." first=${{ name: "When", down: true }} label="late steps" /></div>
     <div class="card"><h2>Alert rules for this objective</h2><pre class="command">duetime alerts --within ${WITHIN} --objective ${word(objective)}</pre><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>`;

@@ -168,7 +168,7 @@ async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<
         kind: state.as_ref().and_then(|state| state.kind),
         trouble: state.and_then(|state| SinkTroubleView::new(state, caller)),
         due,
-        catch_up_ms: app.router.capacity(record).filter(|_| due > 0).map(|rate| catch_up_ms(due, rate)),
+        catch_up_ms: app.router.forecaster.capacity(record).filter(|_| due > 0).map(|rate| catch_up_ms(due, rate)),
         node: app.node.id.clone(),
         shards_scanned,
         other_nodes,

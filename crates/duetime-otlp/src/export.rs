@@ -56,8 +56,9 @@ impl Export {
             Protocol::Http => SpanExporter::builder().with_http().build(),
             Protocol::Grpc => grpc(),
         };
-        let mut exporter =
-            exporter.map_err(|error| format!("the variables OTEL_EXPORTER_OTLP_… cannot be used: {error}"))?;
+        let mut exporter = exporter.map_err(|error| {
+            format!("the variables OTEL_EXPORTER_OTLP_… cannot be used: {}", without_values(error.to_string()))
+        })?;
         let own = [KeyValue::new("service.instance.id", node.to_owned()), KeyValue::new("service.version", version)];
         let mut resource = Resource::builder().with_attributes(own);
         if std::env::var("OTEL_SERVICE_NAME").is_err() && !named_by_attributes() {
@@ -156,6 +157,18 @@ fn grpc() -> Result<SpanExporter, ExporterBuildError> {
         return builder.with_tls_config(ClientTlsConfig::new().with_enabled_roots()).build();
     }
     builder.build()
+}
+
+/// An address may have a password in it, and headers have tokens.
+fn without_values(mut text: String) -> String {
+    for name in ["ENDPOINT", "TRACES_ENDPOINT", "HEADERS", "TRACES_HEADERS"] {
+        if let Ok(value) = std::env::var(format!("OTEL_EXPORTER_OTLP_{name}"))
+            && !value.is_empty()
+        {
+            text = text.replace(&value, "(not shown)");
+        }
+    }
+    text
 }
 
 fn named_by_attributes() -> bool {

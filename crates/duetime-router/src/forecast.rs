@@ -234,7 +234,7 @@ impl Forecaster {
         let held = [&meters.scheduled, &meters.in_flight, &meters.dead].iter().any(|gauge| gauge.get() > 0);
         let mut bytes = 0;
         for some in shards.chunks(SHARDS_PER_CALL).filter(|_| held) {
-            bytes += self.context.store.bytes(some).await?;
+            bytes += self.dispatcher.context.store.bytes(some).await?;
         }
         meters.pending_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         meters.forecast(within);

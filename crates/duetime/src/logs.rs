@@ -5,9 +5,11 @@ use std::io::{IsTerminal as _, Write};
 
 use clap::ValueEnum;
 use serde::Deserialize;
+use tracing::field::Field;
 use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
-use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, format};
+use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, debug_fn, format};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -46,14 +48,21 @@ struct Escaping<W>(W);
 fn misleads(c: char) -> bool {
     matches!(c,
         '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        // Shown as nothing, or as each font likes.
+        | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}'
+        | '\u{e000}'..='\u{f8ff}' | '\u{fdd0}'..='\u{fdef}' | '\u{fffe}' | '\u{ffff}'
+        | '\u{e0000}'..='\u{10ffff}')
 }
 
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if misleads(c) {
-            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            // As JSON has them: beyond U+FFFF in two parts.
+            for part in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{part:04x}"));
+            }
         } else {
             out.push(c);
         }
@@ -73,6 +82,26 @@ impl<W: Write> Write for Escaping<W> {
     fn flush(&mut self) -> std::io::Result<()> {
         self.0.flush()
     }
+}
+
+/// A field of a line for people. An id is whatever a producer says, also what looks like further fields.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let mut text = format!("{value:?}");
+    if text.contains(char::is_control) {
+        let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        text = text.chars().map(shown).collect();
+    }
+    if field.name() == "message" {
+        return writer.write_str(&text);
+    }
+    let name = field.name();
+    if writer.has_ansi_escapes() {
+        write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?;
+    } else {
+        write!(writer, "{name}=")?;
+    }
+    let is_one_word = !text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '='));
+    if name == "id" && !is_one_word { write!(writer, "{text:?}") } else { writer.write_str(&text) }
 }
 
 /// One JSON object a line, in which the fields of the spans that it is said in stand beside its own.
@@ -120,7 +149,8 @@ pub fn start(format: LogFormat) {
     match format {
         LogFormat::Text => {
             let ansi = std::io::stderr().is_terminal();
-            all.with(lines.with_ansi(ansi).with_target(false).with_filter(kept)).init();
+            let fields = debug_fn(write_field).delimited(" ");
+            all.with(lines.with_ansi(ansi).with_target(false).fmt_fields(fields).with_filter(kept)).init();
         }
         LogFormat::Json => all.with(lines.json().event_format(Flat::new()).with_filter(kept)).init(),
     }
@@ -136,7 +166,36 @@ mod tests {
         out.write_all("id=a\u{202e}b\u{2028}c\u{200b}d\u{2066}e ünï→😀\n".as_bytes()).unwrap();
         let text = String::from_utf8(out.0).unwrap();
         assert_eq!(text, "id=a\\u202eb\\u2028c\\u200bd\\u2066e ünï→😀\n");
-        let line: serde_json::Value = serde_json::from_str(&format!("\"{}\"", escaped("a\u{202e}"))).unwrap();
-        assert_eq!(line, "a\u{202e}", "in JSON it is the same character");
+        for one in ["a\u{202e}", "a\u{e0041}", "\u{3164}", "\u{2800}", "\u{e000}"] {
+            assert!(escaped(one).is_ascii());
+            let line: serde_json::Value = serde_json::from_str(&format!("\"{}\"", escaped(one))).unwrap();
+            assert_eq!(line, one, "in JSON it is the same character");
+        }
+    }
+
+    #[test]
+    fn an_id_that_looks_like_further_fields_is_quoted() {
+        #[derive(Clone, Default)]
+        struct Lines(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
+        impl Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().write(bytes)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = Lines::default();
+        let to = lines.clone();
+        let layer = tracing_subscriber::fmt::layer().with_writer(move || to.clone()).with_ansi(false).without_time();
+        let layer = layer.with_target(false).fmt_fields(debug_fn(write_field).delimited(" "));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::info!(id = %"a k=\"v\" attempt=9", attempt = 1, topic = "orders", "delivered\u{7}");
+            tracing::info!(id = %"order-1", "delivered");
+        });
+        let text = String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
+        let (first, second) = text.trim_end().split_once('\n').unwrap();
+        assert_eq!(first.trim(), r#"INFO delivered\u{7} id="a k=\"v\" attempt=9" attempt=1 topic="orders""#);
+        assert_eq!(second.trim(), "INFO delivered id=order-1");
     }
 }

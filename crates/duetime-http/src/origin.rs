@@ -108,8 +108,8 @@ fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>
 
 /// The host of `host:port`; the brackets of an IPv6 address stay.
 fn without_port(authority: &str) -> &str {
-    match authority.rfind(':') {
-        Some(at) if !authority[at..].contains(']') => &authority[..at],
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority,
     }
 }
@@ -184,7 +184,9 @@ mod tests {
         for own in ["127.0.0.1:3830", "10.1.2.3", "[::1]:3830", "[::1]", "localhost", "LocalHost:3830", "localhost."] {
             assert_eq!(answer(&[], Method::GET, &[("host", own)]), Ok(()), "{own}");
         }
-        for foreign in ["evil.example", "evil.example:3830", "127.0.0.1.nip.io", "localhost.evil.example", "::1", ""] {
+        for foreign in
+            ["evil.example:3830", "127.0.0.1.nip.io", "localhost.evil.example", "::1", "", "localhost:80@evil", "127.0.0.1:x"]
+        {
             assert_eq!(answer(&[], Method::GET, &[("host", foreign)]), Err(421), "{foreign}");
         }
         let named = ["duetime.example", "*.svc.local"];

@@ -55,7 +55,7 @@ pub struct ServeArgs {
     #[arg(long, value_enum, value_name = "MODE", env = "DUETIME_OWNERSHIP")]
     pub ownership: Option<OwnershipMode>,
     /// Addresses of etcd.
-    #[arg(long, value_name = "URL", env = "DUETIME_ETCD", value_delimiter = ',')]
+    #[arg(long, value_name = "URL", env = "DUETIME_ETCD", hide_env_values = true, value_delimiter = ',')]
     pub etcd: Vec<String>,
     /// This node's name. [default: the machine's]
     #[arg(long, value_name = "NAME", env = "DUETIME_NODE_ID")]

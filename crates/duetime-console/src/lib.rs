@@ -53,7 +53,8 @@ struct File {
 
 struct Built {
     hash: String,
-    /// Links to all modules, so that a browser asks for them at once and not for one after the other.
+    /// Links to all modules, so that a browser asks for them at once and not for one after the other, and for what the
+    /// first frame needs before them.
     modules: String,
     files: HashMap<String, File>,
 }
@@ -77,7 +78,9 @@ impl Built {
         let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut modules: Vec<_> = files.keys().filter(|name| name.ends_with(".js")).collect();
         modules.sort();
-        let link = |name: &String| format!("<link rel=\"modulepreload\" href=\"console/{{hash}}/{name}\">");
+        let link = |name: &String| {
+            format!("<link rel=\"modulepreload\" fetchpriority=\"low\" href=\"console/{{hash}}/{name}\">")
+        };
         let modules = modules.into_iter().map(link).collect::<Vec<_>>().join("\n");
         Self { hash: hash[..HASH_CHARS].to_owned(), modules, files }
     }

@@ -59,6 +59,8 @@ export async function ask(method, path, body, signal) {
 
 export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(topic)}${rest}`;
 
+const isDown = (topic) => topic?.sink_trouble !== undefined;
+
 // What one stream of events tells, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
   state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, trouble: undefined, at: 0, streams: false };
@@ -106,6 +108,9 @@ class Live {
       // These the node answers also while its store is away.
       const [{ nodes }, rates, me] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates"), this.state.me ?? ask("GET", "/v1/me")]);
       this.set({ nodes, rates, me, problem: undefined });
+      // What came while the sink was just being tried is read once more.
+      const odd = (this.state.topics ?? []).filter((topic) => topic.sink_down !== undefined && isDown(topic) !== topic.sink_down);
+      if (odd.length) this.reread(odd.map((topic) => topic.name));
       if (!this.state.streams || !this.state.topics) {
         const { topics } = await ask("GET", "/v1/topics");
         this.set({ topics, trouble: undefined, at: Date.now() });
@@ -167,7 +172,7 @@ class Live {
     const known = new Map((name === "change" ? (this.state.topics ?? []) : (this.state.topics ?? []).filter((old) => topics.some((topic) => topic.name === old.name))).map((topic) => [topic.name, topic]));
     for (const topic of gone) known.delete(topic);
     // An event has the counts; settings and troubles are read when they change.
-    const changed = topics.filter((topic) => known.get(topic.name)?.version !== topic.version || (known.get(topic.name).sink_down ?? topic.sink_down) !== topic.sink_down);
+    const changed = topics.filter((topic) => known.get(topic.name)?.version !== topic.version || isDown(known.get(topic.name)) !== Boolean(topic.sink_down));
     for (const topic of topics) known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
     this.set({ topics: [...known.values()], problem: undefined, trouble: undefined, at: Date.now() });
     if (changed.length) this.reread(changed.map((topic) => topic.name));

@@ -46,10 +46,10 @@ impl GoBack {
         Self(Some(Box::new(go_back)))
     }
 
-    /// Done when what this answers is dropped before it is [sent](Unsent::sent).
+    /// Done when what this answers is dropped before it is [sent](UnlessSent::sent).
     #[must_use]
-    pub fn unless_sent(self) -> Unsent {
-        Unsent(self)
+    pub fn unless_sent(self) -> UnlessSent {
+        UnlessSent(self)
     }
 }
 
@@ -61,16 +61,16 @@ impl fmt::Debug for GoBack {
 
 /// Claimed messages that are not on their way to their consumer yet. Dropped, they go back.
 #[derive(Debug)]
-pub struct Unsent(GoBack);
+pub struct UnlessSent(GoBack);
 
-impl Unsent {
+impl UnlessSent {
     /// From here on they are the consumer's.
     pub fn sent(mut self) {
         self.0 = GoBack::default();
     }
 }
 
-impl Drop for Unsent {
+impl Drop for UnlessSent {
     fn drop(&mut self) {
         if let Some(go_back) = self.0.0.take() {
             go_back();

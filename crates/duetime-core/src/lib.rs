@@ -41,7 +41,7 @@ pub mod trace;
 pub mod tracer;
 pub mod units;
 
-pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, GoBack, HeldBudget, Unsent};
+pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, GoBack, HeldBudget, UnlessSent};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 pub use hand_over::{InPlace, StreamTransfer, Streamed};
 pub use listing::{ListEntry, ListPage, ListPlace, ListRange};

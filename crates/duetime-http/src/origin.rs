@@ -184,9 +184,15 @@ mod tests {
         for own in ["127.0.0.1:3830", "10.1.2.3", "[::1]:3830", "[::1]", "localhost", "LocalHost:3830", "localhost."] {
             assert_eq!(answer(&[], Method::GET, &[("host", own)]), Ok(()), "{own}");
         }
-        for foreign in
-            ["evil.example:3830", "127.0.0.1.nip.io", "localhost.evil.example", "::1", "", "localhost:80@evil", "127.0.0.1:x"]
-        {
+        for foreign in [
+            "evil.example:3830",
+            "127.0.0.1.nip.io",
+            "localhost.evil.example",
+            "::1",
+            "",
+            "localhost:80@evil",
+            "127.0.0.1:x",
+        ] {
             assert_eq!(answer(&[], Method::GET, &[("host", foreign)]), Err(421), "{foreign}");
         }
         let named = ["duetime.example", "*.svc.local"];

@@ -26,7 +26,7 @@ pub fn weight(items: usize, bytes: usize) -> u64 {
 
 /// Bytes.
 #[derive(Debug)]
-pub struct Space {
+pub struct DiskSpace {
     /// By which the database file grows when the log is copied.
     pub growth: u64,
     /// Inside the database.
@@ -36,7 +36,7 @@ pub struct Space {
 }
 
 /// What there is now.
-pub fn space(conn: &Connection, folder: &Path) -> std::io::Result<Space> {
+pub fn space(conn: &Connection, folder: &Path) -> std::io::Result<DiskSpace> {
     let count = |name: &str| -> std::io::Result<u64> {
         let pages: i64 = conn.pragma_query_value(None, name, |row| row.get(0)).map_err(std::io::Error::other)?;
         Ok(u64::try_from(pages).unwrap_or(0))
@@ -46,14 +46,14 @@ pub fn space(conn: &Connection, folder: &Path) -> std::io::Result<Space> {
     let log = fs::metadata(log_path(folder)).map_or(0, |log| log.len());
     let disk = statvfs(folder)?;
     let free = disk.blocks_available() * disk.fragment_size();
-    Ok(Space {
+    Ok(DiskSpace {
         growth: (count("page_count")? * page).saturating_sub(file),
         inside: count("freelist_count")? * page,
         outside: free.saturating_sub(LOG_BYTES_MAX.saturating_sub(log)),
     })
 }
 
-impl Space {
+impl DiskSpace {
     /// Whether the log can be copied after a transaction of this weight too.
     pub fn suffices(&self, weight: u64, reserve: u64) -> bool {
         let more = (weight + MARGIN_BYTES).saturating_sub(self.inside);

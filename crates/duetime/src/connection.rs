@@ -11,7 +11,13 @@ use duetime_core::{Due, Timestamp};
 #[derive(Clone, Debug, Args)]
 pub struct NodeArgs {
     /// The node.
-    #[arg(long, value_name = "URL", env = "DUETIME_NODE", hide_env_values = true, default_value = "http://127.0.0.1:3830")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "DUETIME_NODE",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:3830"
+    )]
     pub node: String,
     /// The token to show to the node.
     #[arg(long, value_name = "TOKEN", env = "DUETIME_TOKEN", hide_env_values = true)]

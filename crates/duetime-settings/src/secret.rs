@@ -146,7 +146,7 @@ impl TargetUrl {
             Some((_, port)) => port.bytes().all(|b| b.is_ascii_digit() || b == b']'),
             None => !scheme.is_empty(),
         };
-        if user.is_none() && !authority.split(',').all(is_host) {
+        if (user.is_none() || scheme.is_empty()) && !authority.split(',').all(is_host) {
             return (scheme, Some(rest), DOTS.to_owned(), None);
         }
         let is_proper = user.is_none_or(|user| !user.contains(['/', '#']));
@@ -203,6 +203,8 @@ mod tests {
         }
         assert_eq!(TargetUrl::new("amqp://user:password").to_string(), "amqp://***");
         assert_eq!(TargetUrl::new("a-whole-secret").to_string(), "***");
+        assert_eq!(TargetUrl::new("a-whole@secret").to_string(), "***");
+        assert_eq!(TargetUrl::new("user:password@a.example:4222").to_string(), "a.example:4222");
         assert_eq!(TargetUrl::new("a.example:4222").to_string(), "a.example:4222");
         assert_eq!(
             TargetUrl::new("redis-cluster://[::1]:7000,a:7001").to_string(),

@@ -130,7 +130,9 @@ impl TargetUrl {
     /// dots say that something is left out; where a `?` comes before it, what follows may be the end of
     /// a secret as well, and nothing but the scheme is shown.
     fn parts(&self) -> (&str, Option<&str>, String, Option<&str>) {
-        let at = self.0.find("://").map_or(0, |at| at + 3);
+        // What has other characters before it is a part of a secret.
+        let is_scheme = |at: &usize| self.0[..*at].bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+        let at = self.0.find("://").filter(is_scheme).map_or(0, |at| at + 3);
         let (scheme, rest) = self.0.split_at(at);
         let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(user, place)| (Some(user), place));
         if user.is_some_and(|user| user.contains('?')) {
@@ -204,6 +206,7 @@ mod tests {
         assert_eq!(TargetUrl::new("amqp://user:password").to_string(), "amqp://***");
         assert_eq!(TargetUrl::new("a-whole-secret").to_string(), "***");
         assert_eq!(TargetUrl::new("a-whole@secret").to_string(), "***");
+        assert_eq!(TargetUrl::new("user:pass://word@host").to_string(), "***");
         assert_eq!(TargetUrl::new("user:password@a.example:4222").to_string(), "a.example:4222");
         assert_eq!(TargetUrl::new("a.example:4222").to_string(), "a.example:4222");
         assert_eq!(

@@ -86,7 +86,8 @@ fn is_place(value: &Value, word: &str) -> bool {
         Value::Array(items) => items.iter().any(|item| is_place(item, word)),
         Value::String(text) => {
             let is_scheme = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-            let in_scheme = text.split_once("://").is_some_and(|(scheme, rest)| is_scheme(scheme) && !rest.contains(word));
+            let in_scheme =
+                text.split_once("://").is_some_and(|(scheme, rest)| is_scheme(scheme) && !rest.contains(word));
             in_scheme || text.contains(':') && text.rsplit_once(word).is_some_and(|(_, after)| !after.contains('@'))
         }
         _ => false,

@@ -109,7 +109,7 @@ impl Deliverer {
                 () = ends.abandon.cancelled() => return self.abandon(from).await,
                 () = ends.stop.cancelled(), if !stopping => {
                     stopping = true;
-                    self.give_back_queue().await;
+                    self.give_back_queue_but_probe(true).await;
                 }
                 Some(call) = self.calls.join_next(), if !self.calls.is_empty() => {
                     self.call_ended(call.expect("a panic of the sink is caught in the call")).await;
@@ -277,6 +277,7 @@ impl Deliverer {
                     Open::Wait
                 }
                 TargetState::Down(reason, after) => {
+                    self.undecided.found_down(call.ended);
                     self.breaker.unavailable(&reason, after);
                     Open::Ruled(Ruling::Targets(None))
                 }
@@ -333,7 +334,7 @@ impl Deliverer {
     /// Remembers that the target accepted something, if it did.
     fn note_accepted(&mut self, call: &Call) {
         if call.said.iter().any(Said::is_accepted) {
-            self.undecided.accepted(call.ended, call.said.iter().any(Said::is_silent));
+            self.undecided.accepted(call.ended, call.said.iter().any(Said::is_no_answer));
         }
     }
 
@@ -416,10 +417,6 @@ impl Deliverer {
         }
     }
 
-    async fn give_back_queue(&mut self) {
-        self.give_back_queue_but_probe(true).await;
-    }
-
     /// Gives back what was not sent; `probe_too`: what belongs to a probe as well.
     async fn give_back_queue_but_probe(&mut self, probe_too: bool) {
         let at_most_once = self.work.at_most_once();
@@ -495,6 +492,6 @@ impl Deliverer {
         for held in &mut self.queue {
             held.hold.probe = false;
         }
-        self.give_back_queue().await;
+        self.give_back_queue_but_probe(true).await;
     }
 }

@@ -5,9 +5,9 @@
 //!
 //! Silence is the message's own matter where the target accepted others meanwhile, and left none of those
 //! unanswered that it was sent after the last of them. If it did leave some, or accepted others only before or
-//! after, it may have been silent itself: that is excused once. Whoever was accepted in a call that then fell
-//! silent proves nothing of the silence. What waits here stays claimed and keeps its permit, so it is bounded by
-//! the permits.
+//! after, or was found to be down after the last of them, it may have been silent itself: that is excused once.
+//! Whoever was accepted in a call that then fell silent proves nothing of the silence. What waits here stays claimed
+//! and keeps its permit, so it is bounded by the permits.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -62,6 +62,8 @@ pub(crate) struct Undecided {
     accepted: VecDeque<Instant>,
     /// The end of the latest call in which it did.
     last: Option<Instant>,
+    /// The end of the latest call that found the target to be down.
+    down: Option<Instant>,
     excused: HashSet<MessageId>,
 }
 
@@ -76,6 +78,7 @@ impl Undecided {
             under_way: BTreeMap::new(),
             accepted: VecDeque::new(),
             last: None,
+            down: None,
             excused: HashSet::new(),
         }
     }
@@ -104,8 +107,13 @@ impl Undecided {
         }
     }
 
-    /// The target accepted something in a call. `silent`: it then left another message of that call unanswered, so
-    /// that nobody knows when it fell silent.
+    /// A call found the target to be down.
+    pub(crate) fn found_down(&mut self, ended: Instant) {
+        self.down = self.down.max(Some(ended));
+    }
+
+    /// The target accepted something in a call. `silent`: it then left another message of that call unanswered, or
+    /// was down, so that nobody knows when that began.
     pub(crate) fn accepted(&mut self, ended: Instant, silent: bool) {
         self.last = self.last.max(Some(ended));
         if silent {
@@ -167,13 +175,16 @@ impl Undecided {
         (last >= one.ended).then(|| self.excuse(&one.id))
     }
 
-    /// Whether the target accepted others while `one` waited, and after that nobody waited long in vain but those
-    /// it had been sent before.
+    /// Whether the target accepted others while `one` waited, and after that nobody found it to be down or waited long
+    /// in vain but those it had been sent before.
     fn only_this_was_silent(&self, one: &Waiting, unanswered: &[Instant]) -> bool {
         let until = self.accepted.partition_point(|at| *at < one.ended);
         let Some(last) = until.checked_sub(1).map(|n| self.accepted[n]).filter(|at| *at > one.began) else {
             return false;
         };
+        if self.down.is_some_and(|down| down > last) {
+            return false;
+        }
         let long = one.ended.duration_since(one.began) / 2;
         let next = unanswered.get(unanswered.partition_point(|began| *began <= last));
         next.is_none_or(|began| *began + long > one.ended)
@@ -274,6 +285,21 @@ mod tests {
         let well_again = until(900).chain([at(10_001)]);
         assert_eq!(decided(well_again, [at(950)], began), Some(Matter::Excused), "it was silent, and is well again");
         assert_eq!(decided((10_000..10_100).map(at), [], began), Some(Matter::Excused), "the same");
+    }
+
+    #[test]
+    fn silence_may_be_the_target_s_that_was_found_down_after_the_last_acceptance() {
+        let began = Instant::now();
+        let found_down = |at: Duration| {
+            let mut undecided = Undecided::new(VISIBILITY);
+            undecided.accepted(began + TIMEOUT / 5, false);
+            undecided.found_down(began + at);
+            undecided.add(silent("m", began));
+            undecided.accepted(began + TIMEOUT, true);
+            undecided.decided().first().map(|(_, matter)| *matter)
+        };
+        assert_eq!(found_down(TIMEOUT / 4), Some(Matter::Excused), "it went away while the message waited");
+        assert_eq!(found_down(TIMEOUT / 10), Some(Matter::Own), "it was back and accepted others");
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl Said {
         matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { silent: true, .. }))
     }
 
+    /// Nothing was answered, or the target was down.
+    pub(crate) fn is_no_answer(&self) -> bool {
+        self.is_silent() || !self.is_answer()
+    }
+
     /// The target answered for this message, whatever it said.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Verdict(verdict) if !matches!(verdict, Verdict::Unavailable { .. }))

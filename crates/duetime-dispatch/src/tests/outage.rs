@@ -337,3 +337,36 @@ async fn a_late_success_of_a_call_from_before_the_outage_does_not_close_the_brea
     assert_eq!((node.sink.calls.lock().len(), node.counts().breaker_open.get()), (calls, 1));
     assert!(node.get("slow").await.is_none(), "the slow one was accepted");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_goes_away_in_the_middle_of_a_call_costs_what_it_left_unanswered_no_attempt() {
+    let policy = RetryPolicy { max_attempts: 1, ..RetryPolicy::default() };
+    let config = TopicConfig { retry: policy, shards: ShardCount::Fixed(1), ..with_sink() };
+    let node = TestNode::with(config, TestSink::new(4, 2), DispatchConfig::default()).await;
+    node.sink.behave(Box::new(|batch| {
+        Box::pin(async move {
+            let verdict = |message: &duetime_core::Delivery| match message.id.as_str() {
+                "unanswered" => Verdict::DestinationDown { reason: "silent".to_owned(), after: None, silent: true },
+                "refused" => unavailable(),
+                _ => Verdict::Accepted,
+            };
+            // Its answers come one by one; that there is no further one is known after a while.
+            if batch.iter().any(|message| message.id.as_str() == "unanswered") {
+                tokio::time::sleep(secs(2)).await;
+            }
+            batch.iter().map(verdict).collect()
+        })
+    }));
+    node.put_all(&["taken".to_owned(), "unanswered".to_owned()], ms(0)).await;
+    node.pass(ms(500)).await;
+    node.put("taken too", ms(0)).await;
+    node.pass(ms(200)).await;
+    node.put("refused", ms(0)).await;
+    node.pass(secs(3)).await;
+    let together = |call: &Vec<duetime_core::Delivery>| call.len() == 2;
+    assert!(node.sink.calls.lock().iter().any(together), "one call, of which a part was taken");
+    assert_eq!(node.dead().await, []);
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(35)).await;
+    assert_eq!((node.dead().await, node.survey().await), (vec![], Default::default()));
+}

@@ -16,8 +16,8 @@ use crate::test_node::{TestNode, ids};
 
 /// The outage lasts so many visibility timeouts; ten minutes are 20 of the default.
 const TIMEOUTS: u32 = 20;
-const VISIBILITY: Duration = Duration::from_millis(1_250);
-const BACKLOG: usize = 10_000;
+const VISIBILITY: Duration = Duration::from_millis(2_500);
+const BACKLOG: usize = 5_000;
 /// Most messages that the sink has on their way at a time.
 const WINDOW: usize = 8 * 256;
 /// Longest wait until all is handed over.
@@ -27,7 +27,7 @@ const DRAINED_MAX: Duration = Duration::from_secs(120);
 async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
     let broker = Broker::with("orders").await;
     let node = TestNode::new(&format!(
-        "[sinks.k]\ntype = \"kafka\"\nbrokers = {:?}\ntimeout = \"400ms\"\nconnect_timeout = \"1s\"\n",
+        "[sinks.k]\ntype = \"kafka\"\nbrokers = {:?}\ntimeout = \"800ms\"\nconnect_timeout = \"1s\"\n",
         broker.address()
     ))
     .await;

@@ -244,6 +244,14 @@ async fn a_token_is_asked_for_where_tokens_are_configured() {
     ] {
         assert_eq!(ask(method.clone(), path, token).await.unwrap().status(), status, "{method} {path} {token:?}");
     }
+    let message = node.request(Method::POST, "/v1/topics/orders/messages").bearer_auth("a-producers-secret");
+    message.json(&json!({"id": "o-1", "delay": "1h"})).send().await.unwrap();
+    for (token, path_shown) in [("an-admins-secret-1", true), ("a-producers-secret", false)] {
+        let explain = "/v1/topics/orders/messages/o-1/explain";
+        let explained: Value =
+            node.request(Method::GET, explain).bearer_auth(token).send().await.unwrap().json().await.unwrap();
+        assert_eq!((&explained["id"], explained.get("file").is_some()), (&json!("o-1"), path_shown), "{explained}");
+    }
 }
 
 #[tokio::test]

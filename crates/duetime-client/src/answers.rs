@@ -236,7 +236,7 @@ pub struct Explained {
     /// The ZSET in Redis, where the store is that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The file of the embedded store, where the store is that.
+    /// The file of the embedded store, where the store is that and the token has the scope `admin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// `scheduled`, `in_flight` or `dead`.

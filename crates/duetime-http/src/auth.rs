@@ -392,6 +392,11 @@ impl Caller {
         self.has(Scope::View)
     }
 
+    /// Whether it may see where the node keeps its files.
+    pub fn sees_files(&self) -> bool {
+        self.has(Scope::Admin)
+    }
+
     /// Refuses what the caller may not do: it needs one of `wanted`, if there are any.
     pub fn check(&self, wanted: &[Scope], topic: Option<&str>) -> Result<(), Problem> {
         let Some(token) = &self.0 else { return Ok(()) };

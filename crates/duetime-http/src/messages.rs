@@ -74,7 +74,7 @@ pub(crate) struct Explained<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     key: Option<String>,
-    /// The file of the embedded store; absent on another store.
+    /// The file of the embedded store, for a token with the scope `admin`; absent on another store.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     file: Option<String>,
@@ -160,7 +160,7 @@ pub(crate) async fn explain(
         shard,
         slot: slot.map(|(slot, _)| slot),
         key,
-        file,
+        file: file.filter(|_| caller.sees_files()),
         state: message.state.as_str(),
         due_at: message.due_at.as_millis(),
         visible_at: message.visible_at.as_millis(),

@@ -19,8 +19,10 @@ use crate::budget::Permit;
 use crate::claimer::Answer;
 use crate::in_flight::InFlightGuard;
 use crate::schedule::Taken;
-use crate::work::{Work, bytes_of};
+use crate::work::{Work, bytes_of, deadline_of};
 
+/// Of a claim at least this share is left when its messages are handed out: a quarter.
+const LEFT_SHARE: u32 = 4;
 /// How often a release is tried while the store does not answer.
 const RELEASE_TRIES: u32 = 5;
 /// How often it is tried to schedule messages again that are nowhere but in this node: for about a minute.
@@ -42,6 +44,16 @@ pub(crate) struct Given {
 impl Given {
     pub(crate) fn messages(&self) -> &[ClaimedMessage] {
         &self.messages
+    }
+
+    /// Whether so little is left of the claim that nobody is to begin with its messages: others may have had them by
+    /// now, and a user may have been answered that they are cancelled.
+    pub(crate) fn is_too_late(&self) -> bool {
+        // What was removed as it was claimed has no deadline: nobody else can have it.
+        let claimed = self.messages.iter().filter(|message| message.score != Receipt::SETTLED);
+        let deadline = claimed.map(|message| deadline_of(message.score, self.now, self.sent)).min();
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        deadline.is_some_and(|deadline| left(deadline) * LEFT_SHARE < deadline.duration_since(self.sent))
     }
 
     /// Takes out all but the first `count` messages.

@@ -132,7 +132,10 @@ impl Asker {
     fn end(self) -> Result<Vec<ClaimedBatch>, StoreError> {
         match self.failed {
             Some(error) if self.given.is_empty() && !self.answered => Err(error),
-            _ => Ok(self.given.into_iter().map(Given::hand_out).collect()),
+            _ => {
+                let in_time = self.given.into_iter().filter(|given| !given.is_too_late());
+                Ok(in_time.map(Given::hand_out).collect())
+            }
         }
     }
 
@@ -159,8 +162,13 @@ impl Asker {
         }
     }
 
-    /// Takes in what a claim brought; what is beyond the bounds is given back.
+    /// Takes in what a claim brought; what comes too late, or is beyond the bounds, is given back.
     fn take_in(&mut self, mut more: Given) {
+        if more.is_too_late() {
+            self.answered = true;
+            self.room += more.messages().len();
+            return;
+        }
         let mut fits = 0;
         for bytes in more.messages().iter().map(bytes_of) {
             if self.bytes > 0 && self.bytes + bytes > ANSWER_BYTES_MAX {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duetime_core::{
-    ClaimAsk, ClaimedBatch, DeliveryMode, LeaseClass, MessageState, RateLimit, StoreError, TopicConfig,
+    ClaimAsk, ClaimedBatch, Clock as _, DeliveryMode, LeaseClass, MessageState, RateLimit, StoreError, TopicConfig,
 };
 use duetime_metrics::Event;
 use tokio::time::Instant;
@@ -129,6 +129,26 @@ async fn a_consumer_s_claim_whose_answer_was_lost_costs_no_attempt() {
     assert_eq!((count(&handed), handed[0].messages[0].attempt), (2, 1));
     let handed = consumers.claim(&name(), ask(5, secs(5))).await.unwrap();
     assert_eq!((count(&handed), handed[0].messages[0].attempt), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_answer_comes_when_it_is_over_or_nearly_is_handed_to_nobody() {
+    for late in [ms(800), ms(1_000), ms(4_000)] {
+        let node = TestNode::new(TopicConfig { visibility_timeout: secs(1), ..without_sink() }).await;
+        node.put("o-1", ms(0)).await;
+        *node.store.claim_answer_delay.lock() = late;
+        let consumers = node.engine.consumers();
+        let (topic, began, until_answered) = (name(), Instant::now(), late - ms(50));
+        let (handed, ()) = tokio::join!(consumers.claim(&topic, ask(1, secs(10))), async {
+            node.pass(until_answered).await;
+            *node.store.claim_answer_delay.lock() = ms(0);
+        });
+        let handed = handed.unwrap();
+        assert!(began.elapsed() >= late, "{:?}", began.elapsed());
+        let deadline = handed[0].messages[0].score.visible_at();
+        assert!(deadline.since(node.clock.now()) >= ms(900), "the claim after it is whole");
+        assert_eq!(handed[0].messages[0].attempt, 1, "{late:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

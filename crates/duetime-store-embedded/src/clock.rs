@@ -21,8 +21,8 @@ pub fn was_put_back(back: Duration) {
     *said = Some(Instant::now());
     warn!(
         back_ms = u64::try_from(back.as_millis()).unwrap_or(u64::MAX),
-        "the clock was ahead and was put back; what fell due by the wrong clock was delivered then, \
-         all else is due by the present one. Set the clock by NTP"
+        "the clock was ahead and was put back; what fell due by the wrong clock was delivered then, delays and \
+         claims that began by it are late by as much, all else is due by the present one. Set the clock by NTP"
     );
 }
 

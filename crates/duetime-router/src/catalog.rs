@@ -47,6 +47,8 @@ pub struct Catalog {
     /// Where random numbers come from.
     draw: Draw,
     troubles: Troubles,
+    /// Records as the store has them, of topics of which a later change is known.
+    older: parking_lot::Mutex<Topics>,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,
     /// Held while a caller waits for a look into one of them.
@@ -68,6 +70,11 @@ pub struct TopicPut {
     pub created: bool,
 }
 
+/// Whether `record` is of an earlier change of the shard count than what is known, in the same life of the topic.
+fn is_older(record: &TopicRecord, known: &TopicRecord) -> bool {
+    known.routing.life() == record.routing.life() && known.routing.epoch > record.routing.epoch
+}
+
 impl Catalog {
     /// Reads the topics. For one node; see [`Catalog::set_nodes`]. Pauses, names and hash seeds are drawn from
     /// `draw`, the pauses of the first read too.
@@ -84,6 +91,7 @@ impl Catalog {
             sinks: OnceLock::new(),
             draw,
             troubles: Troubles::default(),
+            older: parking_lot::Mutex::default(),
             missing: parking_lot::Mutex::default(),
             looking: Mutex::default(),
             begun: AtomicU64::new(0),
@@ -132,6 +140,28 @@ impl Catalog {
             record.set_routing(&RoutingRecord { routing: routing.clone(), desired: known.desired });
             Arc::make_mut(topics).insert(topic.clone(), Arc::new(record));
             true
+        })
+    }
+
+    /// The topic's record as the last read found it, where it is older than what was known before that.
+    pub(crate) fn older(&self, topic: &TopicName) -> Option<Arc<TopicRecord>> {
+        self.older.lock().get(topic).cloned()
+    }
+
+    /// All topics of which that is so.
+    pub(crate) fn all_older(&self) -> Vec<TopicName> {
+        self.older.lock().keys().cloned().collect()
+    }
+
+    /// From now on the topic is as the store has it again, which went back; true: it was known otherwise.
+    pub(crate) fn go_back(&self, record: &Arc<TopicRecord>) -> bool {
+        self.older.lock().remove(&record.name);
+        self.topics.send_if_modified(|topics| {
+            let is_later = topics.get(&record.name).is_some_and(|known| is_older(record, known));
+            if is_later {
+                Arc::make_mut(topics).insert(record.name.clone(), record.clone());
+            }
+            is_later
         })
     }
 
@@ -228,18 +258,19 @@ impl Catalog {
         self.troubles.set_unreadable(self.store.unreadable());
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
-            let keep = |mut record: TopicRecord| match known.get(&record.name) {
+            let mut older = Topics::default();
+            let mut keep = |mut record: TopicRecord| match known.get(&record.name) {
                 Some(same) if **same == record => same.clone(),
-                // A shard told us of a later change than this look saw.
-                Some(known)
-                    if known.routing.life() == record.routing.life() && known.routing.epoch > record.routing.epoch =>
-                {
+                // A shard told us of a later change than this look saw, or the store went back: see `older`.
+                Some(known) if is_older(&record, known) => {
+                    older.insert(record.name.clone(), Arc::new(record.clone()));
                     record.set_routing(&known.routing_record());
                     Arc::new(record)
                 }
                 _ => Arc::new(record),
             };
             let fresh: Topics = records.into_iter().map(|record| (record.name.clone(), keep(record))).collect();
+            *self.older.lock() = older;
             let changed = fresh != **topics;
             if changed {
                 let gone =

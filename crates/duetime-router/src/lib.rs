@@ -29,6 +29,7 @@ mod survey;
 mod topic_limits;
 mod troubles;
 mod vanished;
+mod went_back;
 mod what_if;
 
 #[cfg(test)]

@@ -23,14 +23,15 @@ impl Reports {
         Self { catalog, meters }
     }
 
-    /// The topic's shards are of a later life than its record and hold so many messages; `None`: they are not.
+    /// The topic's shards are of a later life, or know of a later change of their number, than its record, and hold so
+    /// many messages; `None`: they are not.
     pub(crate) fn later(&self, topic: &TopicName, later: Option<u64>) {
         let troubles = self.catalog.troubles();
         match later {
             Some(messages) if troubles.outdate(topic, messages) => {
                 error!(
                     %topic, messages,
-                    "the catalogue is older than the shards of this topic, which are of a later life; adopt the topic"
+                    "the catalogue is older than the shards of this topic, which have a later record; adopt the topic"
                 );
             }
             Some(_) => {}

@@ -14,6 +14,7 @@ use tracing::{debug, error, info};
 
 use crate::route::Dispatcher;
 use crate::vanished::look_into_all;
+use crate::went_back::go_back;
 
 /// How often topics that went away are looked into.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -90,8 +91,25 @@ impl Reviewer {
         for (topic, error) in look_into_all(&*self.dispatcher.context.store, &self.dispatcher.catalog).await {
             debug!(%topic, %error, "cannot be looked into at present");
         }
+        self.look_at_older().await;
         self.dispatcher.context.meters.topics_troubled("vanished", troubles.count_vanished());
         self.dispatcher.context.meters.topics_troubled("unreadable", troubles.count_unreadable());
+    }
+
+    /// Looks at topics of which the catalogue has an older record than this node knows.
+    async fn look_at_older(&self) {
+        let Dispatcher { catalog, context, reports, .. } = &*self.dispatcher;
+        let known = |topic| catalog.get(&topic).map(|known| (topic, known.routing.epoch));
+        let seen: Vec<_> = catalog.all_older().into_iter().filter_map(known).collect();
+        // A change may have been made while the catalogue was read.
+        if seen.is_empty() || catalog.refresh().await.is_err() {
+            return;
+        }
+        for (topic, epoch) in seen {
+            if let Err(error) = go_back(&*context.store, catalog, reports, &topic, epoch).await {
+                debug!(%topic, %error, "the catalogue has an older record than is known");
+            }
+        }
     }
 
     /// Looks at the places of all shards.
@@ -105,7 +123,10 @@ impl Reviewer {
                         Misplaced::Later(messages) => Some(*messages),
                         Misplaced::Lost | Misplaced::Occupied(_) => None,
                     });
-                    self.dispatcher.reports.later(topic, later.reduce(|sum, more| sum + more));
+                    let later = later.reduce(|sum, more| sum + more);
+                    if later.is_some() || self.dispatcher.catalog.older(topic).is_none() {
+                        self.dispatcher.reports.later(topic, later);
+                    }
                     // Deleted or changed meanwhile: the next look has the present record.
                     if self.dispatcher.catalog.get(topic).is_some_and(|present| present.routing == record.routing)
                         && self.dispatcher.catalog.troubles().lose(topic, lost.clone())

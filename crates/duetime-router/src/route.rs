@@ -24,6 +24,7 @@ use crate::error::RouteError;
 
 use crate::reports::Reports;
 use crate::vanished::look_once;
+use crate::went_back::go_back;
 
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
@@ -232,7 +233,7 @@ impl Dispatcher {
             items.into_iter().enumerate().map(|(place, item)| Pending { place, stop: 0, item }).collect();
         let (mut reroutes, mut seen) = (0, None);
         while !pending.is_empty() {
-            let record = match self.topic(topic).await {
+            let record = match self.settled_topic(topic).await {
                 Ok(record) => record,
                 Err(error) => {
                     pending.drain(..).for_each(|next| answers[next.place] = Some(Err(error.clone())));
@@ -368,6 +369,27 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// After the catalogue was read again: the store may have gone back to before `routing`.
+    async fn go_back(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
+        go_back(&*self.context.store, &self.catalog, &self.reports, topic, routing.epoch).await
+    }
+
+    /// The topic, for calls that are about its messages: what is not found where this node looks is answered as unknown, so
+    /// that it does not look by a record that the store has undone.
+    async fn settled_topic(&self, topic: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
+        if self.catalog.older(topic).is_some()
+            && let Some(known) = self.catalog.get(topic)
+        {
+            // The review looks again each second.
+            if self.catalog.troubles().is_outdated(topic) {
+                return Err(self.reports.outdated(topic).into());
+            }
+            self.catalog.refresh().await?;
+            self.go_back(topic, &known.routing).await?;
+        }
+        self.topic(topic).await
+    }
+
     /// Shard `index` refused a caller with `routing`: whoever is behind catches up.
     pub(crate) async fn catch_up(
         &self,
@@ -380,6 +402,7 @@ impl Dispatcher {
             StoreError::Stale(present) if self.catalog.learn(topic, present) => Ok(()),
             StoreError::UnknownShard(_) => {
                 self.catalog.refresh().await?;
+                self.go_back(topic, routing).await?;
                 // The catalogue has the topic as before: the shard should be there.
                 let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
                 if same && !routing.may_lack(index) { Err(self.reports.lost(topic, index)) } else { Ok(()) }
@@ -398,6 +421,7 @@ impl Dispatcher {
                 }
                 // The topic may be another of the same name by now, and its shards at its first record.
                 self.catalog.refresh().await?;
+                self.go_back(topic, routing).await?;
                 if self.catalog.get(topic).is_none_or(|present| present.routing != *routing) {
                     return Ok(());
                 }

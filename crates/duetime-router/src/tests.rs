@@ -3,6 +3,7 @@
 mod ends;
 mod limits;
 mod lives;
+mod went_back;
 
 use std::ops::Range;
 use std::sync::Arc;

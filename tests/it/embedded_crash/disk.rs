@@ -4,20 +4,32 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
+use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, ScheduleStore as _, Shard, StoreError, TopicStore as _,
 };
 use duetime_store_embedded::EmbeddedStore;
+use duetime_testkit::servers::Node;
 use duetime_testkit::violation::cannot_run;
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_tests::crash::Draw;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 use super::{START, make_topic, open, shards};
+use crate::test_node::done;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PAYLOAD_BYTES: usize = 16 << 10;
 const BATCH: usize = 32;
+const NOT_ROOT: &str = "a small disk can only be mounted by root; run the tests as root (sudo -E ./test)";
+
+/// What a node is sent until it has refused [`REFUSED`]. The larger a batch, the fewer pages of the log are written
+/// again by the next one: a log that is nearly all messages makes the database grow by as much when it is copied.
+const NODE_PAYLOAD_BYTES: usize = 20_000;
+const NODE_BATCH: usize = 100;
+const REFUSED: usize = 100;
 
 fn message(n: usize, due: Due) -> Enqueue {
     let id = format!("order-{n}");
@@ -42,14 +54,14 @@ fn asking(request: u64) -> ClaimRequest {
     }
 }
 
-/// A disk of its own, of 96 MiB; gone with the test.
+/// A disk of its own, of so many MiB; gone with the test.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
+    fn mount(mebibytes: usize) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=96m", "duetime-test"]).arg(folder.path());
+        mount.args(["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "duetime-test"]).arg(folder.path());
         mount.output().is_ok_and(|done| done.status.success()).then_some(Self(folder))
     }
 }
@@ -78,8 +90,8 @@ async fn fill(store: &EmbeddedStore, shard: &Shard) -> usize {
 
 #[tokio::test]
 async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old() {
-    let Some(disk) = SmallDisk::mount() else {
-        return cannot_run("a small disk can only be mounted by root; run the tests as root (sudo -E ./test)");
+    let Some(disk) = SmallDisk::mount(96) else {
+        return cannot_run(NOT_ROOT);
     };
     let store = open(&disk.0.path().join("store"));
     make_topic(&store).await;
@@ -112,38 +124,66 @@ async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old
     assert_eq!((survey[0].scheduled, survey[1].scheduled), ((taken - BATCH - 64) as u64, 1));
 }
 
+/// How many messages of the topic `own` were claimed, and acked.
+async fn claim_and_ack(node: &Node) -> usize {
+    let claim = done(node, Method::POST, "own/claim", &json!({"max": 50})).await;
+    let receipts: Vec<&Value> = claim["messages"].as_array().unwrap().iter().map(|m| &m["receipt"]).collect();
+    if receipts.is_empty() {
+        return 0;
+    }
+    let settled = done(node, Method::POST, "own/ack", &json!({"receipts": receipts})).await;
+    let outcomes = settled["results"].as_array().unwrap();
+    assert!(outcomes.iter().all(|result| result["outcome"] == "ok"), "{settled}");
+    outcomes.len()
+}
+
 #[tokio::test]
 async fn a_disk_that_its_own_messages_filled_delivers_and_cancels_all_of_them() {
-    let Some(disk) = SmallDisk::mount() else {
-        return cannot_run("a small disk can only be mounted by root; run the tests as root (sudo -E ./test)");
+    let Some(disk) = SmallDisk::mount(64) else {
+        return cannot_run(NOT_ROOT);
     };
-    let store = open(&disk.0.path().join("store"));
-    make_topic(&store).await;
-    let shard = &shards()[0];
-    // Most of the disk is theirs: nothing is kept back beyond the log and the reserve.
-    let taken = fill(&store, shard).await;
-    assert!(taken * PAYLOAD_BYTES >= 16 << 20, "{taken}");
-    let cancels: Vec<Edit> = (0..64).map(|n| Edit::Cancel(message(n, Due::At(START)).id)).collect();
-    assert_eq!(store.edit(shard, START, &cancels).await.unwrap(), vec![Edited::Cancelled; 64]);
-    let mut acked = 0;
-    for request in 0.. {
-        let claim = store.claim(shard, START, &asking(request)).await.unwrap();
-        if claim.messages.is_empty() {
-            break;
+    let node = Node::start(PROGRAM, &format!("embedded:{}", disk.0.path().join("data").display()), "").await;
+    done(&node, Method::PUT, "own", &json!({"shards": 2, "visibility_timeout": "5m"})).await;
+    let payload = "x".repeat(NODE_PAYLOAD_BYTES);
+    let (mut taken, mut refused) = (Vec::new(), 0);
+    let mut size = NODE_BATCH;
+    while refused < REFUSED {
+        let ids = (0..size).map(|n| format!("m-{}", taken.len() + refused + n));
+        let items: Vec<Value> = ids.map(|id| json!({"id": id, "delay": 0, "payload": payload})).collect();
+        let answer = done(&node, Method::POST, "own/messages", &items.into()).await;
+        for result in answer["results"].as_array().unwrap() {
+            if result["outcome"] == "scheduled" {
+                taken.push(result["id"].as_str().unwrap().to_owned());
+            } else {
+                assert_eq!(result["error"]["code"], "store_full", "{result}");
+                refused += 1;
+                // Where many do not fit, one still may.
+                size = 1;
+            }
         }
-        let ack = |m: &ClaimedMessage| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack };
-        let acks: Vec<Settle> = claim.messages.iter().map(ack).collect();
-        assert_eq!(store.settle(shard, START, &acks).await.unwrap(), vec![Settled::Ok; acks.len()]);
-        acked += acks.len();
     }
-    assert_eq!(acked, taken - 64);
-    fill(&store, shard).await;
+    // Nothing is kept back beyond the log and the reserve.
+    assert!(taken.len() * NODE_PAYLOAD_BYTES >= 16 << 20, "{}", taken.len());
+
+    let mut acked = claim_and_ack(&node).await;
+    assert!(acked > 0, "nothing could be claimed");
+    let last = &taken[taken.len() - NODE_BATCH..];
+    let cancelled = done(&node, Method::POST, "own/cancel", &json!({"ids": last})).await;
+    let outcomes = cancelled["results"].as_array().unwrap();
+    assert!(outcomes.iter().all(|result| result["outcome"] == "cancelled"), "{cancelled}");
+    loop {
+        match claim_and_ack(&node).await {
+            0 => break,
+            more => acked += more,
+        }
+    }
+    assert_eq!(acked, taken.len() - NODE_BATCH);
 }
 
 #[tokio::test]
 async fn a_store_is_opened_on_a_full_disk_and_delivers_and_cancels() {
-    let Some(disk) = SmallDisk::mount() else {
-        return cannot_run("a small disk can only be mounted by root; run the tests as root (sudo -E ./test)");
+    let Some(disk) = SmallDisk::mount(96) else {
+        return cannot_run(NOT_ROOT);
     };
     let folder = disk.0.path().join("store");
     let store = open(&folder);

@@ -10,12 +10,16 @@ use futures::StreamExt as _;
 
 use crate::memory::{self, Account};
 use crate::problem::Problem;
+use crate::spool::Spool;
 
 /// Largest body of a request that is read whole, unless a topic's payload limit needs more.
 pub(crate) const BODY_BYTES_MAX: usize = 32 << 20;
 
-/// A body whose length is not announced grows to so many bytes; then it is given its limit at once.
-const GROWN_BYTES_MAX: usize = 1 << 20;
+/// A larger body is kept in memory of its own.
+const BUFFERED_BYTES_MAX: usize = 256 << 10;
+
+/// What each bracket may take of the JSON reader's memory: one byte, in a buffer that doubles when it is full.
+const BRACKET_BYTES: usize = 3;
 
 /// A body that brings nothing for so long is given up.
 pub(crate) const BODY_IDLE_MAX: Duration = Duration::from_secs(30);
@@ -91,7 +95,7 @@ pub(crate) async fn whole(body: Body, headers: &HeaderMap, limit: usize) -> Resu
     }
     let mut chunks = body.into_data_stream();
     let mut first = Bytes::new();
-    let mut all = BytesMut::new();
+    let mut all = Gathered::Small(BytesMut::new());
     loop {
         let chunk = match tokio::time::timeout(BODY_IDLE_MAX, chunks.next()).await {
             Err(_) => return Err(too_slow()),
@@ -107,19 +111,61 @@ pub(crate) async fn whole(body: Body, headers: &HeaderMap, limit: usize) -> Resu
         if first.len() + all.len() + chunk.len() > limit {
             return Err(too_large());
         }
-        if first.is_empty() && all.is_empty() {
+        if first.is_empty() && all.len() == 0 {
             first = chunk;
         } else {
-            if all.is_empty() {
-                all.reserve(announced.unwrap_or(0).max(first.len() + chunk.len()));
-                all.extend_from_slice(&std::mem::take(&mut first));
+            if all.len() == 0 {
+                all.push(&std::mem::take(&mut first), announced, limit)?;
             }
-            if announced.is_none() && all.len() + chunk.len() > GROWN_BYTES_MAX && all.capacity() < limit {
-                // Pages that are not written cost nothing, and growing would copy everything.
-                all.reserve(limit - all.len());
-            }
-            all.extend_from_slice(&chunk);
+            all.push(&chunk, announced, limit)?;
         }
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    let whole = if all.len() == 0 { first } else { all.freeze() };
+    if whole.len() > BUFFERED_BYTES_MAX {
+        // Of a small one it is little, and costs as much to count as to read.
+        let brackets = whole.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        Account::current().take(BRACKET_BYTES * brackets)?;
+    }
+    Ok(whole)
+}
+
+/// A body that came in more than one piece.
+enum Gathered {
+    Small(BytesMut),
+    Large(Spool),
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        match self {
+            Self::Small(all) => all.len(),
+            Self::Large(all) => all.len(),
+        }
+    }
+
+    /// Adds a piece; all of them have at most `limit` bytes.
+    fn push(&mut self, piece: &[u8], announced: Option<usize>, limit: usize) -> Result<(), Problem> {
+        let length = self.len() + piece.len();
+        match self {
+            Self::Small(all) if announced.unwrap_or(0).max(length) <= BUFFERED_BYTES_MAX => {
+                all.reserve(announced.unwrap_or(0).saturating_sub(all.len()));
+                all.extend_from_slice(piece);
+            }
+            Self::Small(all) => {
+                let mut large = Spool::new(limit).map_err(|_| memory::busy())?;
+                large.push(all);
+                large.push(piece);
+                *self = Self::Large(large);
+            }
+            Self::Large(all) => all.push(piece),
+        }
+        Ok(())
+    }
+
+    fn freeze(self) -> Bytes {
+        match self {
+            Self::Small(all) => all.freeze(),
+            Self::Large(all) => all.freeze(),
+        }
+    }
 }

@@ -130,8 +130,8 @@ pub(crate) async fn post(
         many(&app, &caller, &record, &bytes, (style, trace)).await
     } else {
         caller.take_messages(1)?;
-        memory::take_items(1, bytes.len())?;
-        one(&app, &record, &bytes, trace).await
+        memory::take_items(1, memory::STORE_COPIES * bytes.len())?;
+        one(&app, &record, bytes, trace).await
     }
 }
 
@@ -147,7 +147,7 @@ async fn rules<'a>(
     if longest as u64 > payload_bytes_max {
         payload_bytes_max = app.router.present_topic(&record.name).await?.config.max_payload;
     }
-    Ok(Rules { now: app.clock.now(), payload_bytes_max, trace })
+    Ok(Rules { now: app.clock.now(), payload_bytes_max, trace, body: None })
 }
 
 fn style(headers: &HeaderMap) -> Style {
@@ -166,11 +166,14 @@ fn answer(style: Style, body: Body) -> Response {
 async fn one(
     app: &HttpParts,
     record: &TopicRecord,
-    bytes: &Bytes,
+    bytes: Bytes,
     trace: Option<ProducerTrace>,
 ) -> Result<Response, Problem> {
     let rules = rules(app, record, bytes.len(), trace.as_ref()).await?;
-    let item = message_in::read(bytes, &rules).map_err(|(_, refusal)| Problem::from(refusal))?;
+    let rules = Rules { body: Some(&bytes), ..rules };
+    let item = message_in::read(&bytes, &rules).map_err(|(_, refusal)| Problem::from(refusal))?;
+    // What the payload does not need of it is not kept while the store works.
+    drop(bytes);
     let id = item.id.clone();
     let placed = app.router.enqueue(&record.name, vec![item]).await.pop().expect("one answer")?;
     let status = match placed.outcome {
@@ -293,7 +296,7 @@ impl Stream {
             self.record = record;
         }
         let payload_bytes_max = self.record.config.max_payload;
-        let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max, trace: self.trace.as_ref() };
+        let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max, trace: self.trace.as_ref(), body: None };
         let mut is_fresh = false;
         let mut batch = Batch::default();
         // Only a whole message, or a good part of a long one, keeps a stream open.

@@ -26,7 +26,7 @@ use crate::{dead, fields, guard, list};
 
 const LINE_BYTES_MAX: usize = 1 << 16;
 const RULES: Rules<'static> =
-    Rules { now: Timestamp::from_millis(1_763_683_200_000), payload_bytes_max: 1 << 10, trace: None };
+    Rules { now: Timestamp::from_millis(1_763_683_200_000), payload_bytes_max: 1 << 10, trace: None, body: None };
 
 /// What became of one item: it, or the id and the code and field of the refusal.
 type Item = Result<String, (Option<String>, &'static str, Option<String>)>;

@@ -55,6 +55,7 @@ mod scrape;
 mod server;
 mod shards;
 mod sinks;
+mod spool;
 mod state;
 mod tls;
 mod topics;

@@ -21,6 +21,9 @@ use crate::unsent::IfUnsent;
 /// What one item of many costs beside its own bytes: the item as it was read, and its answer.
 pub(crate) const ITEM_BYTES: usize = 512;
 
+/// One large message is there as often beside its body: as it was read, and as the store writes it.
+pub(crate) const STORE_COPIES: usize = 2;
+
 /// An answer is handed to the connection in pieces of so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 

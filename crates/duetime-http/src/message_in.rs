@@ -32,6 +32,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// A shorter payload is copied out of the body that brought it.
+const SHARED_BYTES_MIN: usize = 64 << 10;
+
 /// What a message is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'a> {
@@ -39,6 +42,20 @@ pub(crate) struct Rules<'a> {
     pub payload_bytes_max: u64,
     /// Of the request that brings the message.
     pub trace: Option<&'a ProducerTrace>,
+    /// The request's body, where it is this message and nothing else: most of it may be the payload.
+    pub body: Option<&'a Bytes>,
+}
+
+impl Rules<'_> {
+    /// A part of the message as bytes of its own; one that is most of a large body, without a copy.
+    fn part(&self, text: &str) -> Bytes {
+        match self.body {
+            Some(body) if text.len() >= SHARED_BYTES_MIN && 2 * text.len() >= body.len() => {
+                body.slice_ref(text.as_bytes())
+            }
+            _ => Bytes::copy_from_slice(text.as_bytes()),
+        }
+    }
 }
 
 /// A message to be scheduled. Give `delay` or `due_at`; with neither it is due at once.
@@ -243,10 +260,10 @@ fn read_payload(plain: Option<&RawValue>, base64: Option<&RawValue>, rules: &Rul
         }
         (None, None) => return Ok(Bytes::new()),
         (Some(raw), None) if raw.get().starts_with('"') => match text(raw, "payload", "invalid_payload")? {
-            Cow::Borrowed(text) => (Bytes::copy_from_slice(text.as_bytes()), "payload"),
+            Cow::Borrowed(text) => (rules.part(text), "payload"),
             Cow::Owned(text) => (Bytes::from(text), "payload"),
         },
-        (Some(raw), None) => (Bytes::copy_from_slice(raw.get().as_bytes()), "payload"),
+        (Some(raw), None) => (rules.part(raw.get()), "payload"),
         (None, Some(raw)) => {
             let text = text(raw, "payload_base64", "invalid_payload")?;
             let bytes = BASE64.decode(text.as_bytes()).map_err(|error| {

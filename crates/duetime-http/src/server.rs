@@ -39,6 +39,9 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Requests of one HTTP/2 connection that are answered at once.
 const STREAMS_MAX: u32 = 200;
 
+/// What a connection of HTTP/1 reads at once at most, and the most bytes that the head of a request may have.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
 /// After the end was told, open requests have so long.
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
@@ -90,7 +93,7 @@ pub async fn serve(
     let Listening { connections, tls, draining } = listening;
     let connections = Connections::new(connections);
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX).max_buf_size(BUFFER_BYTES_MAX);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
     let serving = Serving { router, builder: Arc::new(builder), tls };
     let open = GracefulShutdown::new();

@@ -150,3 +150,39 @@ async fn a_claim_answers_bounded_bytes_whatever_it_asks_for() {
     }
     assert_eq!(claimed, 20, "the others follow, and none comes twice");
 }
+
+/// Bodies that come at once, and what each has.
+const BODIES: usize = 64;
+const BODY_BYTES: usize = 16 << 20;
+/// `node.request_memory` of a node that gets them.
+const REQUEST_MEMORY_MIB: f64 = 128.0;
+
+#[tokio::test]
+async fn bodies_that_come_at_once_take_little_more_memory_than_all_requests_may() {
+    let item = [&b"{\"id\":\""[..], &vec![b'a'; BODY_BYTES], b"\",\"delay\":1}"].concat();
+    let item = bytes::Bytes::from(item);
+    for kind in ["application/json", "application/x-ndjson"] {
+        let node = Node::start_embedded(PROGRAM, "[node]\nrequest_memory = \"128MiB\"\n").await;
+        let client = client();
+        let topic = format!("{}/v1/topics/orders", node.url());
+        let put = client.put(&topic).json(&serde_json::json!({"max_payload": "16MiB"}));
+        assert_eq!(put.send().await.unwrap().status(), 201);
+        let mebibytes = |line: &str| {
+            let text = std::fs::read_to_string(format!("/proc/{}/status", node.id())).unwrap();
+            let rest = text.lines().find_map(|one| one.strip_prefix(line)).unwrap();
+            rest.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+        };
+        let before = mebibytes("VmRSS:");
+        let all = (0..BODIES).map(|_| {
+            let request = client.post(format!("{topic}/messages")).header("content-type", kind);
+            let request = request.body(item.clone());
+            tokio::spawn(async move { request.send().await.unwrap().status().as_u16() })
+        });
+        for status in futures::future::join_all(all).await {
+            let status = status.unwrap();
+            assert!([200, 400, 503].contains(&status), "{status}");
+        }
+        let most = mebibytes("VmHWM:") - before;
+        assert!(most < 1.5 * REQUEST_MEMORY_MIB, "{kind}: {most:.0} MiB");
+    }
+}

@@ -106,7 +106,8 @@ async fn items_count_before_they_are_made() {
     assert_eq!(api.post(MESSAGES, &array("{}", 100)).await.status, 200);
 }
 
-#[tokio::test]
+// The clock stands still while there is work: however slow the machine is, the request is in time.
+#[tokio::test(start_paused = true)]
 async fn an_answer_to_an_array_has_a_bound_of_bytes() {
     let api = TestApi::with_orders().await;
     let name = "x".repeat(400);
@@ -133,4 +134,13 @@ async fn a_stream_holds_no_more_than_what_is_under_way() {
     let scheduled = outcomes.iter().filter(|line| line["outcome"] == "scheduled").count();
     assert!(scheduled > 0, "{:?}", outcomes.last());
     assert_eq!(api.parts.options.memory.left(), total);
+}
+
+#[tokio::test]
+async fn what_a_body_of_brackets_takes_to_be_read_is_counted_before() {
+    let body = "[".repeat(1 << 20);
+    let refused = api_with(3 << 20).await.post(MESSAGES, &body).await;
+    assert_eq!(refused.problem(), (503, "busy".to_owned()));
+    let read = api_with(8 << 20).await.post(MESSAGES, &body).await;
+    assert_eq!(read.problem(), (400, "malformed_json".to_owned()));
 }

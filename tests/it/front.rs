@@ -2,6 +2,7 @@
 
 mod attack;
 mod browser;
+mod clear_text;
 mod reload;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");

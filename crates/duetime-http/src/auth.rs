@@ -110,14 +110,16 @@ impl AuthConfig {
         read(self).err().unwrap_or_default()
     }
 
-    /// The secrets themselves, of those that can be read: for whoever keeps them out of a text.
-    #[must_use]
-    pub fn secrets(&self) -> Vec<String> {
-        let of_token = |token: &TokenConfig| {
-            let file = token.secret_file.as_deref().map(SecretSource::file);
-            token.secret.clone().or(file)?.read().ok()
-        };
-        self.tokens.iter().filter_map(of_token).collect()
+    /// Keeps the hash of each secret that is written out, and wipes the secret. What is in a file or a variable stays
+    /// there, for it may change.
+    pub fn seal(&mut self) {
+        for token in &mut self.tokens {
+            if token.secret.as_ref().is_some_and(SecretSource::is_text)
+                && let Ok(Token { hash, .. }) = read_token(token)
+            {
+                (token.secret, token.hash) = (None, Some(show_hash(&hash)));
+            }
+        }
     }
 
     /// The files that secrets are in, to be watched for changes.
@@ -129,7 +131,7 @@ impl AuthConfig {
     }
 }
 
-type Hash = [u8; 32];
+type Hash = duetime_settings::SecretHash;
 
 struct Token {
     name: String,
@@ -208,7 +210,7 @@ fn read_token(config: &TokenConfig) -> Result<Token, String> {
             if secret.len() < SECRET_BYTES_MIN {
                 return Err(complaint(format!("its secret is shorter than {SECRET_BYTES_MIN} bytes")));
             }
-            hash_of(secret.as_bytes())
+            duetime_settings::hash_of(secret)
         }
         (None, Some(text)) => read_hash(text).ok_or_else(|| {
             complaint("its hash is not \"sha256:\" and 64 hexadecimal digits; take it from `duetime token new`".into())

@@ -3,11 +3,13 @@
 //!
 //! Upstream: the config structs of the components. Knows none of them.
 
+pub mod hashed;
 pub mod scrubber;
 pub mod secret;
 pub mod source;
 pub mod tls;
 
+pub use hashed::{SecretHash, hash_of, without_hashed};
 pub use scrubber::{SCRUB_BYTES_MIN, Scrubber};
 pub use secret::{Secret, TargetUrl};
 pub use source::SecretSource;

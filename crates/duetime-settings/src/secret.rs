@@ -15,7 +15,7 @@ use crate::source::SecretSource;
 pub(crate) const DOTS: &str = "***";
 
 /// Most secrets that are remembered: of configurations that are read anew again and again, those of the first.
-const REMEMBERED_MAX: usize = 10_000;
+pub(crate) const REMEMBERED_MAX: usize = 10_000;
 
 /// See [`remember`].
 static REMEMBERED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -67,7 +67,8 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = SecretSource::deserialize(from)?.read().map_err(serde::de::Error::custom)?;
+        let mut read = SecretSource::deserialize(from)?.read().map_err(serde::de::Error::custom)?;
+        let text = std::mem::take(&mut *read);
         remember(std::slice::from_ref(&text));
         Ok(Self(text))
     }

@@ -7,7 +7,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::Error as _;
+use serde::de::{Error as _, MapAccess, Visitor};
+use zeroize::Zeroizing;
 
 /// More of a file is not read: what has no first line of this length holds no secret.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -19,7 +20,7 @@ pub struct SecretSource(Place);
 
 #[derive(Clone)]
 enum Place {
-    Text(String),
+    Text(Zeroizing<String>),
     File(PathBuf),
     Variable(String),
 }
@@ -40,23 +41,29 @@ impl SecretSource {
         }
     }
 
-    /// The secret as it is now.
+    /// Whether it is in the configuration itself.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        matches!(self.0, Place::Text(_))
+    }
+
+    /// The secret as it is now. It is wiped when it is dropped, and so is what it was read from.
     ///
     /// # Errors
     ///
     /// A sentence that names the file or the variable.
-    pub fn read(&self) -> Result<String, String> {
+    pub fn read(&self) -> Result<Zeroizing<String>, String> {
         match &self.0 {
             Place::Text(text) => Ok(text.clone()),
             Place::File(path) => {
                 let text = read_begin(path)
                     .map_err(|error| format!("cannot read the secret in {}: {error}", path.display()))?;
-                Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+                Ok(text.lines().next().unwrap_or_default().trim().to_owned().into())
             }
             Place::Variable(name) => {
                 let text = std::env::var(name)
                     .map_err(|_| format!("the variable {name} of a secret is not set, or is not UTF-8"))?;
-                Ok(text.trim().to_owned())
+                Ok(Zeroizing::new(text).trim().to_owned().into())
             }
         }
     }
@@ -69,31 +76,49 @@ impl fmt::Debug for SecretSource {
 }
 
 /// The text of a file, or its first [`FILE_BYTES_MAX`].
-fn read_begin(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
+fn read_begin(file: &Path) -> std::io::Result<Zeroizing<String>> {
+    // One that grew would leave copies of its beginning.
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 64));
     File::open(file)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
 impl<'de> Deserialize<'de> for SecretSource {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        // A map and no struct: a list would be read as one too, and its text as the name of a file.
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Raw {
-            Text(String),
-            Place(BTreeMap<String, PathBuf>),
+        // Not an enum of both: it would be read from a copy that nobody wipes.
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = Option<SecretSource>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a secret")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                self.visit_string(text.to_owned())
+            }
+
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
+                Ok(Some(SecretSource(Place::Text(text.into()))))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut places = BTreeMap::<String, PathBuf>::new();
+                while let Some((key, place)) = map.next_entry()? {
+                    places.insert(key, place);
+                }
+                Ok(match places.into_iter().collect::<Vec<_>>().as_slice() {
+                    [(key, path)] if key == "file" => Some(SecretSource::file(path)),
+                    [(key, name)] if key == "env" => {
+                        Some(SecretSource(Place::Variable(name.to_string_lossy().into_owned())))
+                    }
+                    _ => None,
+                })
+            }
         }
         let help = || D::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }");
         // That there is none is said as it is; what else is wrong could show it.
         let or_help = |error: D::Error| if error.to_string().starts_with("missing field") { error } else { help() };
-        match Raw::deserialize(from).map_err(or_help)? {
-            Raw::Text(text) => Ok(Self(Place::Text(text))),
-            Raw::Place(place) => match place.into_iter().collect::<Vec<_>>().as_slice() {
-                [(key, path)] if key == "file" => Ok(Self::file(path)),
-                [(key, name)] if key == "env" => Ok(Self(Place::Variable(name.to_string_lossy().into_owned()))),
-                _ => Err(help()),
-            },
-        }
+        from.deserialize_any(Written).map_err(or_help)?.ok_or_else(help)
     }
 }

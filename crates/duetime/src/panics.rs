@@ -7,7 +7,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use duetime_settings::Scrubber;
+use duetime_settings::{Scrubber, without_hashed};
 use serde_json::json;
 
 /// What is printed of a text at most.
@@ -60,7 +60,7 @@ fn line_of(panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) -> String {
 
 /// Without what the configuration holds, and without users and passwords in addresses, whosever they are.
 fn clean(text: &str) -> String {
-    let text = Scrubber::of_all_secrets().clean(text, TEXT_BYTES_MAX);
+    let text = Scrubber::of_all_secrets().clean(&without_hashed(text), TEXT_BYTES_MAX);
     let mut pieces = text.split("://");
     let mut shown = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {

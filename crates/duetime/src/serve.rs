@@ -120,6 +120,8 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     };
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
     let options = listener::options(&config, &lines)?;
+    // It has the whole text of the configuration.
+    drop(lines);
     let running = start(&config, Listeners { listener, console }, steps, &auth, &options).await?;
     let reloader = Reloader::new(args.config.as_deref(), args.overlays(), config.clone(), auth, options, hangup);
     let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());

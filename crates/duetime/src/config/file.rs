@@ -8,6 +8,7 @@ use duetime_sinks::SinkConfig;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
+use zeroize::Zeroizing;
 
 use super::read::{self, ConfigFault};
 use super::{Config, DEFAULT_STORE, check};
@@ -68,7 +69,7 @@ pub struct ReadConfig {
 #[derive(Clone, Debug)]
 pub struct ConfigLines {
     file: PathBuf,
-    text: String,
+    text: Zeroizing<String>,
     overlays: Vec<Overlay>,
 }
 
@@ -222,8 +223,8 @@ fn sink(table: &Table) -> read::Read<SinkConfig> {
 /// Every complaint, in the order of the file.
 pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<ReadConfig, Vec<Complaint>> {
     let text = match file {
-        None => String::new(),
-        Some(file) => std::fs::read_to_string(file).map_err(|error| {
+        None => Zeroizing::default(),
+        Some(file) => std::fs::read_to_string(file).map(Zeroizing::new).map_err(|error| {
             let text = format!("cannot read the configuration file {}: {error}", file.display());
             vec![Complaint { origin: Origin::Whole, text }]
         })?,
@@ -237,7 +238,7 @@ pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<ReadConfig, Vec
 ///
 /// Every complaint, in the order of the file.
 pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConfig, Vec<Complaint>> {
-    let lines = ConfigLines { file, text: text.to_owned(), overlays: overlays.to_vec() };
+    let lines = ConfigLines { file, text: text.to_owned().into(), overlays: overlays.to_vec() };
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let origin = lines.at(error.span().map_or(0, |span| span.start));
         vec![Complaint { origin, text: error.message().trim().to_owned() }]
@@ -260,7 +261,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
         complaints.push(Complaint { origin: source.origin(std::slice::from_ref(key)), text });
     }
     let mut reading = Reading { table: &table, faults: Vec::new() };
-    let config = Config {
+    let mut config = Config {
         node: reading.section("node"),
         store: reading.section("store"),
         ownership: reading.section("ownership"),
@@ -285,5 +286,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
         Origin::Flag(_) | Origin::Whole => 0,
     });
     drop(source);
+    config.auth.seal();
+    read::wipe(table);
     if complaints.is_empty() { Ok(ReadConfig { config, lines }) } else { Err(complaints) }
 }

@@ -249,13 +249,11 @@ fn address(listen: &str) -> String {
 }
 
 impl Config {
-    /// What is secret of it, besides what is written as a [`Secret`] as a whole.
+    /// What is secret of it, besides what is written as a [`Secret`] as a whole. Of tokens there are hashes only.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
         let store = Some(self.store.url.expose()).filter(|url| !url.starts_with("embedded:"));
-        let mut secrets = store.map_or_else(Vec::new, |url| TargetUrl::new(url).secrets());
-        secrets.extend(self.auth.secrets());
-        secrets
+        store.map_or_else(Vec::new, |url| TargetUrl::new(url).secrets())
     }
 
     /// The node's name.

@@ -7,6 +7,7 @@ use duetime_core::suggest;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Deserializer, Path, Segment, Track};
 use toml::{Table, Value};
+use zeroize::Zeroize as _;
 
 /// Most faults looked for in one section.
 const FAULTS_MAX: usize = 50;
@@ -38,7 +39,10 @@ pub fn section_by<T>(
     loop {
         let mut track = Track::new();
         let error = match read(Deserializer::new(section.clone(), &mut track)) {
-            Ok(value) => return Read { value: Some(value), faults },
+            Ok(value) => {
+                wipe_value(&mut section);
+                return Read { value: Some(value), faults };
+            }
             Err(error) => error,
         };
         let present = segments(&track.path());
@@ -59,6 +63,20 @@ pub fn section_by<T>(
             return Read { value: None, faults };
         }
         items_left_out.push(path);
+    }
+}
+
+/// Overwrites all texts: those of tokens are in memory for as long only as they are read.
+pub fn wipe(table: Table) {
+    wipe_value(&mut Value::Table(table));
+}
+
+fn wipe_value(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(items) => items.iter_mut().for_each(wipe_value),
+        Value::Table(table) => table.iter_mut().for_each(|(_, value)| wipe_value(value)),
+        _ => {}
     }
 }
 

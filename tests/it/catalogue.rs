@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::servers::RedisServer;
 use duetime_testkit::{in_time, promised, violation};
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::test_node::client;
+use crate::test_node::TestNode;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// Clients at once.
 const CLIENTS: usize = 8;
 /// Bytes of a payload that the topic takes only after its change.
@@ -28,33 +27,28 @@ fn rounds() -> usize {
 /// Nodes of one store, asked in turn.
 struct Nodes {
     _redis: Option<RedisServer>,
-    nodes: Vec<Node>,
-    client: reqwest::Client,
+    nodes: Vec<TestNode>,
     turn: AtomicUsize,
 }
 
 impl Nodes {
     async fn embedded() -> Arc<Self> {
-        let nodes = vec![Node::start_embedded(PROGRAM, "").await];
-        Arc::new(Self { _redis: None, nodes, client: client(), turn: AtomicUsize::new(0) })
+        Arc::new(Self { _redis: None, nodes: vec![TestNode::new("").await], turn: AtomicUsize::new(0) })
     }
 
     async fn of_one_redis() -> Arc<Self> {
         let redis = RedisServer::start().await;
-        let mut nodes = Vec::new();
-        for n in 0..2 {
-            let config = format!("[node]\nid = \"n{n}\"\n[ownership]\nmode = \"round-robin\"\n");
-            nodes.push(Node::start(PROGRAM, &redis.url(), &config).await);
-        }
-        Arc::new(Self { _redis: Some(redis), nodes, client: client(), turn: AtomicUsize::new(0) })
+        let nodes = TestNode::sharing(2, &redis, "").await;
+        Arc::new(Self { _redis: Some(redis), nodes, turn: AtomicUsize::new(0) })
     }
 
     async fn ask_node(&self, node: usize, method: &Method, path: &str, body: &Value) -> (u16, Value) {
-        let url = format!("{}{path}", self.nodes[node].url());
-        let request = self.client.request(method.clone(), url);
-        let request = if *method == Method::GET { request } else { request.json(body) };
-        let answer = request.send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+        let node = &self.nodes[node];
+        let (status, answer) = match *method {
+            Method::GET => node.get(path).await,
+            _ => node.call(method.clone(), path, body.clone()).await,
+        };
+        (status.as_u16(), answer)
     }
 
     /// Asks whichever node comes next: requests of one client mostly go to different ones.

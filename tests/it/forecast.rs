@@ -5,14 +5,13 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use duetime_testkit::in_time;
-use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
-use crate::test_node::client;
-use crate::topic_limits::Shop;
+use crate::test_node::TestNode;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// The metrics of a forecast are counted each half minute.
@@ -22,37 +21,28 @@ const PAYLOAD_BYTES: usize = 100;
 const MINUTE_MS: i64 = 60_000;
 const VIEWERS: usize = 64;
 
-async fn metric(node: &Node, line: &str) -> f64 {
-    let told = client().get(format!("{}/metrics", node.url())).send().await.unwrap().text().await.unwrap();
-    let value = told.lines().find_map(|one| one.strip_prefix(line));
-    value.map_or(0.0, |value| value.trim().parse().unwrap())
-}
-
 #[tokio::test]
 async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_once_for_all_viewers() {
     let redis = RedisServer::start().await;
-    let node = Node::start(PROGRAM, &redis.url(), "").await;
-    let shop = Shop::of(&node);
+    let node = TestNode::on(&redis.url(), "").await;
     let limit = json!({"shards": 8, "rate_limit": {"per_second": 100.0}});
-    assert_eq!(shop.send("PUT", "orders", limit).await.0, StatusCode::CREATED);
+    assert_eq!(node.topic("orders", limit).await.0, StatusCode::CREATED);
     let present = i64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
     let at = (present / MINUTE_MS + 5) * MINUTE_MS;
     let payload = "x".repeat(PAYLOAD_BYTES);
     let herd = (0..HERD).map(|n| json!({"id": format!("order-{n}"), "due_at": at, "payload": &payload}));
     let others =
         (0..10).map(|n| json!({"id": format!("other-{n}"), "due_at": at + 7 * MINUTE_MS, "payload": &payload}));
-    let (status, _) = shop.send("POST", "orders/messages", herd.chain(others).collect()).await;
-    assert_eq!(status, StatusCode::OK);
+    node.enqueue_all("orders", herd.chain(others).collect()).await;
 
     let counts = "duetime_store_call_seconds_count{op=\"forecast\"}";
-    let before = metric(&node, counts).await;
-    let path = format!("{}/v1/topics/orders/forecast?bucket=1m&buckets=60", node.url());
-    let look = || async { client().get(&path).send().await.unwrap().json::<Value>().await.unwrap() };
-    let seen = futures::future::join_all((0..VIEWERS).map(|_| look())).await;
+    let before = node.line(counts).await.unwrap_or_default();
+    let look = async |_| node.get("/v1/topics/orders/forecast?bucket=1m&buckets=60").await.1;
+    let seen = futures::future::join_all((0..VIEWERS).map(look)).await;
     let forecast = &seen[0];
     assert!(seen.iter().all(|one| one == forecast), "all see the same count");
     // One for the minutes and one for the seconds of the fullest; the node's own look may come in between.
-    let counted = metric(&node, counts).await - before;
+    let counted = node.line(counts).await.unwrap_or_default() - before;
     assert!((1.0..=4.0).contains(&counted), "{VIEWERS} viewers of 8 shards: {counted} counts");
 
     let bucket = |from: i64| forecast["buckets"].as_array().unwrap().iter().find(|one| one["from"] == from).unwrap();
@@ -79,11 +69,11 @@ async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_o
     while ahead < 19.0 {
         in_time!(Instant::now() < end, "HerdAhead would look at {ahead} s");
         let_pass(Duration::from_millis(500), Because::AskedAgain).await;
-        ahead = metric(&node, "duetime_forecast_late_seconds{topic=\"orders\"}").await;
+        ahead = node.line("duetime_forecast_late_seconds{topic=\"orders\"}").await.unwrap_or_default();
     }
     assert!(ahead <= 20.0, "{ahead}");
-    assert_eq!(metric(&node, "duetime_forecast{topic=\"orders\",within=\"1h\"}").await, 2_010.0);
+    assert_eq!(node.line("duetime_forecast{topic=\"orders\",within=\"1h\"}").await.unwrap_or_default(), 2_010.0);
     let payloads = 2_010.0 * PAYLOAD_BYTES as f64;
-    let bytes = metric(&node, "duetime_pending_bytes{topic=\"orders\"}").await;
+    let bytes = node.line("duetime_pending_bytes{topic=\"orders\"}").await.unwrap_or_default();
     assert!((payloads..1.5 * payloads).contains(&bytes), "{bytes} bytes of messages");
 }

@@ -10,9 +10,8 @@ use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::test_node::client;
+use crate::test_node::{TestNode, client};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const CONFIG: &str = "[ownership]\nmode = \"round-robin\"\n[topics.orders]\nshards = 4\n";
 /// A client waits so long, then asks elsewhere.
 const CLIENT_WAITS: Duration = Duration::from_secs(1);
@@ -83,8 +82,7 @@ async fn nothing_was_undone(here: &Asked) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_stood_still_carries_out_nothing_of_what_it_finds() {
     let redis = RedisServer::start().await;
-    let (first, second) =
-        (Node::start(PROGRAM, &redis.url(), CONFIG).await, Node::start(PROGRAM, &redis.url(), CONFIG).await);
+    let (first, second) = (TestNode::on(&redis.url(), CONFIG).await, TestNode::on(&redis.url(), CONFIG).await);
     let (there, here) = (Asked::at(&first), Asked::at(&second));
     assert_eq!(there.enqueue("order-2").await, Some(StatusCode::CREATED));
     first.stall().await;
@@ -103,7 +101,7 @@ async fn a_node_that_stood_still_carries_out_nothing_of_what_it_finds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_was_held_up_on_its_way_is_refused_when_it_says_until_when_it_is_wanted() {
-    let node = Node::start_embedded(PROGRAM, "[topics.orders]\nshards = 4\n").await;
+    let node = TestNode::with_orders().await;
     let port = node.url().rsplit_once(':').unwrap().1.parse().unwrap();
     let (first, second) = (Proxy::before(port).await, Proxy::before(port).await);
     let here = Asked::at(&node);

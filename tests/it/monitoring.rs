@@ -6,15 +6,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use duetime_monitoring::{JOB, Objectives, Panel, boards, rules};
-use duetime_testkit::servers::{Alertmanager, Node, Prometheus};
+use duetime_testkit::servers::{Alertmanager, Prometheus};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::{Answer, Webhook};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::test_node::client;
+use crate::test_node::TestNode;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// Surveys come every few seconds, and a rate needs two scrapes.
 const SEEN_WITHIN: Duration = Duration::from_secs(90);
 /// Between two rounds of everything that can happen to messages.
@@ -27,18 +26,13 @@ fn config(webhook: &str) -> String {
     )
 }
 
-async fn send(node: &Node, method: reqwest::Method, path: &str, body: &Value) -> Value {
-    let answer = client().request(method, format!("{}/v1/topics/{path}", node.url())).json(body).send().await.unwrap();
-    answer.json().await.unwrap_or_default()
-}
-
-async fn post(node: &Node, path: &str, body: Value) -> Value {
-    send(node, reqwest::Method::POST, path, &body).await
+async fn post(node: &TestNode, path: &str, body: Value) -> Value {
+    node.post(&format!("/v1/topics/{path}"), body).await.1
 }
 
 /// A node with topics that are claimed, logged, and sent to a target that is away; one of them is being resized.
-async fn node(webhook: &str) -> Node {
-    let node = Node::start_embedded(PROGRAM, &config(webhook)).await;
+async fn node(webhook: &str) -> TestNode {
+    let node = TestNode::new(&config(webhook)).await;
     let settings = [
         ("orders", json!({"shards": 2, "retry": {"max_attempts": 1}, "visibility_timeout": "1s"})),
         ("logged", json!({"sink": {"name": "out"}})),
@@ -46,18 +40,18 @@ async fn node(webhook: &str) -> Node {
         ("moving", json!({"shards": 2})),
     ];
     for (topic, settings) in settings {
-        send(&node, reqwest::Method::PUT, topic, &settings).await;
+        node.topic(topic, settings).await;
     }
     let many: Vec<Value> = (0..2_000).map(|n| json!({"id": n.to_string(), "delay": "1h"})).collect();
     for part in many.chunks(500) {
         post(&node, "moving/messages", json!(part)).await;
     }
-    send(&node, reqwest::Method::PUT, "moving/shards", &json!({"shards": 8})).await;
+    node.topic("moving/shards", json!({"shards": 8})).await;
     node
 }
 
 /// Everything that can happen to messages: `round` makes their ids new.
-async fn live(node: &Node, round: usize) {
+async fn live(node: &TestNode, round: usize) {
     let ids: Vec<String> = (0..6).map(|n| format!("{round}-{n}")).collect();
     let messages: Vec<Value> = ids.iter().map(|id| json!({"id": id})).collect();
     post(node, "logged/messages", json!(messages)).await;

@@ -16,24 +16,24 @@ use std::time::Duration;
 use duetime_core::{StoreError, StoreHealth as _, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
-use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::redis_store::documented_rights;
 
 use load::{Load, now};
-use server::Server;
+use server::{ask, connection, durable};
 
 /// A change of the server's state is noticed within this.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 
-async fn connect(server: &Server) -> Result<Arc<RedisStore>, StoreError> {
+async fn connect(server: &RedisServer) -> Result<Arc<RedisStore>, StoreError> {
     let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
     RedisStore::connect(config, Arc::new(Meters::new())).await
 }
 
-async fn load_on(server: &Server) -> Load {
+async fn load_on(server: &RedisServer) -> Load {
     Load::start(connect(server).await.unwrap()).await
 }
 
@@ -43,11 +43,11 @@ async fn pause(millis: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_every_connection_is_cut_again_and_again() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let load = load_on(&server).await;
     for _ in 0..10 {
-        server.ask("CLIENT KILL TYPE normal SKIPME yes").await.unwrap();
-        server.ask("CLIENT KILL TYPE pubsub").await.unwrap();
+        ask(&server, "CLIENT KILL TYPE normal SKIPME yes").await.unwrap();
+        ask(&server, "CLIENT KILL TYPE pubsub").await.unwrap();
         pause(150).await;
     }
     load.check().await;
@@ -55,21 +55,20 @@ async fn nothing_is_lost_when_every_connection_is_cut_again_and_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_the_server_is_killed_and_started_again() {
-    let mut server = Server::start(&[]).await;
+    let mut server = durable(&[]).await;
     let load = load_on(&server).await;
-    server.crash();
+    server.stop_hard();
     pause(1000).await;
-    server.revive(&[]);
-    server.answering().await;
+    server.start_again().await;
     load.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_the_server_forgets_its_scripts() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let load = load_on(&server).await;
     for _ in 0..20 {
-        server.ask("SCRIPT FLUSH").await.unwrap();
+        ask(&server, "SCRIPT FLUSH").await.unwrap();
         pause(50).await;
     }
     load.check().await;
@@ -77,24 +76,24 @@ async fn nothing_is_lost_when_the_server_forgets_its_scripts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_while_the_server_loads_its_data() {
-    let mut server = Server::start(&["--enable-debug-command", "yes"]).await;
-    server.ask("DEBUG POPULATE 2000").await.unwrap();
-    server.ask("BGREWRITEAOF").await.unwrap();
+    let mut server = durable(&["enable-debug-command yes"]).await;
+    ask(&server, "DEBUG POPULATE 2000").await.unwrap();
+    ask(&server, "BGREWRITEAOF").await.unwrap();
     let rewriting = async || {
-        let mut connection = server.connection().await.unwrap();
-        let info: String = redis::cmd("INFO").arg("persistence").query_async(&mut connection).await.unwrap();
+        let info: String = redis::from_redis_value(ask(&server, "INFO persistence").await.unwrap()).unwrap();
         !info.contains("aof_rewrite_in_progress:0")
     };
     while rewriting().await {
         pause(20).await;
     }
     let load = load_on(&server).await;
-    server.crash();
+    server.stop_hard();
     // A millisecond a key, and an ear for callers every few keys: it is caught loading.
-    server.revive(&["--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"]);
+    server.configure(&["key-load-delay 1000", "loading-process-events-interval-bytes 1024"]);
+    server.launch();
     let caught = async {
         loop {
-            let answer = server.try_ping().await;
+            let answer = ask(&server, "PING").await;
             if answer.is_err_and(|error| error.to_string().to_lowercase().contains("loading")) {
                 return;
             }
@@ -102,49 +101,49 @@ async fn nothing_is_lost_while_the_server_loads_its_data() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), caught).await.expect("the server is caught loading");
-    server.answering().await;
+    server.serves().await;
     load.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_while_the_server_is_a_read_only_replica() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let load = load_on(&server).await;
     // Of a primary that is not there: it keeps its data and refuses writes.
-    server.ask("REPLICAOF 127.0.0.1 1").await.unwrap();
+    ask(&server, "REPLICAOF 127.0.0.1 1").await.unwrap();
     pause(1500).await;
-    server.ask("REPLICAOF NO ONE").await.unwrap();
+    ask(&server, "REPLICAOF NO ONE").await.unwrap();
     load.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_server_refuses_new_messages_and_drains_the_old_ones() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let load = load_on(&server).await;
     pause(2500).await;
-    server.ask("CONFIG SET maxmemory 1").await.unwrap();
+    ask(&server, "CONFIG SET maxmemory 1").await.unwrap();
     pause(300).await;
     let (refused, acked) = (load.refused_full(), load.acked());
     assert!(refused > 0, "enqueue answers that the server is full");
     pause(1500).await;
     assert!(load.acked() > acked, "claims and acks go on");
-    server.ask("CONFIG SET maxmemory 0").await.unwrap();
+    ask(&server, "CONFIG SET maxmemory 0").await.unwrap();
     load.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_the_server_stalls_for_three_seconds() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let load = load_on(&server).await;
-    server.signal(Signal::SIGSTOP);
+    server.pause();
     pause(3000).await;
-    server.signal(Signal::SIGCONT);
+    server.resume();
     load.check().await;
 }
 
 #[tokio::test]
 async fn a_server_that_may_evict_messages_is_refused_with_the_remedy() {
-    let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]).await;
+    let server = durable(&["maxmemory-policy allkeys-lru"]).await;
     let error = connect(&server).await.unwrap_err();
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     let text = error.to_string();
@@ -167,45 +166,45 @@ async fn until_ready(store: &RedisStore, or_why: Option<&str>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_that_changes_while_it_is_in_use_is_noticed_and_the_node_is_not_ready() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let store = connect(&server).await.unwrap();
     let load = Load::start(store.clone()).await;
     store.ready().await.unwrap();
-    server.ask("CONFIG SET maxmemory-policy allkeys-lru").await.unwrap();
+    ask(&server, "CONFIG SET maxmemory-policy allkeys-lru").await.unwrap();
     until_ready(&store, Some("redis-cli CONFIG SET maxmemory-policy noeviction")).await;
-    server.ask("CONFIG SET maxmemory-policy noeviction").await.unwrap();
+    ask(&server, "CONFIG SET maxmemory-policy noeviction").await.unwrap();
     until_ready(&store, None).await;
     load.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_while_the_server_refuses_writes_because_its_disk_fails_and_the_node_is_not_ready() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let store = connect(&server).await.unwrap();
     let load = Load::start(store.clone()).await;
     // A folder where the snapshot is to be: writing it fails, and with it every write (MISCONF).
-    let there = server.dir.path().join("dump.rdb");
+    let there = server.folder().join("dump.rdb");
     std::fs::create_dir(&there).unwrap();
-    let mut connection = server.connection().await.unwrap();
+    let mut connection = connection(&server).await.unwrap();
     let set: redis::RedisResult<()> =
         redis::cmd("CONFIG").arg("SET").arg("save").arg("3600 1").query_async(&mut connection).await;
     set.unwrap();
-    server.ask("BGSAVE").await.unwrap();
+    ask(&server, "BGSAVE").await.unwrap();
     until_ready(&store, Some("snapshot failed")).await;
-    let refused = server.ask("SET x 1").await.unwrap_err();
+    let refused = ask(&server, "SET x 1").await.unwrap_err();
     assert_eq!(refused.code(), Some("MISCONF"));
     std::fs::remove_dir(&there).unwrap();
-    server.ask("BGSAVE").await.unwrap();
+    ask(&server, "BGSAVE").await.unwrap();
     until_ready(&store, None).await;
     load.check().await;
 }
 
 #[tokio::test]
 async fn a_user_who_may_not_ask_for_settings_can_still_work() {
-    let server = Server::start(&[]).await;
+    let server = durable(&[]).await;
     let rights = documented_rights().replace(" +config|get", "");
-    server.ask(&format!("ACL SETUSER ann on >s3cret {rights}")).await.unwrap();
-    let url = |password: &str| format!("redis://ann:{password}@127.0.0.1:{}", server.port);
+    ask(&server, &format!("ACL SETUSER ann on >s3cret {rights}")).await.unwrap();
+    let url = |password: &str| format!("redis://ann:{password}@127.0.0.1:{}", server.port());
     let meters = || Arc::new(Meters::new());
     let config = RedisStoreConfig { url: url("s3cret").into(), ..RedisStoreConfig::default() };
     Load::start(RedisStore::connect(config, meters()).await.unwrap()).await.check().await;
@@ -217,9 +216,9 @@ async fn a_user_who_may_not_ask_for_settings_can_still_work() {
 
 #[tokio::test]
 async fn the_remedy_for_missing_rights_works_as_it_is_written() {
-    let server = Server::start(&[]).await;
-    server.ask("ACL SETUSER ann on >s3cret ~duetime:* &duetime:* +@all -@admin -@dangerous +info").await.unwrap();
-    let url = format!("redis://ann:s3cret@127.0.0.1:{}", server.port);
+    let server = durable(&[]).await;
+    ask(&server, "ACL SETUSER ann on >s3cret ~duetime:* &duetime:* +@all -@admin -@dangerous +info").await.unwrap();
+    let url = format!("redis://ann:s3cret@127.0.0.1:{}", server.port());
     let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
     let topic = duetime_core::TopicName::new("bills").unwrap();
@@ -228,7 +227,7 @@ async fn the_remedy_for_missing_rights_works_as_it_is_written() {
     let error = store.put_topic(&record, None).await.unwrap_err().to_string();
     let (_, remedy) = error.split_once("allow it: ").unwrap_or_else(|| panic!("{error}"));
     let remedy = remedy.replace("<user>", "ann").replace("<namespace>", "duetime");
-    server.ask(remedy.trim()).await.unwrap();
+    ask(&server, remedy.trim()).await.unwrap();
     Load::start(store).await.check().await;
 }
 

@@ -4,13 +4,11 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use duetime_testkit::servers::{Node, RedisServer};
-use reqwest::StatusCode;
+use duetime_testkit::servers::RedisServer;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::topic_limits::Shop;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+use crate::test_node::TestNode;
 
 fn present_ms() -> i64 {
     i64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap()
@@ -30,40 +28,35 @@ fn spread(answers: &[Value], asked: i64, outcome: &str) -> HashMap<String, i64> 
     answers.iter().map(offset).collect()
 }
 
-async fn is_spread(node: &Node) {
-    let shop = Shop::of(node);
-    let (status, refused) = shop.send("PUT", "orders", json!({"shards": 4, "smear": "61m"})).await;
+async fn is_spread(node: &TestNode) {
+    let (status, refused) = node.topic("orders", json!({"shards": 4, "smear": "61m"})).await;
     assert_eq!((status, &refused["code"]), (StatusCode::BAD_REQUEST, &json!("invalid_topic_settings")), "{refused}");
     assert_eq!(
         (&refused["field"], &refused["detail"]),
         (&json!("smear"), &json!("smear must be 1h or less; 0s for none"))
     );
-    let (_, view) = shop.send("PUT", "orders", json!({"shards": 4, "smear": "2s"})).await;
+    let (_, view) = node.topic("orders", json!({"shards": 4, "smear": "2s"})).await;
     assert_eq!(view["smear"], "2s", "{view}");
 
     let asked = present_ms() + 1_500;
-    let herd = |on_conflict: &str| -> Value {
+    let herd = |on_conflict: &str| -> Vec<Value> {
         (0..400).map(|n| json!({"id": format!("order-{n}"), "due_at": asked, "on_conflict": on_conflict})).collect()
     };
-    let send = async |herd: Value| {
-        let (status, answer) = shop.send("POST", "orders/messages", herd).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
-        answer["results"].as_array().unwrap().clone()
-    };
-    let first = spread(&send(herd("reject")).await, asked, "scheduled");
+    let send = async |on_conflict| node.results("orders", herd(on_conflict)).await;
+    let first = spread(&send("reject").await, asked, "scheduled");
     let tenths = (0..10).map(|tenth| first.values().filter(|later| **later / 201 == tenth).count());
     assert!(tenths.clone().all(|some| some >= 15), "even: {:?}", tenths.collect::<Vec<_>>());
-    assert_eq!(spread(&send(herd("reject")).await, asked, "duplicate"), first, "what is there is answered");
-    assert_eq!(spread(&send(herd("replace")).await, asked, "replaced"), first, "the same id, the same share");
+    assert_eq!(spread(&send("reject").await, asked, "duplicate"), first, "what is there is answered");
+    assert_eq!(spread(&send("replace").await, asked, "replaced"), first, "the same id, the same share");
 
-    let (_, moved) = shop.send("PATCH", "orders/messages/order-7", json!({"due_at": asked})).await;
+    let (_, moved) = node.call(Method::PATCH, "/v1/topics/orders/messages/order-7", json!({"due_at": asked})).await;
     assert_eq!((&moved["smeared_ms"], &moved["due_at"]), (&json!(first["order-7"]), &json!(asked + first["order-7"])));
-    let (_, gone) = shop.send("PATCH", "orders/messages/nobody", json!({"due_at": asked})).await;
+    let (_, gone) = node.call(Method::PATCH, "/v1/topics/orders/messages/nobody", json!({"due_at": asked})).await;
     assert_eq!((&gone["outcome"], &gone["smeared_ms"]), (&json!("unknown"), &Value::Null));
 
     let mut claimed = 0;
     while claimed < 400 {
-        let (_, batch) = shop.send("POST", "orders/claim", json!({"max": 256, "wait": "10s"})).await;
+        let (_, batch) = node.post("/v1/topics/orders/claim", json!({"max": 256, "wait": "10s"})).await;
         let now = present_ms();
         let messages = batch["messages"].as_array().unwrap();
         assert!(!messages.is_empty(), "{claimed} of 400 came within 10 s");
@@ -73,40 +66,39 @@ async fn is_spread(node: &Node) {
             assert!(now >= asked + later, "early: {message} at {now}");
         }
         let receipts: Vec<&Value> = messages.iter().map(|message| &message["receipt"]).collect();
-        let (status, _) = shop.send("POST", "orders/ack", json!({"receipts": receipts})).await;
+        let (status, _) = node.post("/v1/topics/orders/ack", json!({"receipts": receipts})).await;
         assert_eq!(status, StatusCode::OK);
         claimed += messages.len();
     }
 
-    let (_, none) = shop.send("PUT", "orders", json!({"smear": null})).await;
+    let (_, none) = node.topic("orders", json!({"smear": null})).await;
     assert_eq!(none["smear"], Value::Null, "{none}");
-    let (_, plain) = shop.send("POST", "orders/messages", json!({"id": "plain", "due_at": asked})).await;
+    let (_, plain) = node.post("/v1/topics/orders/messages", json!({"id": "plain", "due_at": asked})).await;
     assert_eq!((&plain["due_at"], &plain["smeared_ms"]), (&json!(asked), &Value::Null));
 }
 
 #[tokio::test]
 async fn a_herd_is_spread_over_the_smear_of_its_topic_on_the_embedded_store() {
-    is_spread(&Node::start_embedded(PROGRAM, "").await).await;
+    is_spread(&TestNode::new("").await).await;
 }
 
 #[tokio::test]
 async fn a_herd_is_spread_over_the_smear_of_its_topic_on_redis() {
     let redis = RedisServer::start().await;
-    is_spread(&Node::start(PROGRAM, &redis.url(), "").await).await;
+    is_spread(&TestNode::on(&redis.url(), "").await).await;
 }
 
 /// Another node spreads as this one does, for a delay as for a moment.
 #[tokio::test]
 async fn every_node_spreads_an_id_in_the_same_way() {
     let redis = RedisServer::start().await;
-    let nodes = [Node::start(PROGRAM, &redis.url(), "").await, Node::start(PROGRAM, &redis.url(), "").await];
-    let (first, second) = (Shop::of(&nodes[0]), Shop::of(&nodes[1]));
-    first.send("PUT", "orders", json!({"shards": 4, "smear": "1h"})).await;
+    let (first, second) = (TestNode::on(&redis.url(), "").await, TestNode::on(&redis.url(), "").await);
+    first.topic("orders", json!({"shards": 4, "smear": "1h"})).await;
     let mut shares = Vec::new();
-    for (shop, due) in [(&first, json!({"delay": "1m"})), (&second, json!({"due_at": present_ms() + 86_400_000}))] {
+    for (node, due) in [(&first, json!({"delay": "1m"})), (&second, json!({"due_at": present_ms() + 86_400_000}))] {
         let mut message = json!({"id": "order-1", "on_conflict": "replace"});
         message.as_object_mut().unwrap().extend(due.as_object().unwrap().clone());
-        let (_, placed) = shop.send("POST", "orders/messages", message).await;
+        let (_, placed) = node.post("/v1/topics/orders/messages", message).await;
         shares.push(placed["smeared_ms"].as_u64().unwrap());
     }
     assert_eq!(shares[0], shares[1]);

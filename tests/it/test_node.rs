@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_testkit::servers::Node;
+use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
@@ -41,16 +41,43 @@ pub(crate) struct TestNode {
     client: reqwest::Client,
 }
 
+impl std::ops::Deref for TestNode {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.process
+    }
+}
+
 impl TestNode {
     /// A node with this configuration file.
     pub(crate) async fn new(config: &str) -> Self {
         Self { process: Node::start_embedded(PROGRAM, config).await, client: client() }
     }
 
-    /// The same, and it says all it can say.
+    /// The same on this store.
+    pub(crate) async fn on(store: &str, config: &str) -> Self {
+        Self { process: Node::start(PROGRAM, store, config).await, client: client() }
+    }
+
+    /// So many nodes of one Redis, which share its shards; each with a file of its own that has these lines.
+    pub(crate) async fn sharing(many: usize, redis: &RedisServer, lines: &str) -> Vec<Self> {
+        let mut nodes = Vec::new();
+        for n in 0..many {
+            let own = format!("[node]\nid = \"n{n}\"\n[ownership]\nmode = \"round-robin\"\n{lines}");
+            nodes.push(Self::on(&redis.url(), &own).await);
+        }
+        nodes
+    }
+
+    /// The same as the first, and it says all it can say.
     pub(crate) async fn talkative(config: &str) -> Self {
-        let all = vec![("DUETIME_LOG", "trace".to_owned())];
-        Self { process: Node::start_with(PROGRAM, "embedded:data", config, all).await, client: client() }
+        Self::with(vec![("DUETIME_LOG", "trace".to_owned())], config).await
+    }
+
+    /// The same as the first with these variables.
+    pub(crate) async fn with(env: Vec<(&'static str, String)>, config: &str) -> Self {
+        Self { process: Node::start_with(PROGRAM, "embedded:data", config, env).await, client: client() }
     }
 
     /// With the topic `orders` of four shards, which consumers claim from.
@@ -115,10 +142,15 @@ impl TestNode {
     /// Enqueues these messages.
     pub(crate) async fn enqueue_all(&self, topic: &str, messages: Vec<Value>) {
         let many = messages.len();
+        let results = self.results(topic, messages).await;
+        assert_eq!(results.iter().filter(|one| one["outcome"] == "scheduled").count(), many, "{results:?}");
+    }
+
+    /// The same, and answers what became of each.
+    pub(crate) async fn results(&self, topic: &str, messages: Vec<Value>) -> Vec<Value> {
         let (status, body) = self.post(&format!("/v1/topics/{topic}/messages"), json!(messages)).await;
         assert_eq!(status, 200, "{body}");
-        let results = body["results"].as_array().unwrap();
-        assert_eq!(results.iter().filter(|one| one["outcome"] == "scheduled").count(), many, "{body}");
+        body["results"].as_array().unwrap().clone()
     }
 
     /// The topic with its counts.
@@ -136,7 +168,7 @@ impl TestNode {
         line.rsplit_once(' ').unwrap().1.parse().unwrap()
     }
 
-    async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         self.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap()
     }
 
@@ -152,6 +184,12 @@ impl TestNode {
         let lines = told.lines().filter_map(|line| line.strip_prefix(name)).filter_map(|rest| rest.rsplit_once(' '));
         let exact = lines.filter(|(labels, _)| (labels.is_empty() || labels.starts_with('{')) && ours(labels));
         exact.map(|(_, value)| value.parse::<f64>().unwrap()).sum()
+    }
+
+    /// The value of the one line of the metrics that begins so.
+    pub(crate) async fn line(&self, start: &str) -> Option<f64> {
+        let told = self.metrics().await;
+        told.lines().find_map(|one| one.strip_prefix(start)).map(|value| value.trim().parse().unwrap())
     }
 
     /// One message.

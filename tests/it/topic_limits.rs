@@ -3,125 +3,98 @@
 use std::time::Duration;
 
 use duetime_testkit::in_time;
-use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+use crate::test_node::TestNode;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Shop {
-    http: reqwest::Client,
-    url: String,
-}
-
-impl Shop {
-    pub fn of(node: &Node) -> Self {
-        Self { http: crate::test_node::client(), url: node.url() }
-    }
-
-    pub async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
-        let method = method.parse().unwrap();
-        let mut request = self.http.request(method, format!("{}/v1/topics/{path}", self.url));
-        if !body.is_null() {
-            request = request.json(&body);
-        }
-        let answer = request.send().await.unwrap();
-        (answer.status(), answer.json().await.unwrap())
-    }
-
-    async fn enqueue(&self, topic: &str, ids: std::ops::Range<usize>) -> Vec<Value> {
-        let items: Vec<Value> = ids.map(|n| json!({"id": format!("order-{n}"), "delay": 0, "payload": "x"})).collect();
-        let (status, answer) = self.send("POST", &format!("{topic}/messages"), json!(items)).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
-        answer["results"].as_array().unwrap().clone()
-    }
+async fn enqueue(node: &TestNode, topic: &str, ids: std::ops::Range<usize>) -> Vec<Value> {
+    let items = ids.map(|n| json!({"id": format!("order-{n}"), "delay": 0, "payload": "x"})).collect();
+    node.results(topic, items).await
 }
 
 fn full(answer: &Value) -> bool {
     answer["error"]["code"] == "topic_full"
 }
 
-async fn fills_up(node: &Node) {
-    let shop = Shop::of(node);
+async fn fills_up(node: &TestNode) {
     for topic in ["small", "other"] {
-        assert_eq!(shop.send("PUT", topic, json!({"shards": 4})).await.0, StatusCode::CREATED);
+        assert_eq!(node.topic(topic, json!({"shards": 4})).await.0, StatusCode::CREATED);
     }
-    let (status, view) = shop.send("PUT", "small", json!({"max_messages": 10, "max_bytes": "1MiB"})).await;
+    let (status, view) = node.topic("small", json!({"max_messages": 10, "max_bytes": "1MiB"})).await;
     assert_eq!((status, &view["max_messages"], &view["max_bytes"]), (StatusCode::OK, &json!(10), &json!(1 << 20)));
 
-    let answers = shop.enqueue("small", 0..15).await;
+    let answers = enqueue(node, "small", 0..15).await;
     assert!(answers[..10].iter().all(|answer| answer["outcome"] == "scheduled"), "{answers:?}");
     assert!(answers[10..].iter().all(full), "{answers:?}");
-    let (status, problem) = shop.send("POST", "small/messages", json!({"id": "one", "delay": 0})).await;
+    let (status, problem) = node.post("/v1/topics/small/messages", json!({"id": "one", "delay": 0})).await;
     assert_eq!((status, &problem["code"]), (StatusCode::INSUFFICIENT_STORAGE, &json!("topic_full")));
     assert!(problem["detail"].as_str().unwrap().contains("raise max_messages"), "{problem}");
-    assert!(!shop.enqueue("other", 0..50).await.iter().any(full), "a full topic harms no other");
+    assert!(!enqueue(node, "other", 0..50).await.iter().any(full), "a full topic harms no other");
 
-    let (status, _) = shop.send("DELETE", "small/messages/order-3", Value::Null).await;
+    let (status, _) = node.call(Method::DELETE, "/v1/topics/small/messages/order-3", json!({})).await;
     assert_eq!(status, StatusCode::OK, "a cancel goes on");
-    let (_, claimed) = shop.send("POST", "small/claim", json!({"max": 2, "wait": "5s"})).await;
+    let (_, claimed) = node.post("/v1/topics/small/claim", json!({"max": 2, "wait": "5s"})).await;
     let receipts: Vec<&Value> = claimed["messages"].as_array().unwrap().iter().map(|m| &m["receipt"]).collect();
-    let (status, _) = shop.send("POST", "small/ack", json!({"receipts": receipts})).await;
+    let (status, _) = node.post("/v1/topics/small/ack", json!({"receipts": receipts})).await;
     assert_eq!((status, receipts.len()), (StatusCode::OK, 2), "claims and acks go on");
     let mut taken = 0;
     let since = Instant::now();
     while taken < 3 {
         in_time!(since.elapsed() < PATIENCE, "{taken} of 3 are taken again");
-        let answers = shop.enqueue("small", 100..110).await;
+        let answers = enqueue(node, "small", 100..110).await;
         taken += answers.iter().filter(|answer| answer["outcome"] == "scheduled").count();
         let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
-    let (_, view) = shop.send("GET", "small", Value::Null).await;
+    let (_, view) = node.get("/v1/topics/small").await;
     assert_eq!((taken, &view["scheduled"]), (3, &json!(10)), "{view}");
-    let metrics = shop.http.get(format!("{}/metrics", shop.url)).send().await.unwrap().text().await.unwrap();
+    let metrics = node.metrics().await;
     assert!(metrics.contains("duetime_messages_total{event=\"refused\",topic=\"small\"}"), "it is counted");
 }
 
 #[tokio::test]
 async fn a_full_topic_refuses_what_is_new_and_harms_no_other_on_the_embedded_store() {
-    fills_up(&Node::start_embedded(PROGRAM, "").await).await;
+    fills_up(&TestNode::new("").await).await;
 }
 
 #[tokio::test]
 async fn a_full_topic_refuses_what_is_new_and_harms_no_other_on_redis() {
     let redis = RedisServer::start().await;
-    fills_up(&Node::start(PROGRAM, &redis.url(), "").await).await;
+    fills_up(&TestNode::on(&redis.url(), "").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_at_once_take_in_no_more_than_the_limit_and_fill_it() {
     const MOST: u64 = 200;
     let redis = RedisServer::start().await;
-    let node = |n: usize| format!("[node]\nid = \"n{n}\"\n[ownership]\nmode = \"round-robin\"\n");
-    let nodes =
-        [Node::start(PROGRAM, &redis.url(), &node(0)).await, Node::start(PROGRAM, &redis.url(), &node(1)).await];
-    let shops = nodes.each_ref().map(Shop::of);
+    let nodes = TestNode::sharing(2, &redis, "").await;
     let limit = json!({"shards": 4, "max_messages": MOST});
-    assert_eq!(shops[0].send("PUT", "small", limit).await.0, StatusCode::CREATED);
+    assert_eq!(nodes[0].topic("small", limit).await.0, StatusCode::CREATED);
     let since = Instant::now();
     loop {
         // A node that does not know of the other yet would take its part as well.
-        let (_, listed) = shops[0].send("GET", "../nodes", Value::Null).await;
+        let (_, listed) = nodes[0].get("/v1/nodes").await;
         if listed["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2) {
             break;
         }
         in_time!(since.elapsed() < PATIENCE, "the nodes see each other: {listed}");
         let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
-    let offers = |shop: usize| {
-        let shop = &shops[shop];
-        let first = if std::ptr::eq(shop, &shops[0]) { 0 } else { 1_000_000 };
+    let offers = |node: usize| {
+        let (node, mut next) = (&nodes[node], node * 1_000_000);
         async move {
-            let (mut taken, mut next) = (0, first);
+            let mut taken = 0;
             let since = Instant::now();
             // Until nothing was taken for two counts.
             let mut last = Instant::now();
             while last.elapsed() < Duration::from_secs(3) {
                 in_time!(since.elapsed() < PATIENCE, "{taken} were taken and it goes on");
-                let answers = shop.enqueue("small", next..next + 20).await;
+                let answers = enqueue(node, "small", next..next + 20).await;
                 next += 20;
                 let some = answers.iter().filter(|answer| answer["outcome"] == "scheduled").count();
                 assert!(answers.iter().all(|answer| answer["outcome"] == "scheduled" || full(answer)), "{answers:?}");
@@ -135,6 +108,6 @@ async fn two_nodes_at_once_take_in_no_more_than_the_limit_and_fill_it() {
         }
     };
     let (first, second) = tokio::join!(offers(0), offers(1));
-    let (_, view) = shops[1].send("GET", "small", Value::Null).await;
+    let (_, view) = nodes[1].get("/v1/topics/small").await;
     assert_eq!((first + second, &view["scheduled"]), (MOST, &json!(MOST)), "by the first {first}, {view}");
 }

@@ -6,25 +6,24 @@ mod grpc;
 use std::time::Duration;
 
 use duetime_testkit::Webhook;
-use duetime_testkit::servers::Node;
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::{Answer, Hit};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::test_node::client;
+use crate::test_node::TestNode;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(20);
 const PRODUCER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 
 /// A node that records, its collector, and the target of its sink.
 struct World {
-    node: Node,
+    node: TestNode,
     collector: Webhook,
     hook: Webhook,
 }
@@ -42,7 +41,7 @@ impl World {
         env.extend(variables.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let shop = format!("[sinks.shop]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]", hook.url("/due"));
         let config = format!("{shop}\n{lines}");
-        let node = Node::start_with(PROGRAM, "embedded:data", &config, env).await;
+        let node = TestNode::with(env, &config).await;
         let world = Self { node, collector, hook };
         world
             .put("orders", json!({"shards": 2, "sink": {"name": "shop"}, "retry": {"initial": "10ms", "jitter": 0}}))
@@ -52,8 +51,8 @@ impl World {
     }
 
     async fn put(&self, topic: &str, settings: Value) {
-        let url = format!("{}/v1/topics/{topic}", self.node.url());
-        assert!(client().put(url).json(&settings).send().await.unwrap().status().is_success());
+        let (status, body) = self.node.topic(topic, settings).await;
+        assert!(status.is_success(), "{body}");
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
@@ -62,7 +61,7 @@ impl World {
 
     /// The same of a producer with this span.
     async fn post_of(&self, producer: Option<&str>, path: &str, body: Value) -> Value {
-        let request = client().post(format!("{}/v1/topics/{path}", self.node.url())).json(&body);
+        let request = self.node.request(Method::POST, &format!("/v1/topics/{path}")).json(&body);
         let request = producer.into_iter().fold(request, |request, span| request.header("traceparent", span));
         request.send().await.unwrap().json().await.unwrap()
     }
@@ -82,6 +81,11 @@ impl World {
         }
         spans.sort_by_key(|span| span.end_time_unix_nano);
         spans
+    }
+
+    /// How many spans came to this end.
+    async fn counted(&self, outcome: &str) -> f64 {
+        self.node.line(&format!("duetime_spans_total{{outcome=\"{outcome}\"}}")).await.unwrap()
     }
 
     /// Waits for so many spans.
@@ -104,13 +108,6 @@ impl World {
             let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
         self.hook.hits()
-    }
-
-    async fn metric(&self, line: &str) -> Option<u64> {
-        let url = format!("{}/metrics", self.node.url());
-        let told = client().get(url).send().await.unwrap().text().await.unwrap();
-        let found = told.lines().find_map(|one| one.strip_prefix(line).map(str::to_owned))?;
-        Some(found.trim().parse().unwrap())
     }
 }
 
@@ -181,7 +178,7 @@ async fn each_attempt_is_a_trace_that_links_to_the_message_and_to_the_attempt_be
     let failed: Vec<&str> = output.lines().filter(|line| line.contains("message is not accepted")).collect();
     let named = |(line, span): (&&str, &Span)| line.contains(&format!("trace_id=\"{}\"", &own(span)[..32]));
     assert!(failed.len() == 2 && failed.iter().zip(&spans).all(named), "{output}");
-    assert_eq!(world.metric("duetime_spans_total{outcome=\"exported\"}").await, Some(3));
+    assert_eq!(world.counted("exported").await, 3.0);
 }
 
 #[tokio::test]
@@ -257,13 +254,11 @@ async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     world.delivered(1_000).await;
     let end = Instant::now() + PATIENCE;
     loop {
-        let counted =
-            async |outcome| world.metric(&format!("duetime_spans_total{{outcome=\"{outcome}\"}}")).await.unwrap();
-        let (exported, failed, full) =
-            (counted("exported").await, counted("failed").await, counted("queue_full").await);
-        assert_eq!(exported, 0);
-        if failed + full == 1_000 {
-            assert!(failed > 0, "{failed} failed, {full} did not fit");
+        let exported = world.counted("exported").await;
+        let (failed, full) = (world.counted("failed").await, world.counted("queue_full").await);
+        assert_eq!(exported, 0.0);
+        if failed + full == 1_000.0 {
+            assert!(failed > 0.0, "{failed} failed, {full} did not fit");
             break;
         }
         duetime_testkit::in_time!(Instant::now() < end, "{failed} failed, {full} did not fit");
@@ -279,7 +274,7 @@ async fn spans_that_wait_are_sent_before_the_node_ends() {
     world.post("orders/messages", json!({"id": "order-1", "delay": 0})).await;
     world.delivered(1).await;
     assert!(world.spans().is_empty());
-    world.node.sigterm(PATIENCE).await;
+    world.node.process.sigterm(PATIENCE).await;
     assert_eq!(world.spans().len(), 1, "{}", world.node.output());
 }
 
@@ -294,6 +289,6 @@ async fn without_a_collector_the_producers_own_trace_goes_on_and_nothing_is_coun
     let claimed = world.post("tasks/claim", json!({"wait": "10s"})).await;
     assert_eq!(claimed["messages"][0]["traceparent"], PRODUCER);
     for outcome in ["exported", "failed", "queue_full"] {
-        assert_eq!(world.metric(&format!("duetime_spans_total{{outcome=\"{outcome}\"}}")).await, Some(0));
+        assert_eq!(world.counted(outcome).await, 0.0);
     }
 }

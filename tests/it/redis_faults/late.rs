@@ -1,5 +1,6 @@
 //! The network keeps a call back that the link gives up, and delivers it when much has happened since.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::servers::{NetworkSpace, Proxy};
+use duetime_testkit::servers::{NetworkSpace, Proxy, RedisServer, ServerProcess};
 use duetime_testkit::wait::{Because, let_pass};
 
 use tokio::time::Instant;
 
 use super::load::now;
-use super::server::Server;
+use super::server::{ask, durable};
 
 /// How long a call is waited for in these tests.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,7 +29,7 @@ struct World {
     store: Arc<RedisStore>,
     record: TopicRecord,
     shard: Shard,
-    server: Server,
+    server: RedisServer,
 }
 
 fn id(text: &str) -> MessageId {
@@ -63,14 +64,14 @@ impl World {
 
     /// With a user of its own, who has these rights.
     async fn of(rights: &str) -> Self {
-        let server = Server::start(&[]).await;
+        let server = durable(&[]).await;
         let login = if rights.is_empty() {
             String::new()
         } else {
-            server.ask(&format!("ACL SETUSER ann on >s3cret ~* &* {rights}")).await.unwrap();
+            ask(&server, &format!("ACL SETUSER ann on >s3cret ~* &* {rights}")).await.unwrap();
             "ann:s3cret@".to_owned()
         };
-        let proxy = Proxy::before(server.port).await;
+        let proxy = Proxy::before(server.port()).await;
         let config = RedisStoreConfig {
             url: format!("redis://{login}127.0.0.1:{}", proxy.port()).into(),
             response_timeout: RESPONSE_TIMEOUT,
@@ -199,8 +200,8 @@ async fn a_deletion_that_comes_late_does_not_empty_the_topic_that_was_made_since
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_answered_as_failed_is_not_carried_out_afterwards() {
-    let server = Server::start(&[]).await;
-    let proxy = Proxy::before(server.port).await;
+    let server = durable(&[]).await;
+    let proxy = Proxy::before(server.port()).await;
     let config = RedisStoreConfig {
         url: format!("redis://127.0.0.1:{}", proxy.port()).into(),
         response_timeout: RESPONSE_TIMEOUT,
@@ -222,13 +223,12 @@ async fn a_call_that_was_answered_as_failed_is_not_carried_out_afterwards() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_back_after_a_crash_costs_no_wait() {
     let mut world = World::new().await;
-    world.server.crash();
+    world.server.stop_hard();
     let store = world.store.clone();
     let (shard, batch) = (world.shard.clone(), [message("order-r", "r", 60, OnConflict::Reject)]);
     let call = tokio::spawn(async move { store.enqueue(&shard, now(), &batch).await });
     let_pass(Duration::from_millis(100), Because::Quiet).await;
-    world.server.revive(&[]);
-    world.server.answering().await;
+    world.server.start_again().await;
     let up = Instant::now();
     call.await.unwrap().unwrap();
     duetime_testkit::in_time!(up.elapsed() < RESPONSE_TIMEOUT, "{:?}", up.elapsed());
@@ -237,7 +237,7 @@ async fn a_server_that_comes_back_after_a_crash_costs_no_wait() {
 
 /// A server in a namespace of its own, to which packets can be dropped; it ends with the test.
 struct FarServer {
-    _child: tokio::process::Child,
+    _process: ServerProcess,
     _dir: tempfile::TempDir,
     space: NetworkSpace,
 }
@@ -247,34 +247,30 @@ impl FarServer {
 
     async fn start() -> Self {
         let (space, dir) = (NetworkSpace::new(), tempfile::tempdir().unwrap());
-        let child = Self::inside(&space)
-            .args(["redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--dir"])
-            .arg(dir.path())
-            .stdout(std::process::Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = Self::inside(&space);
+        command.args(["redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--dir"]);
+        let process = ServerProcess::start(command.arg(dir.path()).stdout(std::process::Stdio::null()));
         while tokio::net::TcpStream::connect((space.inside(), Self::PORT)).await.is_err() {
             let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
-        Self { _child: child, _dir: dir, space }
+        Self { _process: process, _dir: dir, space }
     }
 
-    fn inside(space: &NetworkSpace) -> tokio::process::Command {
+    fn inside(space: &NetworkSpace) -> Command {
         let [program, rest @ ..] = space.prefix();
-        let mut command = tokio::process::Command::new(program);
+        let mut command = Command::new(program);
         command.args(rest);
         command
     }
 
     /// Drops what comes to it; nobody is told, and whoever sent it sends it again.
-    async fn cut(&self) {
+    fn cut(&self) {
         let rules = format!(
             "add table ip cut; add chain ip cut input {{ type filter hook input priority 0; }}; \
              add rule ip cut input tcp dport {} drop",
             Self::PORT
         );
-        assert!(Self::inside(&self.space).args(["nft", &rules]).status().await.unwrap().success());
+        assert!(Self::inside(&self.space).args(["nft", &rules]).status().unwrap().success());
     }
 }
 
@@ -297,7 +293,7 @@ async fn what_the_kernel_sends_again_after_a_cut_is_not_carried_out() {
         cancel("warm").await;
     }
     enqueue("order-b", "b1").await;
-    server.cut().await;
+    server.cut();
     let healing = async {
         let_pass(RESPONSE_TIMEOUT * 2, Because::Time).await;
         server.space.heal();

@@ -15,11 +15,12 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
 
 use super::load::now;
 use super::lost::LossyWay;
-use super::server::Server;
+use super::server::{ask, durable};
 
 pub struct World {
     pub way: LossyWay,
@@ -27,7 +28,7 @@ pub struct World {
     /// Another node's, whose way loses nothing.
     pub other: Arc<RedisStore>,
     pub shard: Shard,
-    pub server: Server,
+    pub server: RedisServer,
 }
 
 pub fn id(text: &str) -> MessageId {
@@ -48,11 +49,11 @@ async fn claim_by(store: &RedisStore, shard: &Shard, visibility: Duration) -> Re
 
 impl World {
     pub async fn new() -> Self {
-        Self::of(Server::start(&[]).await, Duration::from_secs(2)).await
+        Self::of(durable(&[]).await, Duration::from_secs(2)).await
     }
 
-    pub async fn of(server: Server, retry_for: Duration) -> Self {
-        let way = LossyWay::to(server.port).await;
+    pub async fn of(server: RedisServer, retry_for: Duration) -> Self {
+        let way = LossyWay::to(server.port()).await;
         // The two overwrite none of each other's answers.
         let config = RedisStoreConfig { first_reply_slot: Some(0), ..RedisStoreConfig::default() };
         let config = RedisStoreConfig { url: way.url.clone().into(), connections: 1, retry_for, ..config };
@@ -144,7 +145,7 @@ impl World {
     async fn survey_there(&self) -> u64 {
         let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&self.shard.topic, self.shard.index));
         let words = format!("HGET duetime:{{{tag}}}:{}:{}:meta in_flight", self.shard.topic, self.shard.index);
-        let told = self.server.ask(&words).await.unwrap();
+        let told = ask(&self.server, &words).await.unwrap();
         redis::from_redis_value(told).unwrap()
     }
 

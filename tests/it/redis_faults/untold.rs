@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use duetime_core::MessageStore as _;
 use duetime_core::store::{Edit, Edited, EnqueueOutcome, StoreError};
-use duetime_testkit::servers::SkewedClock;
+use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::wait::{Because, let_pass};
 
 use super::load::now;
 use super::repeats::{World, id};
-use super::server::Server;
+use super::server::{ask, connection};
 
 impl World {
     /// Another session's calls, which end then by the server's clock, have taken all slots of the reply cache.
     async fn take_slots(&self, till_ms: i64) {
         let tag = duetime_redis::slots::tag_of(duetime_redis::slots::slot_of(&self.shard.topic, self.shard.index));
         let bodies = format!("duetime:{{{tag}}}:{}:{}:body", self.shard.topic, self.shard.index);
-        let mut server = self.server.connection().await.unwrap();
+        let mut server = connection(&self.server).await.unwrap();
         let fields: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(&bodies).query_async(&mut server).await.unwrap();
         let slots: Vec<Vec<u8>> = fields.into_iter().filter(|field| field.first() == Some(&0)).collect();
         assert!(!slots.is_empty());
@@ -46,10 +46,11 @@ async fn an_enqueue_that_nobody_can_tell_of_any_more_is_not_made_again() {
 #[tokio::test]
 async fn what_others_left_since_by_a_clock_that_was_put_back_is_not_taken_for_older() {
     let clock = SkewedClock::new();
-    let world = World::of(Server::start_by(&clock).await, Duration::from_secs(10)).await;
+    let options = RedisOptions { append_only: true, env: clock.env(), ..RedisOptions::default() };
+    let world = World::of(RedisServer::start_with(options).await, Duration::from_secs(10)).await;
     // Whether the server's clock is ahead.
     let is_ahead = async || {
-        let told: (i64, i64) = redis::from_redis_value(world.server.ask("TIME").await.unwrap()).unwrap();
+        let told: (i64, i64) = redis::from_redis_value(ask(&world.server, "TIME").await.unwrap()).unwrap();
         told.0 - now().as_millis() / 1000 > 1_800
     };
     clock.set(3_600);

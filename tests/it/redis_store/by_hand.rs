@@ -15,12 +15,13 @@ use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::WallClock;
+use duetime_testkit::servers::RedisServer;
 
-use crate::redis_faults::server::Server;
+use crate::redis_faults::server::ask;
 
 /// One topic of two shards; what is done is done to the second.
 pub(super) struct World {
-    pub(super) server: Server,
+    pub(super) server: RedisServer,
     pub(super) store: Arc<RedisStore>,
     pub(super) record: TopicRecord,
     pub(super) shard: Shard,
@@ -38,7 +39,7 @@ pub(super) fn id(text: &str) -> MessageId {
 
 impl World {
     pub(super) async fn new() -> Self {
-        let server = Server::start(&["--appendonly", "no"]).await;
+        let server = RedisServer::start().await;
         let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
@@ -82,7 +83,7 @@ impl World {
     }
 
     pub(super) async fn text(&self, words: &str) -> String {
-        redis::from_redis_value(self.server.ask(words).await.unwrap()).unwrap()
+        redis::from_redis_value(ask(&self.server, words).await.unwrap()).unwrap()
     }
 
     pub(super) async fn survey(&self) -> Survey {
@@ -94,9 +95,9 @@ impl World {
 async fn a_message_whose_body_vanished_is_a_dead_letter_that_says_so() {
     let world = World::new().await;
     world.put(&["a", "b", "c"]).await;
-    world.server.ask(&format!("HDEL {}:body b", world.key)).await.unwrap();
+    ask(&world.server, &format!("HDEL {}:body b", world.key)).await.unwrap();
     // A body somebody else wrote is no better.
-    world.server.ask(&format!("HSET {}:body c nonsense", world.key)).await.unwrap();
+    ask(&world.server, &format!("HSET {}:body c nonsense", world.key)).await.unwrap();
     let (messages, buried) = world.claim().await;
     assert_eq!((messages.len(), messages[0].id.as_str(), buried), (1, "a", 2));
     let dead = world.store.dead(&world.shard, None, 10).await.unwrap().messages;
@@ -140,7 +141,7 @@ async fn meta_stays_small_whatever_happens_and_every_key_outlives_its_messages()
 #[tokio::test]
 async fn a_lost_shard_is_never_started_empty() {
     let world = World::new().await;
-    world.server.ask(&format!("DEL {}:meta", world.key)).await.unwrap();
+    ask(&world.server, &format!("DEL {}:meta", world.key)).await.unwrap();
     let refused = world.store.get(&world.shard, &[id("a")]).await;
     assert!(matches!(refused, Err(StoreError::UnknownShard(_))), "{refused:?}");
 }
@@ -168,9 +169,9 @@ async fn interrupted_deletion() -> World {
     let record = serde_json::to_string(&world.record).unwrap();
     let life = world.record.routing.life().to_string();
     let pending = format!(r#"{{"life":{life},"deleting":true,"since_ms":1,"record":{record}}}"#);
-    world.server.ask("HDEL duetime:topics orders").await.unwrap();
-    world.server.ask(&format!("HSET {{duetime:topics}}:lives orders {life}")).await.unwrap();
-    world.server.ask(&format!("HSET {{duetime:topics}}:pending orders {pending}")).await.unwrap();
+    ask(&world.server, "HDEL duetime:topics orders").await.unwrap();
+    ask(&world.server, &format!("HSET {{duetime:topics}}:lives orders {life}")).await.unwrap();
+    ask(&world.server, &format!("HSET {{duetime:topics}}:pending orders {pending}")).await.unwrap();
     world
 }
 

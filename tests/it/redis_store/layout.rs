@@ -1,6 +1,8 @@
 //! The scripts read a body as the envelope is written: the same vectors as beside `envelope.rs`.
 
-use crate::redis_faults::server::Server;
+use duetime_testkit::servers::RedisServer;
+
+use crate::redis_faults::server::connection;
 
 const VECTORS: &str = include_str!("../../../crates/duetime-core/src/envelope.golden");
 const LAYOUT: &str = include_str!("../../../crates/duetime-store-redis/lua/layout.lua");
@@ -19,8 +21,8 @@ fn bytes_of(hex: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn scripts_read_every_body_that_the_envelope_writes() {
-    let server = Server::start(&["--appendonly", "no"]).await;
-    let mut connection = server.connection().await.unwrap();
+    let server = RedisServer::start().await;
+    let mut connection = connection(&server).await.unwrap();
     let code = format!("local byte, sub = string.byte, string.sub\n{LAYOUT}{BODY}{READ}");
     for line in VECTORS.lines().skip(1) {
         let words: Vec<&str> = line.split(' ').collect();

@@ -13,6 +13,7 @@ use duetime_router::{Catalog, Misplaced, RouteError, Router};
 use duetime_testkit::WallClock;
 
 use super::by_hand::{World, id, now};
+use crate::redis_faults::server::{ask, connection};
 
 const MAKE: &str = include_str!("../../../crates/duetime-store-redis/lua/make.lua");
 const CREATE: &str = include_str!("../../../crates/duetime-store-redis/lua/create.lua");
@@ -28,7 +29,7 @@ async fn late(world: &World, script: String, keys: &[String], args: &[String]) -
     for arg in keys.iter().chain(args) {
         cmd.arg(arg);
     }
-    match cmd.query_async::<redis::Value>(&mut world.server.connection().await.unwrap()).await {
+    match cmd.query_async::<redis::Value>(&mut connection(&world.server).await.unwrap()).await {
         Ok(value) => redis::from_redis_value::<String>(value).unwrap_or_else(|_| "a list".to_owned()),
         Err(error) => format!("{} {}", error.code().unwrap_or("?"), error.detail().unwrap_or("")),
     }
@@ -53,7 +54,7 @@ async fn late_unmake(world: &World, life: u64) -> String {
 async fn set_record(world: &World, value: Option<&str>) {
     let mut cmd = redis::cmd(if value.is_some() { "HSET" } else { "HDEL" });
     cmd.arg("duetime:topics").arg("orders").arg(value);
-    cmd.query_async::<redis::Value>(&mut world.server.connection().await.unwrap()).await.unwrap();
+    cmd.query_async::<redis::Value>(&mut connection(&world.server).await.unwrap()).await.unwrap();
 }
 
 async fn born_again(world: &mut World) -> TopicRecord {
@@ -105,7 +106,7 @@ async fn a_removal_that_is_carried_out_late_touches_no_later_life() {
     world.put(&["a"]).await;
     assert_eq!(late_unmake(&world, before.routing.life()).await, "0");
     assert!(world.store.get(&world.shard, &[id("a")]).await.unwrap()[0].is_some());
-    world.server.ask(&format!("XADD {}:stream 1-1 a b", world.key)).await.unwrap();
+    ask(&world.server, &format!("XADD {}:stream 1-1 a b", world.key)).await.unwrap();
     assert_eq!(late_unmake(&world, world.record.routing.life()).await, "1");
     assert_eq!(world.text(&format!("EXISTS {} {0}:stream", world.key)).await, "0", "its stream goes too");
 }
@@ -132,7 +133,7 @@ async fn a_topic_that_vanished_is_not_created_again_and_is_adopted_with_all_it_h
     let mut changed = world.record.clone();
     (changed.config.max_payload, changed.version) = (77, 2);
     world.store.put_topic(&changed, Some(1)).await.unwrap();
-    world.server.ask("DEL duetime:topics {duetime:topics}:lives").await.unwrap();
+    ask(&world.server, "DEL duetime:topics {duetime:topics}:lives").await.unwrap();
     let name = &world.record.name;
     assert_eq!(world.store.remains(name).await.unwrap(), 2);
     // With fewer shards, so that none of the new ones is where the messages are.
@@ -152,7 +153,7 @@ async fn a_topic_that_vanished_is_not_created_again_and_is_adopted_with_all_it_h
 async fn a_topic_that_vanished_and_is_deleted_is_gone_and_its_name_is_free() {
     let world = World::new().await;
     world.put(&["a"]).await;
-    world.server.ask("DEL duetime:topics {duetime:topics}:lives").await.unwrap();
+    ask(&world.server, "DEL duetime:topics {duetime:topics}:lives").await.unwrap();
     let name = &world.record.name;
     assert!(world.store.delete_topic(name).await.unwrap());
     assert_eq!(world.store.remains(name).await.unwrap(), 0);
@@ -167,7 +168,7 @@ async fn a_topic_that_vanished_and_is_deleted_is_gone_and_its_name_is_free() {
 async fn a_lost_shard_is_made_anew_only_when_the_loss_is_accepted() {
     let world = World::new().await;
     let (name, routing) = (&world.record.name, &world.record.routing);
-    world.server.ask(&format!("DEL {}", keys(&world, 7).join(" "))).await.unwrap();
+    ask(&world.server, &format!("DEL {}", keys(&world, 7).join(" "))).await.unwrap();
     let refused = world.store.fence(name, 1, routing, &Floor::default()).await;
     assert!(matches!(refused, Err(StoreError::Lost(_))), "{refused:?}");
     let ask = Adopt { now: now(), ..Adopt::default() };
@@ -183,7 +184,7 @@ async fn a_lost_shard_is_made_anew_only_when_the_loss_is_accepted() {
 #[tokio::test]
 async fn a_record_that_cannot_be_read_harms_its_own_topic_alone() {
     let world = World::new().await;
-    world.server.ask(r#"HSET duetime:topics odd {"name":"odd"}"#).await.unwrap();
+    ask(&world.server, r#"HSET duetime:topics odd {"name":"odd"}"#).await.unwrap();
     assert_eq!(world.store.topics().await.unwrap(), std::slice::from_ref(&world.record));
     assert_eq!(world.store.unreadable(), ["odd"]);
     let odd = TopicRecord { name: "odd".parse().unwrap(), ..world.record.clone() };
@@ -237,7 +238,7 @@ async fn a_shard_that_is_gone_after_a_resize_made_it_is_lost_and_not_made_anew()
         format!("duetime:{{{tag}}}:{name}:3{suffix}")
     };
     let all: Vec<String> = SUFFIXES[..7].iter().map(|suffix| key(suffix)).collect();
-    world.server.ask(&format!("DEL {}", all.join(" "))).await.unwrap();
+    ask(&world.server, &format!("DEL {}", all.join(" "))).await.unwrap();
     let refused = world.store.fence(name, 3, &routing, &Floor::default()).await;
     assert!(matches!(refused, Err(StoreError::Lost(_))), "{refused:?}");
     let ask = Adopt { now: now(), ..Adopt::default() };
@@ -255,22 +256,22 @@ async fn a_resize_that_was_interrupted_while_it_made_a_shard_goes_on() {
     let routing = growing(&world).await;
     // As it is when the node ended between making the shard and noting that it is made.
     let first = format!("duetime:{{{}}}:{name}:0:moved", slots::tag_of(slots::slot_of(name, 0)));
-    world.server.ask(&format!("HDEL {first} made:3")).await.unwrap();
+    ask(&world.server, &format!("HDEL {first} made:3")).await.unwrap();
     let meta = format!("duetime:{{{}}}:{name}:3:meta", slots::tag_of(slots::slot_of(name, 3)));
     let closed = routing.epoch - routing.change();
-    world.server.ask(&format!("HSET {meta} epoch {closed} rid closed")).await.unwrap();
+    ask(&world.server, &format!("HSET {meta} epoch {closed} rid closed")).await.unwrap();
     let early = world.store.get(&routing.shard(name, 3), &[id("a")]).await;
     assert!(matches!(early, Err(StoreError::NotReady(_))), "it takes nothing before it is noted: {early:?}");
     world.store.fence(name, 3, &routing, &Floor::default()).await.unwrap();
     assert_eq!(world.store.get(&routing.shard(name, 3), &[id("a")]).await.unwrap(), [None]);
-    let noted = world.server.ask(&format!("HGET {first} made:3")).await.unwrap();
+    let noted = ask(&world.server, &format!("HGET {first} made:3")).await.unwrap();
     assert_eq!(redis::from_redis_value::<u64>(noted).unwrap(), routing.epoch);
 }
 
 #[tokio::test]
 async fn a_topic_of_which_an_older_catalogue_was_restored_is_adopted_with_what_its_shards_have() {
     let mut world = World::new().await;
-    let older = world.server.ask("HGET duetime:topics orders").await.unwrap();
+    let older = ask(&world.server, "HGET duetime:topics orders").await.unwrap();
     let older: String = redis::from_redis_value(older).unwrap();
     let before = born_again(&mut world).await;
     world.put(&["a", "b"]).await;
@@ -288,7 +289,7 @@ async fn a_topic_of_which_an_older_catalogue_was_restored_is_adopted_with_what_i
 #[tokio::test]
 async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic_is_adopted() {
     let mut world = World::new().await;
-    let older = world.server.ask("HGET duetime:topics orders").await.unwrap();
+    let older = ask(&world.server, "HGET duetime:topics orders").await.unwrap();
     let older: String = redis::from_redis_value(older).unwrap();
     born_again(&mut world).await;
     world.put(&["a", "b"]).await;

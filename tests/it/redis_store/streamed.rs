@@ -12,6 +12,7 @@ use duetime_core::{
 use duetime_testkit::wait::{Because, let_pass};
 
 use super::by_hand::{World, id, now};
+use crate::redis_faults::server::ask;
 
 impl World {
     async fn step(&self, request: u64) -> Streamed {
@@ -21,7 +22,7 @@ impl World {
 
     /// Ids, attempts and payloads in the stream.
     async fn entries(&self) -> Vec<(String, String, String)> {
-        let all = self.server.ask(&format!("XRANGE {}:stream - +", self.key)).await.unwrap();
+        let all = ask(&self.server, &format!("XRANGE {}:stream - +", self.key)).await.unwrap();
         let all: Vec<(String, Vec<String>)> = redis::from_redis_value(all).unwrap();
         let value = |fields: &[String], name: &str| {
             let at = fields.iter().step_by(2).position(|field| field == name).expect("it has the field");
@@ -63,7 +64,7 @@ async fn a_message_whose_claim_ran_out_is_handed_over_and_held_by_nobody() {
     let (held, _) = world.claim().await;
     // Its deadline is past by hand: time is not waited for.
     let past = Score::new(Timestamp::from_millis(now().as_millis() - 5000), held[0].score.class(), 1);
-    world.server.ask(&format!("ZADD {} {} held", world.key, past.raw())).await.unwrap();
+    ask(&world.server, &format!("ZADD {} {} held", world.key, past.raw())).await.unwrap();
     assert_eq!(world.counts().await.1, 1);
     let step = world.step(1).await;
     assert_eq!((step.count, step.expired), (1, 1));
@@ -88,8 +89,8 @@ async fn a_message_that_comes_from_another_shard_keeps_its_attempts() {
 async fn a_damaged_message_dies_alone_and_lives_again_when_it_is_redriven() {
     let world = World::new().await;
     world.put(&["a", "b", "c", "d"]).await;
-    world.server.ask(&format!("HDEL {}:body b", world.key)).await.unwrap();
-    world.server.ask(&format!("HSET {}:body c nonsense", world.key)).await.unwrap();
+    ask(&world.server, &format!("HDEL {}:body b", world.key)).await.unwrap();
+    ask(&world.server, &format!("HSET {}:body c nonsense", world.key)).await.unwrap();
     let step = world.step(1).await;
     assert_eq!((step.count, step.buried), (2, 2));
     assert_eq!(world.entries().await, [entry("a", "1"), entry("d", "1")]);
@@ -116,7 +117,7 @@ async fn what_was_visible_when_is_told_for_each_moment() {
     let_pass(Duration::from_millis(3), Because::Time).await;
     world.put(&["c"]).await;
     let scores: Vec<i64> = {
-        let all = world.server.ask(&format!("ZRANGE {} 0 2 WITHSCORES", world.key)).await.unwrap();
+        let all = ask(&world.server, &format!("ZRANGE {} 0 2 WITHSCORES", world.key)).await.unwrap();
         let all: Vec<(String, i64)> = redis::from_redis_value(all).unwrap();
         all.into_iter().map(|(_, score)| score / 1000).collect()
     };

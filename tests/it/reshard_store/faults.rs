@@ -15,7 +15,7 @@ use duetime_testkit::wait::{Because, let_pass};
 
 use super::moving::{MovingTopic, id, message, now};
 use crate::redis_faults::lost::LossyWay;
-use crate::redis_faults::server::Server;
+use crate::redis_faults::server::durable;
 
 async fn connect(url: String, retry_for: Duration) -> Arc<RedisStore> {
     let config = RedisStoreConfig { url: url.into(), retry_for, connections: 1, ..RedisStoreConfig::default() };
@@ -115,9 +115,9 @@ async fn a_scan_that_meets_another_primary_begins_again() {
 }
 
 /// A way to Redis that loses answers.
-async fn lossy() -> (Server, LossyWay, MovingTopic) {
-    let server = Server::start(&[]).await;
-    let way = LossyWay::to(server.port).await;
+async fn lossy() -> (RedisServer, LossyWay, MovingTopic) {
+    let server = durable(&[]).await;
+    let way = LossyWay::to(server.port()).await;
     let moving = MovingTopic::begin(connect(way.url.clone(), Duration::from_secs(15)).await).await;
     let_pass(Duration::from_millis(200), Because::Quiet).await;
     (server, way, moving)

@@ -32,16 +32,20 @@ fn read(hit: &Hit) -> Vec<Span> {
     scopes.flat_map(|of_scope| of_scope.spans).collect()
 }
 
+/// Waits until one span came to this end.
+async fn until_one(world: &World, outcome: &str) {
+    let end = Instant::now() + PATIENCE;
+    while world.counted(outcome).await != 1.0 {
+        duetime_testkit::in_time!(Instant::now() < end, "{}", world.node.output());
+        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
+    }
+}
+
 /// The span of the one message that is handed over in `world`.
 async fn span_of_one(world: &World) -> Span {
     world.post("orders/messages", json!({"id": "order-1", "delay": 0})).await;
     world.delivered(1).await;
-    let counted = async || world.metric("duetime_spans_total{outcome=\"exported\"}").await == Some(1);
-    let end = Instant::now() + PATIENCE;
-    while !counted().await {
-        duetime_testkit::in_time!(Instant::now() < end, "{}", world.node.output());
-        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
-    }
+    until_one(world, "exported").await;
     let mut spans: Vec<Span> = world.collector.hits().iter().flat_map(read).collect();
     assert_eq!(spans.len(), 1);
     spans.remove(0)
@@ -103,17 +107,12 @@ async fn a_collector_that_refuses_or_does_not_answer_by_grpc_costs_spans_and_not
     not_taken(&world, "the collector did not take spans").await;
     world.post("orders/messages", json!({"id": "order-2", "delay": 0})).await;
     world.delivered(2).await;
-    world.node.sigterm(PATIENCE).await;
+    world.node.process.sigterm(PATIENCE).await;
 }
 
 /// The first span is dropped and counted, and the log says why.
 async fn not_taken(world: &World, why: &str) {
-    let counted = async || world.metric("duetime_spans_total{outcome=\"failed\"}").await == Some(1);
-    let end = Instant::now() + PATIENCE;
-    while !counted().await {
-        duetime_testkit::in_time!(Instant::now() < end, "{}", world.node.output());
-        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
-    }
+    until_one(world, "failed").await;
     let output = world.node.output();
     assert!(output.contains(why), "{output}");
     assert_eq!(world.delivered(1).await.len(), 1);

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::certificates::write_certificates;
-use super::process::{Process, ServerProcess, free_port, is_its_process, read, until};
+use super::process::{ServerProcess, free_port, is_its_process, read, until};
 
 /// Longest wait for the server to serve or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -122,12 +122,28 @@ impl RedisServer {
         self.folder.path().join(name)
     }
 
+    /// From its next start on, other lines of `redis.conf` than [`RedisOptions::lines`].
+    pub fn configure(&mut self, lines: &[&str]) {
+        self.options.lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        self.write_config();
+    }
+
     /// Starts it after [`RedisServer::stop`] or [`RedisServer::stop_hard`], on the same port and data.
     ///
     /// # Panics
     ///
     /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
+        self.launch();
+        self.serves().await;
+    }
+
+    /// The same, and does not wait until it serves.
+    ///
+    /// # Panics
+    ///
+    /// When it runs.
+    pub fn launch(&mut self) {
         assert!(!self.runs(), "it runs");
         let asked = self.options.program.clone().map(PathBuf::into_os_string);
         let program = asked.or_else(|| std::env::var_os(PROGRAM_VARIABLE)).unwrap_or_else(|| "redis-server".into());
@@ -138,9 +154,18 @@ impl RedisServer {
             .envs(self.options.env.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let mut process = Process::start(&mut command);
+        self.process = ServerProcess::start(&mut command);
         self.starts += 1;
+    }
+
+    /// Waits until it serves.
+    ///
+    /// # Panics
+    ///
+    /// When it does not; the message has its log.
+    pub async fn serves(&mut self) {
         let (log, starts) = (self.path("log"), self.starts);
+        let mut process = self.process.take().expect("it was started");
         let sign = if self.options.sentinel { WATCHES } else { SERVES };
         let serves = || process.exited().is_some() || read(&log).matches(sign).count() >= starts;
         until(PATIENCE, || format!("redis-server does not serve:\n{}", read(&log)), serves).await;

@@ -8,9 +8,10 @@ import json
 import sys
 import urllib.request
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+from browser import chromium
+
 SEEN_WITHIN_MS = 60_000
 HERD = 2000
 # What the browser itself notes when a node goes away.
@@ -34,8 +35,7 @@ def main():
         lines = api("GET", "/metrics").splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith('duetime_store_call_seconds_count{op="count"'))
 
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    with chromium() as browser:
         faults = []
 
         def open_page():
@@ -140,7 +140,6 @@ def main():
         expect(row).to_contain_text("1,234")
         assert page.evaluate("window.loaded") == "once", "the page was loaded again"
 
-        browser.close()
         assert not faults, "\n".join(dict.fromkeys(faults))
     print("seen all of it", flush=True)
 

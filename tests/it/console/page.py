@@ -11,12 +11,10 @@ import urllib.parse
 import urllib.request
 
 import axe_playwright_python
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]
+from browser import chromium
+
 AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
 SEEN_WITHIN_MS = 20_000
 NASTY = '<img src=x onerror="document.title=1">'
@@ -55,8 +53,7 @@ def main():
     for part in range(3):
         api("POST", "/v1/topics/many/messages", [{"id": f"m-{part}-{n}", "delay": "2h"} for n in range(400)])
 
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    with chromium() as browser:
         faults = []
 
         def page_of(**options):
@@ -362,7 +359,6 @@ def main():
         expect(page.get_by_role("status").last).to_contain_text("by-hand is deleted")
         assert api("GET", "/v1/topics/by-hand")[0] == 404
 
-        browser.close()
         # A message that is not there any more is asked about once more: the browser notes the 404.
         noted = [fault for fault in faults if "404 (Not Found)" not in fault]
         assert not noted, "\n".join(dict.fromkeys(noted))

@@ -4,9 +4,10 @@ import json
 import sys
 import urllib.request
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+from browser import chromium
+
 SEEN_WITHIN_MS = 20_000
 # Buttons that change nothing: of tables, of filters, and of what is shown.
 LOOKS = ("Find", "Look", "Show", "next minute", "next hour", "next day", "next week", "0", "1")
@@ -26,8 +27,7 @@ def main():
     dead = api("POST", "/v1/topics/orders/claim", {"wait": "10s"})["messages"][0]
     api("POST", "/v1/topics/orders/nack", {"receipts": [dead["receipt"]], "dead": True, "reason": "broken"})
     api("POST", "/v1/topics/orders/messages", [{"id": "a", "delay": "1h"}, {"id": "b", "delay": "1h"}])
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    with chromium() as browser:
         page = browser.new_context().new_page()
         page.set_default_timeout(SEEN_WITHIN_MS)
         for screen, said in SCREENS.items():
@@ -39,7 +39,6 @@ def main():
         expect(page.get_by_role("link", name="Try it")).to_have_count(0)
         page.goto(f"{url}/#/try")
         expect(page.get_by_role("heading", name="Now")).to_be_visible()
-        browser.close()
     print("nothing is offered that changes anything")
 
 

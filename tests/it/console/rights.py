@@ -2,16 +2,16 @@
 
 import sys
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+from browser import chromium
+
 SEEN_WITHIN_MS = 20_000
 
 
 def main():
     url = sys.argv[1].rstrip("/")
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    with chromium() as browser:
         for secret, offered in [("looks-0123456789abcdef", 0), ("ops-0123456789abcdef", 1)]:
             page = browser.new_context().new_page()
             page.set_default_timeout(SEEN_WITHIN_MS)
@@ -32,7 +32,6 @@ def main():
                 page.get_by_role("button", name="Resume …").click()
                 page.get_by_role("button", name="Resume it").click()
                 expect(page.get_by_role("button", name="Pause …")).to_be_visible(timeout=SEEN_WITHIN_MS)
-        browser.close()
     print("each token is offered what it may do")
 
 

@@ -2,16 +2,16 @@
 
 import sys
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+from browser import chromium
+
 SEEN_WITHIN_MS = 20_000
 
 
 def main():
     url = sys.argv[1].rstrip("/")
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    with chromium() as browser:
         # Whose certificate it is, is looked at by another client.
         page = browser.new_context(ignore_https_errors=True).new_page()
         faults = []
@@ -23,7 +23,6 @@ def main():
         assert page.evaluate("isSecureContext")
         expect(page.locator("footer")).to_contain_text("live", timeout=SEEN_WITHIN_MS)
         expect(page.locator("main")).to_contain_text("No topic yet", timeout=SEEN_WITHIN_MS)
-        browser.close()
         assert not faults, faults
     print("the console is there over TLS")
 

@@ -77,11 +77,11 @@ impl<'de> Deserialize<'de> for Secret {
 /// The address of a target, written as a [`Secret`] is, for it may hold a password. Shown without user, password and
 /// query.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TargetUrl(String);
+pub struct TargetUrl(Secret);
 
 impl<'de> Deserialize<'de> for TargetUrl {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let address = Self(Secret::deserialize(from)?.0);
+        let address = Self(Secret::deserialize(from)?);
         remember(&address.secrets());
         Ok(address)
     }
@@ -91,20 +91,20 @@ impl TargetUrl {
     /// Takes an address.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Secret::new(text))
     }
 
     /// The whole address, with what is secret in it.
     #[must_use]
     pub fn expose(&self) -> &str {
-        &self.0
+        self.0.expose()
     }
 
     /// What is secret in it: user information and query.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
         let (scheme, _, place, query) = self.parts();
-        let rest = &self.0[scheme.len()..];
+        let rest = &self.expose()[scheme.len()..];
         let mut secrets: Vec<String> = query.into_iter().map(str::to_owned).collect();
         // A target may repeat the value of one parameter. Where nobody can tell what is secret, all of it is.
         let doubtful = if place == DOTS { Some(rest) } else { query };
@@ -132,9 +132,10 @@ impl TargetUrl {
     /// a secret as well, and nothing but the scheme is shown.
     fn parts(&self) -> (&str, Option<&str>, String, Option<&str>) {
         // What has other characters before it is a part of a secret.
-        let is_scheme = |at: &usize| self.0[..*at].bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-        let at = self.0.find("://").filter(is_scheme).map_or(0, |at| at + 3);
-        let (scheme, rest) = self.0.split_at(at);
+        let is_scheme =
+            |at: &usize| self.expose()[..*at].bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+        let at = self.expose().find("://").filter(is_scheme).map_or(0, |at| at + 3);
+        let (scheme, rest) = self.expose().split_at(at);
         let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(user, place)| (Some(user), place));
         if user.is_some_and(|user| user.contains('?')) {
             return (scheme, Some(rest), DOTS.to_owned(), None);

@@ -42,6 +42,8 @@ pub enum Scope {
 }
 
 impl Scope {
+    pub(crate) const ALL: [Self; 4] = [Self::View, Self::Produce, Self::Consume, Self::Admin];
+
     /// As in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {

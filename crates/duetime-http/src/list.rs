@@ -52,13 +52,10 @@ fn read_limit(text: &str) -> Result<usize, String> {
 }
 
 fn read_state(text: &str) -> Result<Option<ListedState>, String> {
-    match text {
-        "scheduled" => Ok(Some(ListedState::Scheduled)),
-        "due" => Ok(Some(ListedState::Due)),
-        "in_flight" => Ok(Some(ListedState::InFlight)),
-        "retrying" => Ok(Some(ListedState::Retrying)),
-        "dead" => Err("dead letters have a list of their own: GET …/dead".to_owned()),
-        _ => Err("give scheduled, due, in_flight or retrying".to_owned()),
+    match ListedState::named(text) {
+        Some(state) => Ok(Some(state)),
+        None if text == "dead" => Err("dead letters have a list of their own: GET …/dead".to_owned()),
+        None => Err(format!("give one of {}", ListedState::WORDS.join(", "))),
     }
 }
 
@@ -96,14 +93,14 @@ pub(crate) struct ListedView {
 
 impl From<Listed> for ListedView {
     fn from(listed: Listed) -> Self {
-        let state = match listed.state {
-            ListedState::Scheduled => "scheduled",
-            ListedState::Due => "due",
-            ListedState::InFlight => "in_flight",
-            ListedState::Retrying => "retrying",
-        };
         let visible_at = listed.visible_at.as_millis();
-        Self { id: listed.id.to_string(), shard: listed.shard, state, visible_at, attempts: listed.attempts }
+        Self {
+            id: listed.id.to_string(),
+            shard: listed.shard,
+            state: listed.state.as_str(),
+            visible_at,
+            attempts: listed.attempts,
+        }
     }
 }
 

@@ -11,6 +11,12 @@ use crate::auth::{Caller, Scope};
 use crate::schema;
 use crate::state::HttpParts;
 
+schema::one_of!(
+    /// What a token may do.
+    ScopeSchema,
+    {"type": "string", "enum": Scope::ALL.map(Scope::as_str)}
+);
+
 /// The caller's token.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MeView {
@@ -19,7 +25,7 @@ pub(crate) struct MeView {
     #[schema(nullable = false)]
     name: Option<String>,
     /// What it may do; `admin` may do all.
-    #[schema(value_type = Vec<schema::ScopeSchema>)]
+    #[schema(value_type = Vec<ScopeSchema>)]
     scopes: Vec<&'static str>,
     /// On which topics: names, or beginnings of names followed by `*`. Absent: on all.
     #[serde(skip_serializing_if = "Option::is_none")]

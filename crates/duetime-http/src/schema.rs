@@ -1,8 +1,7 @@
 //! Parts of the API's document that several requests and answers share: how scalars are written, and words.
 
 use serde_json::Value;
-use utoipa::openapi::{RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
 use crate::codes::CODES;
 
@@ -11,21 +10,16 @@ macro_rules! one_of {
         $(#[$doc])*
         pub(crate) struct $name;
 
-        impl PartialSchema for $name {
-            fn schema() -> RefOr<Schema> {
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
                 serde_json::from_value(serde_json::json!($($schema)*)).expect("a schema of JSON Schema 2020-12")
             }
         }
 
-        impl ToSchema for $name {}
+        impl utoipa::ToSchema for $name {}
     };
 }
-
-one_of!(
-    /// What a token may do.
-    ScopeSchema,
-    {"type": "string", "enum": ["view", "produce", "consume", "admin"]}
-);
+pub(crate) use one_of;
 
 one_of!(
     /// `"500ms"`, `"30m"`, `"1h 30m"` or whole milliseconds.
@@ -91,9 +85,10 @@ words!(
     /// Where a message is in its life.
     MessageState: "scheduled" "in_flight" "dead"
 );
-words!(
+one_of!(
     /// Where a live message is in its life, with the present time in view.
-    ListedState: "scheduled" "due" "in_flight" "retrying"
+    ListedState,
+    {"type": "string", "enum": duetime_router::ListedState::WORDS}
 );
 words!(
     /// What a bulk plan does to each message.

@@ -42,6 +42,23 @@ pub enum ListedState {
 }
 
 impl ListedState {
+    /// What people and programs call each.
+    pub const WORDS: [&str; 4] = ["scheduled", "due", "in_flight", "retrying"];
+
+    const ALL: [Self; 4] = [Self::Scheduled, Self::Due, Self::InFlight, Self::Retrying];
+
+    /// One of [`ListedState::WORDS`].
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+
+    /// The one that is called so.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+
     /// What a score says at `now`.
     #[must_use]
     pub fn of(score: Score, now: Timestamp) -> Self {

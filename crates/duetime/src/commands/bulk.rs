@@ -100,7 +100,7 @@ pub struct LiveArgs {
     #[command(flatten)]
     how: How,
     /// Only those that are so.
-    #[arg(long, value_parser = ["scheduled", "due", "in_flight", "retrying"])]
+    #[arg(long, value_parser = duetime_router::ListedState::WORDS)]
     state: Option<String>,
     /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.
     #[arg(long, value_name = "TIME")]

@@ -17,7 +17,7 @@ pub struct ListArgs {
     /// The topic.
     topic: String,
     /// Only those that are so.
-    #[arg(long, value_parser = ["scheduled", "due", "in_flight", "retrying"])]
+    #[arg(long, value_parser = duetime_router::ListedState::WORDS)]
     state: Option<String>,
     /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.
     #[arg(long, value_name = "TIME")]

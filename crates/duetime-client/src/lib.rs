@@ -39,4 +39,4 @@ pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView};
 pub use recent::{AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
-pub use sink::{Probed, Scanner, SinkTrouble, SinkView};
+pub use sink::{Outage, Outages, Probed, Scanner, SinkTrouble, SinkView};

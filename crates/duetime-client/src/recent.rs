@@ -96,6 +96,9 @@ pub struct NotAccepted {
     pub kind: String,
     /// Since the node started.
     pub count: u64,
+    /// In the last minute.
+    #[serde(default)]
+    pub last_minute: u64,
 }
 
 /// One sink at one node.

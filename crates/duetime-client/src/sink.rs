@@ -64,3 +64,37 @@ pub struct Probed {
     #[serde(flatten)]
     pub view: SinkView,
 }
+
+/// A time in which a node took the sink of a topic to be down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outage {
+    /// The topic.
+    pub topic: String,
+    /// Its sink then.
+    pub sink: String,
+    /// Milliseconds since the Unix epoch.
+    pub since: i64,
+    /// Absent: it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<i64>,
+    /// How it ended: `accepted` or `dropped`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// What was said first.
+    pub reason: String,
+    /// What was said last, where that is something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reason: Option<String>,
+    /// How often it was tried meanwhile and was down still.
+    #[serde(default)]
+    pub probes: u64,
+}
+
+/// When a node took sinks to be down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outages {
+    /// The node that answers.
+    pub node: String,
+    /// The latest first.
+    pub outages: Vec<Outage>,
+}

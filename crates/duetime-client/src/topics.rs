@@ -11,7 +11,7 @@ use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
 use crate::forecast::{Forecast, WhatIf};
 use crate::message::millis;
-use crate::sink::{Probed, SinkView};
+use crate::sink::{Outages, Probed, SinkView};
 
 impl Client {
     /// Every topic with its counts.
@@ -127,6 +127,16 @@ impl Client {
     pub async fn probe_sink(&self, topic: &str) -> Result<Probed, ClientError> {
         let path = format!("/v1/topics/{}/sink/probe", part(topic));
         self.send_json(Method::POST, &path, &serde_json::json!({})).await
+    }
+
+    /// When the node took sinks to be down, the latest first; of `topic`, or of all.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn outages(&self, topic: Option<&str>) -> Result<Outages, ClientError> {
+        let wanted = topic.map(|topic| format!("?topic={}", part(topic))).unwrap_or_default();
+        self.get(&format!("/v1/outages{wanted}")).await
     }
 
     /// How many messages fall due in each of the coming `buckets` of that length.

@@ -215,7 +215,7 @@ export function sinks(state) {
   return (state.rates?.sinks ?? []).map((sink) => ({
     name: sink.sink, calls: sink.calls,
     p50: sink.call_p50_ms === undefined ? undefined : sink.call_p50_ms / 1000, p99: sink.call_p99_ms === undefined ? undefined : sink.call_p99_ms / 1000,
-    errors: sink.refused.map(({ kind, count }) => [kind, count]),
+    errors: sink.refused.map(({ kind, count, last_minute: lately }) => [kind, count, lately]),
   }));
 }
 

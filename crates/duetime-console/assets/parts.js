@@ -1,7 +1,7 @@
 // What several screens are made of.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { live, Problem } from "./api.js";
+import { live, may, Problem, readOnly } from "./api.js";
 import { curl } from "./format.js";
 
 const STEADY_AFTER_MS = 1000;
@@ -60,6 +60,10 @@ export const Spark = ({ points }) => {
 
 export const Commands = ({ method, path, body, command }) =>
   html`<details><summary>The same as a command</summary>${command && html`<pre class="command">${command}</pre>`}<pre class="command">${curl(method, path, body)}</pre></details>`;
+
+// Why what changes something is not offered here.
+export const Barred = ({ scope, what }) =>
+  !may(live.state, scope) && html`<p class="quiet barred">${what}: ${readOnly ? "this console is read-only ([console] mode)." : `this token may not; it needs the scope ${scope}.`}</p>`;
 
 // Not in the first moment after `what` changed: what is pressed may not be what was aimed at.
 export function useSteady(what) {

@@ -59,7 +59,7 @@ pub use retry::RetryPolicy;
 pub use routing::{Routing, RoutingRecord, RoutingState, Shard};
 pub use score::{LeaseClass, Score};
 pub use sink::{Delivery, Sink, SinkBinder, Verdict};
-pub use sink_state::{SinkDown, SinkState, SinkStates, Tried};
+pub use sink_state::{OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Tried};
 pub use store::StoreError;
 pub use time::{Clock, Timestamp};
 pub use topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord, Topics};

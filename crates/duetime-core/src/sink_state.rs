@@ -34,6 +34,45 @@ pub struct SinkDown {
     pub next_try: Option<Timestamp>,
 }
 
+/// How a time ended in which a sink was taken to be down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutageEnd {
+    /// The sink accepted again.
+    Accepted,
+    /// The topic was paused, changed or deleted, or the node ended its loops: nobody saw the sink accept.
+    Dropped,
+}
+
+impl OutageEnd {
+    /// As in answers.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// A time in which a node took the sink of a topic to be down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkOutage {
+    /// The topic.
+    pub topic: TopicName,
+    /// Its sink, as the topic named it then.
+    pub sink: String,
+    /// From when on, by this node's clock.
+    pub since: Timestamp,
+    /// Until when, and how it ended; `None`: it lasts.
+    pub ended: Option<(Timestamp, OutageEnd)>,
+    /// What was said first. Never a credential.
+    pub reason: String,
+    /// What was said last, where that is something else.
+    pub last_reason: Option<String>,
+    /// How often it was tried meanwhile and was down still.
+    pub probes: u64,
+}
+
 /// What a try at once brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
@@ -68,6 +107,9 @@ impl Tried {
 pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     /// What this node knows of the sink of `topic`; `None`: consumers claim, or the node has no such topic yet.
     fn state(&self, topic: &TopicName) -> Option<SinkState>;
+
+    /// When this node took sinks to be down, the latest first; a bounded number since it started.
+    fn outages(&self) -> Vec<SinkOutage>;
 
     /// Ends the wait before the next try and waits at most `within` for what it brings; `None` as above.
     async fn try_now(&self, topic: &TopicName, within: Duration) -> Option<Tried>;

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::{Clock, SinkDown, Timestamp, TopicName, Tried};
+use duetime_core::{Clock, OutageEnd, SinkDown, Timestamp, TopicName, Tried};
 use duetime_metrics::TopicMeters;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
+
+use crate::outages::{OutageId, Outages};
 
 /// First wait before a probe; each failed probe doubles it, up to what the sink sets.
 pub(crate) const PROBE_WAIT_MIN: Duration = Duration::from_millis(100);
@@ -58,6 +60,8 @@ struct Outage {
     logged: Instant,
     /// Until when its time is counted.
     counted: Instant,
+    /// As it is kept beyond this breaker.
+    kept: OutageId,
 }
 
 /// What the claimer may claim.
@@ -75,18 +79,27 @@ pub(crate) struct Breaker {
     inner: Mutex<Inner>,
     changed: Notify,
     topic: TopicName,
+    /// As the topic names it.
+    sink: String,
+    outages: Arc<Outages>,
     meters: Arc<TopicMeters>,
     clock: Arc<dyn Clock>,
     wait_max: Duration,
 }
 
 impl Breaker {
-    /// `wait_max`: longest wait before a probe.
-    pub(crate) fn new(topic: TopicName, meters: Arc<TopicMeters>, clock: Arc<dyn Clock>, wait_max: Duration) -> Self {
+    /// `sink`: its name; `outages`: told when it is down; `wait_max`: longest wait before a probe.
+    pub(crate) fn new(
+        (topic, sink): (TopicName, String),
+        outages: Arc<Outages>,
+        meters: Arc<TopicMeters>,
+        clock: Arc<dyn Clock>,
+        wait_max: Duration,
+    ) -> Self {
         meters.breaker_open.set(0);
         let (wait, probe) = (PROBE_WAIT_MIN, PROBE_MESSAGES);
         let inner = Inner { state: State::Closed, wait, probe, probes: 0, kept: false, outage: None };
-        Self { inner: Mutex::new(inner), changed: Notify::new(), topic, meters, clock, wait_max }
+        Self { inner: Mutex::new(inner), changed: Notify::new(), topic, sink, outages, meters, clock, wait_max }
     }
 
     /// How long the next probe is waited for, where one is.
@@ -240,7 +253,7 @@ impl Breaker {
         if inner.state != State::Closed {
             inner.state = State::Closed;
             self.count_open(&mut inner);
-            let seconds = inner.outage.take().map_or(0, |outage| outage.since.elapsed().as_secs());
+            let seconds = self.outage_ends(&mut inner, OutageEnd::Accepted).as_secs();
             self.meters.breaker_open.set(0);
             self.changed.notify_waiters();
             info!(topic = %self.topic, seconds, "sink answers again, claims go on");
@@ -257,12 +270,14 @@ impl Breaker {
                 inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
                 inner.probe = PROBE_MESSAGES;
                 inner.state = State::Open { until: now + inner.wait.max(asked) };
+                let since_at = self.clock.now();
                 inner.outage = Some(Outage {
                     since: now,
-                    since_at: self.clock.now(),
+                    since_at,
                     reason: reason.to_owned(),
                     logged: now,
                     counted: now,
+                    kept: self.outages.began(&self.topic, &self.sink, since_at, reason),
                 });
                 self.meters.breaker_open.set(1);
                 self.meters.breaker_opens.inc();
@@ -289,6 +304,7 @@ impl Breaker {
         inner.state = State::Open { until: Instant::now() + inner.wait.max(asked) };
         if let Some(outage) = &mut inner.outage {
             reason.clone_into(&mut outage.reason);
+            self.outages.tried(outage.kept, reason);
         }
         self.changed.notify_waiters();
     }
@@ -312,12 +328,26 @@ impl Breaker {
         }
     }
 
+    /// How long it was.
+    fn outage_ends(&self, inner: &mut Inner, how: OutageEnd) -> Duration {
+        let Some(outage) = inner.outage.take() else { return Duration::ZERO };
+        self.outages.ended(outage.kept, self.clock.now(), how);
+        outage.since.elapsed()
+    }
+
     fn count_open(&self, inner: &mut Inner) {
         if let Some(outage) = &mut inner.outage {
             let now = Instant::now();
             self.meters.breaker_open_seconds.inc_by(now.duration_since(outage.counted).as_secs_f64());
             outage.counted = now;
         }
+    }
+}
+
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        let mut inner = self.inner.lock();
+        self.outage_ends(&mut inner, OutageEnd::Dropped);
     }
 }
 
@@ -330,7 +360,8 @@ mod tests {
     fn breaker() -> Breaker {
         let topic = TopicName::new("orders").unwrap();
         let meters = duetime_metrics::Meters::new().topic(&topic);
-        Breaker::new(topic, meters, Arc::new(duetime_testkit::WallClock), WAIT_MAX)
+        let clock = Arc::new(duetime_testkit::WallClock);
+        Breaker::new((topic, "shop".to_owned()), Arc::default(), meters, clock, WAIT_MAX)
     }
 
     /// Lets a probe through and says that it failed.
@@ -416,6 +447,24 @@ mod tests {
         breaker.admit();
         breaker.answered();
         assert_eq!(breaker.down(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_time_that_a_sink_is_down_is_kept_with_its_end_also_when_the_breaker_is_gone() {
+        let breaker = breaker();
+        let outages = breaker.outages.clone();
+        breaker.unavailable("connection refused", None);
+        probe_fails(&breaker, "503", true).await;
+        probe_fails(&breaker, "503", true).await;
+        let known = outages.latest().remove(0);
+        assert_eq!((known.topic.as_str(), &*known.sink, &*known.reason), ("orders", "shop", "connection refused"));
+        assert_eq!((known.last_reason.as_deref(), known.probes, known.ended), (Some("503"), 2, None));
+        breaker.answered();
+        assert_eq!(outages.latest()[0].ended.unwrap().1, OutageEnd::Accepted);
+        breaker.unavailable("503", None);
+        drop(breaker);
+        let ends: Vec<_> = outages.latest().iter().map(|outage| outage.ended.unwrap().1).collect();
+        assert_eq!(ends, [OutageEnd::Dropped, OutageEnd::Accepted]);
     }
 
     #[tokio::test(start_paused = true)]

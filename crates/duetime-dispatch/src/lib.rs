@@ -29,6 +29,7 @@ mod gauges;
 mod health;
 mod in_flight;
 mod in_place;
+mod outages;
 mod places;
 mod rate;
 mod runner;

@@ -60,8 +60,9 @@ impl Runner {
         let (budget, states) = (budget.clone(), states.clone());
         supervisor.start("delivery", Policy::Restart, &ends.stop, move || {
             let (name, meters, clock) = (work.record.name.clone(), work.topic_meters.clone(), work.clock.clone());
+            let (named, outages) = ((name.clone(), target.name.clone()), states.outages.clone());
             // A new one each time: a failed run may have left the old one in the middle of a probe.
-            let breaker = Arc::new(Breaker::new(name.clone(), meters, clock, sink.probe_wait_max()));
+            let breaker = Arc::new(Breaker::new(named, outages, meters, clock, sink.probe_wait_max()));
             let bound = Ok((sink.kind(), Some(breaker.clone())));
             states.set(&name, Some(BoundSink { name: target.name.clone(), bound }));
             // Until the sink was measured, and always for what cannot be given back: what it can take at once.

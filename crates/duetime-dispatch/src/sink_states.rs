@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{SinkState, SinkStates, TopicName, Tried};
+use duetime_core::{SinkOutage, SinkState, SinkStates, TopicName, Tried};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use crate::breaker::Breaker;
+use crate::outages::Outages;
 
 /// So often the time that breakers are open is counted.
 const TICK: Duration = Duration::from_secs(1);
@@ -27,12 +28,16 @@ pub(crate) struct BoundSink {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct EngineSinks(RwLock<HashMap<TopicName, BoundSink>>);
+pub(crate) struct EngineSinks {
+    bound: RwLock<HashMap<TopicName, BoundSink>>,
+    /// Told by the breakers.
+    pub(crate) outages: Arc<Outages>,
+}
 
 impl EngineSinks {
     /// `topic` runs on `sink` from now on; `None`: it has none, or is gone.
     pub(crate) fn set(&self, topic: &TopicName, sink: Option<BoundSink>) {
-        let mut sinks = self.0.write();
+        let mut sinks = self.bound.write();
         match sink {
             Some(sink) => drop(sinks.insert(topic.clone(), sink)),
             None => drop(sinks.remove(topic)),
@@ -40,7 +45,7 @@ impl EngineSinks {
     }
 
     fn of(&self, topic: &TopicName) -> Option<BoundSink> {
-        self.0.read().get(topic).cloned()
+        self.bound.read().get(topic).cloned()
     }
 
     /// Keeps the counters and the log up to date until the stop.
@@ -52,7 +57,7 @@ impl EngineSinks {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            for sink in self.0.read().values() {
+            for sink in self.bound.read().values() {
                 if let Ok((_, Some(breaker))) = &sink.bound {
                     breaker.tick();
                 }
@@ -72,6 +77,10 @@ impl SinkStates for EngineSinks {
             }
             Err(reason) => SinkState { name, kind: None, refused: Some(reason), down: None },
         })
+    }
+
+    fn outages(&self) -> Vec<SinkOutage> {
+        self.outages.latest()
     }
 
     async fn try_now(&self, topic: &TopicName, within: Duration) -> Option<Tried> {

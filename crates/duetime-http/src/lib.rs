@@ -40,6 +40,7 @@ mod observe;
 mod openapi;
 mod options;
 mod origin;
+mod outages;
 mod path;
 mod pause;
 mod peer;

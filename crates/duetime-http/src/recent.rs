@@ -76,6 +76,8 @@ pub(crate) struct RefusedView {
     kind: &'static str,
     /// Since the node started.
     count: u64,
+    /// In the last minute; less after the start.
+    last_minute: u64,
 }
 
 /// One sink, at the answering node.
@@ -155,13 +157,14 @@ impl TopicRatesView {
 impl SinkRatesView {
     fn new(meters: &SinkMeters) -> Self {
         let ((name, kind), recent) = (meters.named(), meters.recent());
+        let refused = meters.refused(&recent).into_iter();
         Self {
             sink: name.to_owned(),
             kind,
             calls: recent.per_second.first().copied().unwrap_or(0.0),
             call_p50_ms: in_ms(recent.p50),
             call_p99_ms: in_ms(recent.p99),
-            refused: meters.refused().map(|(kind, count)| RefusedView { kind, count }).collect(),
+            refused: refused.map(|(kind, count, last_minute)| RefusedView { kind, count, last_minute }).collect(),
         }
     }
 }

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, life, list, me, messages, observe,
-    pause, plans, recent, scrape, shards, sinks, topics,
+    outages, pause, plans, recent, scrape, shards, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -58,6 +58,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(plans::stop))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
+        .routes(routes!(outages::list))
         .routes(routes!(observe::nodes))
         .routes(routes!(drain::drain))
         .routes(routes!(drain::undrain))

@@ -17,6 +17,7 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/me", ANY),
     ("GET", "/events", ANY),
     ("GET", "/rates", ANY),
+    ("GET", "/outages", &[View]),
     ("GET", "/audit", &[Admin]),
     ("GET", "/topics", ANY),
     ("GET", "/topics/{topic}", ANY),

@@ -48,13 +48,17 @@ impl SinkMeters {
         self.samples.lock().recent()
     }
 
-    /// How many messages it did not accept since the start, by kind.
-    pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.errors.iter().map(|(kind, counter)| (*kind, counter.get()))
+    /// How many messages it did not accept since the start, by kind, and how many of them in what `recent` is of.
+    pub fn refused(&self, recent: &Recent) -> Vec<(&'static str, u64, u64)> {
+        let lately = |n: usize| recent.per_second.get(n + 1).map_or(0.0, |rate| rate * recent.over.as_secs_f64());
+        let kinds = self.errors.iter().enumerate();
+        kinds.map(|(n, (kind, counter))| (*kind, counter.get(), lately(n).round() as u64)).collect()
     }
 
     pub(crate) fn sample(&self, at: Duration) {
-        self.samples.lock().sample(at, vec![self.call.get_sample_count()], &self.call);
+        let errors = self.errors.iter().map(|(_, counter)| counter.get());
+        let counters = std::iter::once(self.call.get_sample_count()).chain(errors).collect();
+        self.samples.lock().sample(at, counters, &self.call);
     }
 
     /// One hand-over of a batch took this long.

@@ -89,8 +89,18 @@ def main():
         expect(main.get_by_role("region", name="topics with a sink")).to_contain_text("once it is up")
         trouble.get_by_role("button", name="Try it now").click()
         expect(page.get_by_role("status").last).to_contain_text("herd: It is down still.")
+        # Since when, how often it was tried, and what was said is kept.
+        outages = main.get_by_role("region", name="outages").get_by_role("row").filter(has_text="herd")
+        expect(outages).to_contain_text("it lasts")
+        expect(outages).to_contain_text("could not connect")
+        expect(main.get_by_role("img", name="down once")).to_have_count(1)
+        refused = main.get_by_role("region", name="hand-overs").get_by_role("row").filter(has_text="hook")
+        expect(refused.get_by_text("unavailable").first).to_be_visible()
         do("sink back")
         expect(trouble).to_have_count(0)
+        expect(outages).not_to_contain_text("it lasts")
+        known = api("GET", "/v1/outages?topic=herd")["outages"]
+        assert len(known) >= 1 and known[0]["end"] == "accepted" and known[0]["probes"] > 0 and known[0]["until"] > known[0]["since"], known
         expect(main.get_by_role("region", name="topics with a sink")).to_contain_text("nothing waits")
         page.evaluate("location.hash = '#/'")
         expect(main).not_to_contain_text("is taken to be down")

@@ -36,6 +36,8 @@ def main():
             buttons = page.locator("button:not(th button)").all_inner_texts()
             offered = [text for text in buttons if not text.startswith(LOOKS)]
             assert not offered, f"{screen or 'now'}: {offered}"
+            if screen.startswith(("topic/", "message", "shards/", "dead/")):
+                expect(page.locator(".barred").first).to_contain_text("this console is read-only")
         expect(page.get_by_role("link", name="Try it")).to_have_count(0)
         page.goto(f"{url}/#/try")
         expect(page.get_by_role("heading", name="Now")).to_be_visible()

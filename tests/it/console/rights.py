@@ -1,16 +1,24 @@
 """What the console offers to a token that may only look, and to an administrator's: python rights.py URL"""
 
+import json
 import sys
+import urllib.request
 
 from playwright.sync_api import expect
 
 from browser import chromium
 
 SEEN_WITHIN_MS = 20_000
+BARRED = {
+    "topic/mails": "Change, pause and delete: this token may not; it needs the scope admin.", "shards/mails": "Another number of shards: this token may not",
+    "messages/mails": "Acting on all of these: this token may not", "dead/mails": "Redrive and purge: this token may not", "message/mails/later": "Due now, reschedule and cancel: this token may not; it needs the scope produce.",
+}
 
 
 def main():
     url = sys.argv[1].rstrip("/")
+    request = urllib.request.Request(f"{url}/v1/topics/mails/messages", json.dumps({"id": "later", "delay": "1h"}).encode(), {"content-type": "application/json", "authorization": "Bearer ops-0123456789abcdef"}, method="POST")
+    urllib.request.urlopen(request).close()
     with chromium() as browser:
         for secret, offered in [("looks-0123456789abcdef", 0), ("ops-0123456789abcdef", 1)]:
             page = browser.new_context().new_page()
@@ -24,6 +32,13 @@ def main():
             expect(page.locator("main")).to_contain_text("Settings", timeout=SEEN_WITHIN_MS)
             expect(page.get_by_role("button", name="Delete this topic …")).to_have_count(offered, timeout=SEEN_WITHIN_MS)
             expect(page.get_by_role("button", name="Pause …")).to_have_count(offered, timeout=SEEN_WITHIN_MS)
+            # Each screen that offers nothing says why.
+            for screen, what in BARRED.items():
+                page.goto(f"{url}/#/{screen}")
+                expect(page.locator("main h1, main h2").first).to_be_visible(timeout=SEEN_WITHIN_MS)
+                said = page.locator("main").get_by_text(what)
+                expect(said).to_have_count(1 - offered, timeout=SEEN_WITHIN_MS)
+            page.goto(f"{url}/#/topic/mails")
             if offered:
                 page.get_by_role("button", name="Pause …").click()
                 expect(page.get_by_role("dialog")).to_contain_text("duetime pause mails")

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { age, moment, number, seconds, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
-import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 // Of each reason so many are redriven to try.
@@ -54,7 +54,7 @@ export function Dead({ topic }) {
   return html`${problem && html`<${Failed} problem=${problem} />`}
     <div class="card"><h2>${number(answer.read)}${answer.more ? " and more" : ""} dead letters, ${number(answer.groups.length)} ${answer.groups.length === 1 ? "reason" : "reasons"}</h2>
       ${answer.more && html`<p class="quiet">Only the first ${number(answer.read)} are read here. For all of them: <code>duetime dead redrive ${topic} --all</code></p>`}
-      <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p>
+      <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p><${Barred} scope="admin" what="Redrive and purge" />
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
       <${Commands} method="GET" path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />

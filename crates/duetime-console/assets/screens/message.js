@@ -4,7 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { moment, word } from "../format.js";
 import { Life } from "./life.js";
-import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 
 const WORDS = { cancelled: "It is cancelled and will not be delivered.", in_flight: "Somebody is delivering it right now. It will not be tried again.", unknown: "There is no such message any more.", rescheduled: "It has its new due time.", dead: "It is a dead letter; redrive it." };
 
@@ -48,7 +48,7 @@ export function Message({ topic, id }) {
         ${answer.death && html`<dt>died</dt><dd>${moment(answer.death.at)}: ${answer.death.reason}</dd>`}
         ${Object.entries(answer.headers ?? {}).map(([name, value]) => html`<dt class="mono">${name}</dt><dd class="mono">${value}</dd>`)}
         <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>
-      ${answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
+      <${Barred} scope="produce" what="Due now, reschedule and cancel" />${answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
       <${Commands} method="GET" path="${path}/explain" command=${`duetime explain ${word(topic)} ${word(id)}`} /></div>
     <${Life} topic=${topic} id=${id} message=${answer} />
     ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${async () => done((await ask(action.method, path, action.body)).outcome)}

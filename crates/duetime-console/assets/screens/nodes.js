@@ -3,7 +3,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may } from "../api.js";
 import { age, moment, number, seconds, word } from "../format.js";
-import { Commands, Confirm, tell, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, tell, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const MOODS = { serving: "good", draining: "careful" };
@@ -40,5 +40,6 @@ export function Nodes() {
   const versions = new Set(rows.map((row) => row.version));
   return html`<h1>Nodes</h1>${versions.size > 1 && html`<div class="banner">Nodes of ${versions.size} versions: a rolling upgrade is under way.</div>`}
     <div class="card"><${Table} columns=${columns} rows=${rows} empty="No node is known: this one has just started." first=${{ name: "Node", down: false }} label="nodes" /><${Commands} method="GET" path="/v1/nodes" command="duetime nodes" /></div>
+    ${rows.some((row) => row.mode !== "solo") && html`<${Barred} scope="admin" what="Draining a node" />`}
     ${doing && html`<${Drain} node=${doing} left=${left(doing)} onClose=${() => setDoing(null)} />`}`;
 }

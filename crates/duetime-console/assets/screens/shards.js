@@ -4,7 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { age, number, seconds, word } from "../format.js";
 import { Squares } from "../canvas.js";
-import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 import { mood } from "./now.js";
 
@@ -75,7 +75,7 @@ export function Shards({ topic }) {
       ${!few && html`<div class="row spread"><p class="quiet">${pointed ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}` : summary()}</p><label class="row">Shard<input class="number" type="number" min="0" max=${shards.length - 1} value=${chosen ?? ""} onInput=${(event) => setChosen(event.target.value === "" ? null : Number(event.target.value))} /></label></div>`}
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
       ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl>`}
-      <${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
+      <${Barred} scope="admin" what="Another number of shards" /><${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
     <div class="card fit"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
     ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;
 }

@@ -3,11 +3,15 @@
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may, rates, sees, sinks, topicPath } from "../api.js";
 import { age, moment, number, rate, seconds, word } from "../format.js";
-import { Commands, TopicLink, complain, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, TopicLink, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const ASKED_MAX = 8;
 const ASKED_EVERY_MS = 10_000;
+// The picture of when sinks were down: so long, and so many of its points wide.
+const SHOWN_MS = 3_600_000;
+const SHOWN_PX = 160;
+const ROWS_MAX = 50;
 const TRIED = { up: "It accepts again.", was_up: "It was not taken to be down.", down: "It is down still.", nothing_due: "Nothing is due to try it with; the next that falls due is.", under_way: "The try has not ended yet." };
 
 // When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.
@@ -17,6 +21,18 @@ function caughtUp(row, able) {
   if (!row.open) return gain > 0 ? seconds(row.due / gain) : "not at this rate";
   return able === undefined ? "not known" : `${seconds(able / 1000)} once it is up`;
 }
+
+// The last hour of one topic: red while its sink was taken to be down, nothing before this node began to look.
+function Hour({ outages, begun }) {
+  const now = Date.now();
+  const x = (at) => Math.max(0, Math.min(1, (at - now) / SHOWN_MS + 1)) * SHOWN_PX;
+  const seen = outages.filter((one) => (one.until ?? now) > now - SHOWN_MS);
+  const length = seen.reduce((sum, one) => sum + (one.until ?? now) - Math.max(one.since, now - SHOWN_MS), 0);
+  const text = seen.length ? `down ${seen.length === 1 ? "once" : `${seen.length} times`}, for ${seconds(length / 1000)}` : "not down";
+  return html`<svg class="line" viewBox="0 0 ${SHOWN_PX} 12" role="img" aria-label="${text} in the last hour"><title>${text}</title><rect class="up" x=${x(begun)} y="4" width=${SHOWN_PX - x(begun)} height="4" />${seen.map((one) => html`<rect class="down" x=${Math.min(x(one.since), SHOWN_PX - 2)} y="0" width=${Math.max(2, x(one.until ?? now) - x(one.since))} height="12" />`)}</svg>`;
+}
+
+const tags = (errors, mood) => (errors.length ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `) : html`<span class="quiet">none</span>`);
 
 export function Sinks() {
   const state = useLive();
@@ -37,20 +53,32 @@ export function Sinks() {
     { name: "Hand-overs", value: (row) => row.calls, cell: (row) => rate(row.calls) },
     { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
-    { name: "Not accepted since the start", left: true, cell: (row) => (row.errors.some(([, n]) => n) ? row.errors.filter(([, n]) => n).map(([kind, n]) => html`<span class="tag bad">${kind} ${number(n)}</span> `) : html`<span class="quiet">none</span>`) },
+    { name: "Not accepted, last minute", left: true, cell: (row) => tags(row.errors.filter(([, , n]) => n).map(([kind, , n]) => [kind, n]), "bad") },
+    { name: "Since the start", left: true, cell: (row) => tags(row.errors.filter(([, n]) => n), "") },
   ];
   // Only of those that are down: each answer counts its topic.
   const down = (state.topics ?? []).filter((topic) => topic.sink && rates(state, topic.name).open).map((topic) => topic.name).slice(0, ASKED_MAX);
   const { answer: able = {} } = useAnswer(async (signal) => (sees(state, "view") ? Object.fromEntries(await Promise.all(down.map(async (name) => [name, (await ask("GET", topicPath(name, "/sink"), undefined, signal)).catch_up_ms]))) : {}), ASKED_EVERY_MS, [down.join()]);
+  const { answer: known = { outages: [] } } = useAnswer(async (signal) => (sees(state, "view") ? ask("GET", "/v1/outages", undefined, signal) : { outages: [] }), ASKED_EVERY_MS, [down.join(), sees(state, "view")]);
+  const begun = state.nodes.find((node) => node.id === known.node)?.since ?? Date.now();
   const topics = (state.topics ?? []).filter((topic) => topic.sink).map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name) }));
   const behind = [
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<${TopicLink} name=${row.name} />` },
     { name: "Sink", left: true, value: (row) => row.sink.name, cell: (row) => row.sink.name },
     { name: "State", left: true, value: (row) => (row.open ? 1 : 0), cell: (row) => (row.open ? html`<span class="tag bad">down</span>` : html`<span class="tag good">up</span>`) },
+    { name: "The last hour", left: true, cell: (row) => html`<${Hour} begun=${begun} outages=${known.outages.filter((one) => one.topic === row.name)} />` },
     { name: "Waits", value: (row) => row.due, cell: (row) => number(row.due) },
     { name: "Oldest", value: (row) => age(row.oldest_due_at), cell: (row) => seconds(age(row.oldest_due_at)) },
     { name: "Out", value: (row) => row.delivered, cell: (row) => rate(row.delivered) },
     { name: "Caught up in", cell: (row) => caughtUp(row, able[row.name]) },
+  ];
+  const past = [
+    { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => html`<${TopicLink} name=${row.topic} />` },
+    { name: "Sink", left: true, value: (row) => row.sink, cell: (row) => row.sink },
+    { name: "Down since", left: true, value: (row) => row.since, cell: (row) => moment(row.since) },
+    { name: "For", value: (row) => (row.until ?? Date.now()) - row.since, cell: (row) => (row.until === undefined ? html`<span class="tag bad">it lasts</span>` : seconds((row.until - row.since) / 1000)) },
+    { name: "Tried", value: (row) => row.probes, cell: (row) => number(row.probes) },
+    { name: "Why", left: true, wrap: true, cell: (row) => html`<span class="mono">${row.reason}</span>${row.last_reason && html`; at last <span class="mono">${row.last_reason}</span>`}${row.end === "dropped" && html` <span class="tag">paused or changed meanwhile</span>`}` },
   ];
   const troubled = topics.filter((topic) => topic.open || topic.sink_trouble);
   const trouble = (topic) => {
@@ -60,7 +88,8 @@ export function Sinks() {
       ${may(state, "admin") && how !== "refused" && html`<div class="row"><button disabled=${trying} onClick=${() => probe(topic.name)}>${trying === topic.name ? "…" : "Try it now"}</button></div>`}<${Commands} method="POST" path=${path} body=${{}} command=${`duetime sink probe ${word(topic.name)}`} /></div>`;
   };
   return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
-    ${troubled.map(trouble)}
+    ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}${troubled.map(trouble)}
     <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /><${Commands} method="GET" path="/v1/topics" command="duetime sink get TOPIC" /></div>
+    ${sees(state, "view") ? html`<div class="card"><h2>When they were down</h2><${Table} label="outages" columns=${past} rows=${known.outages.slice(0, ROWS_MAX).map((one) => ({ key: `${one.topic} ${one.since}`, ...one }))} empty="No sink was down since this node started." first=${{ name: "Down since", down: true }} /><${Commands} method="GET" path="/v1/outages" command="duetime sink outages" /></div>` : state.me && html`<p class="quiet">When and why sinks were down is for tokens with the scope view or admin.</p>`}
     <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>`;
 }

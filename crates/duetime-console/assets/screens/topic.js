@@ -4,7 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { ask, history, live, rates, may, topicPath } from "../api.js";
 import { age, number, rate, seconds, word } from "../format.js";
 import { Bars } from "../canvas.js";
-import { Commands, Confirm, Figures, tell, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, Figures, tell, useLive } from "../parts.js";
 import { mood } from "./now.js";
 
 const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state", "sink_down", "sink_trouble"];
@@ -98,7 +98,7 @@ export function Topic({ topic }) {
       <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" height=${300} mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`}</div>
       <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${shown(name, value)}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${number(answer.shard_count)}</a></dd></dl>
         <${Commands} method="GET" path=${topicPath(topic)} command=${`duetime topic get ${word(topic)}`} />
-        ${may(state, "admin") && html`<p class="row"><button onClick=${() => setChanging(true)}>Change …</button> <button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
+        <${Barred} scope="admin" what="Change, pause and delete" />${may(state, "admin") && html`<p class="row"><button onClick=${() => setChanging(true)}>Change …</button> <button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
     </div>
     ${pausing && html`<${Pause} topic=${topic} counts=${answer} onClose=${() => setPausing(false)} />`}
     ${changing && html`<${Change} topic=${topic} settings=${settingsOf(answer)} onClose=${() => setChanging(false)} />`}

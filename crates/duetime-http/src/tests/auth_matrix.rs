@@ -15,6 +15,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_events", &["view", "produce", "consume"]),
     ("get_me", &["view", "produce", "consume"]),
     ("get_rates", &["view", "produce", "consume"]),
+    ("list_outages", &["view"]),
     ("get_audit", &[]),
     ("list_topics", &["view", "produce", "consume"]),
     ("get_topic", &["view", "produce", "consume"]),

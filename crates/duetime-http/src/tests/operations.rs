@@ -205,6 +205,7 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     (0..59).for_each(|_| topic.lateness.observe(0.004));
     topic.lateness.observe(1.5);
     meters.sink("out", "log").call(Duration::from_millis(3));
+    meters.sink("out", "log").errors("timeout", 7);
     meters.sample(Duration::from_secs(30));
     let answer = api.get("/v1/rates").await.json();
     let orders = &answer["topics"][0];
@@ -222,6 +223,12 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     assert_eq!((steps.len(), &steps[0]["scheduled"], &steps[0]["at"]), (1, &json!(2.0), &json!(super::NOW_MS)));
     let sink = &answer["sinks"][0];
     assert_eq!((&sink["sink"], &sink["type"], &sink["refused"][0]["count"]), (&json!("out"), &json!("log"), &json!(0)));
+    assert_eq!(sink["refused"][4], json!({"kind": "timeout", "count": 7, "last_minute": 0}), "the sink is new");
+    meters.sample(Duration::from_secs(60));
+    meters.sink("out", "log").errors("timeout", 5);
+    meters.sample(Duration::from_secs(90));
+    let sink = api.get("/v1/rates").await.json()["sinks"][0].clone();
+    assert_eq!(sink["refused"][4], json!({"kind": "timeout", "count": 12, "last_minute": 5}));
 }
 
 #[tokio::test]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Fleet, Member, SinkDown, SinkState, SinkStates, Timestamp, TopicName, Tried};
+use duetime_core::{
+    Fleet, Member, OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Timestamp, TopicName, Tried,
+};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -17,6 +19,7 @@ pub struct FixedSinks {
     pub down: Option<SinkDown>,
     pub refused: Option<String>,
     pub tried: Option<Tried>,
+    pub outages: Vec<SinkOutage>,
 }
 
 #[async_trait]
@@ -24,6 +27,10 @@ impl SinkStates for FixedSinks {
     fn state(&self, _: &TopicName) -> Option<SinkState> {
         let kind = self.refused.is_none().then_some("http");
         Some(SinkState { name: "shop".to_owned(), kind, refused: self.refused.clone(), down: self.down.clone() })
+    }
+
+    fn outages(&self) -> Vec<SinkOutage> {
+        self.outages.clone()
     }
 
     async fn try_now(&self, _: &TopicName, _: Duration) -> Option<Tried> {
@@ -35,7 +42,7 @@ fn down() -> FixedSinks {
     let since = Timestamp::from_millis(NOW_MS - 60_000);
     let next_try = Some(Timestamp::from_millis(NOW_MS + 5_000));
     let down = SinkDown { since, reason: "could not connect: Connection refused".to_owned(), next_try };
-    FixedSinks { down: Some(down), refused: None, tried: Some(Tried::Down) }
+    FixedSinks { down: Some(down), tried: Some(Tried::Down), ..FixedSinks::default() }
 }
 
 /// A node with the topic `orders`, which has a sink of which `sinks` is true.
@@ -128,5 +135,44 @@ async fn what_the_target_said_is_shown_to_tokens_with_the_scope_view() {
         let answer = api.send(request.unwrap()).await;
         assert_eq!(answer.json()["sink_trouble"]["state"], "down");
         assert_eq!(answer.text.contains("Connection refused"), shown, "{scope}: {}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn when_sinks_were_down_is_told_to_tokens_that_may_look_and_of_their_own_topics() {
+    let outage = |topic: &str, ended| SinkOutage {
+        topic: TopicName::new(topic).unwrap(),
+        sink: "shop".to_owned(),
+        since: Timestamp::from_millis(NOW_MS - 60_000),
+        ended,
+        reason: "connection refused".to_owned(),
+        last_reason: None,
+        probes: 3,
+    };
+    let over = Some((Timestamp::from_millis(NOW_MS), OutageEnd::Accepted));
+    let outages = vec![outage("orders", None), outage("mails", over)];
+    let api = api(FixedSinks { outages, ..FixedSinks::default() }).await;
+    let all = api.get("/v1/outages").await.json();
+    let lasts = json!({
+        "topic": "orders", "sink": "shop", "since": NOW_MS - 60_000, "reason": "connection refused", "probes": 3
+    });
+    assert_eq!((&all["node"], &all["outages"][0]), (&json!("n1"), &lasts));
+    assert_eq!((&all["outages"][1]["until"], &all["outages"][1]["end"]), (&json!(NOW_MS), &json!("accepted")));
+    let one = api.get("/v1/outages?topic=mails").await.json();
+    assert_eq!((one["outages"].as_array().unwrap().len(), &one["outages"][0]["topic"]), (1, &json!("mails")));
+    assert_eq!(api.get("/v1/outages?topic=%20").await.problem(), (400, "invalid_query".to_owned()));
+    let token = |scope: &str| {
+        format!(r#"{{"name":"{scope}","secret":"a-secret-of-{scope}-0123","scopes":["{scope}"],"topics":["mails"]}}"#)
+    };
+    let tokens = ["view", "produce"].map(token).join(",");
+    let auth = Auth::load(&serde_json::from_str(&format!(r#"{{"tokens":[{tokens}]}}"#)).unwrap()).unwrap();
+    let api = api.again(HttpParts { auth, ..api.parts.clone() });
+    for (scope, status, seen) in [("view", 200, 1), ("produce", 403, 0)] {
+        let request = axum::http::Request::get("/v1/outages")
+            .header("authorization", format!("Bearer a-secret-of-{scope}-0123"))
+            .body(axum::body::Body::empty());
+        let answer = api.send(request.unwrap()).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+        assert_eq!(answer.json()["outages"].as_array().map_or(0, Vec::len), seen, "{scope}: {}", answer.text);
     }
 }

@@ -1,9 +1,9 @@
-//! `duetime sink get|probe`
+//! `duetime sink get|probe|outages`
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use duetime_client::{SinkTrouble, SinkView};
+use duetime_client::{Outage, SinkTrouble, SinkView};
 use duetime_core::units::show_duration;
 
 use super::output;
@@ -16,6 +16,17 @@ pub enum SinkCommand {
     Get(SinkArgs),
     /// Tries a sink that is down at once, with messages that are due.
     Probe(SinkArgs),
+    /// Shows when sinks were down at a node, the latest first, and why.
+    Outages(OutagesArgs),
+}
+
+/// Times in which sinks were down.
+#[derive(Debug, Args)]
+pub struct OutagesArgs {
+    /// Only of this topic.
+    topic: Option<String>,
+    #[command(flatten)]
+    connection: NodeArgs,
 }
 
 /// The sink of one topic.
@@ -49,7 +60,36 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
             }
             Ok(probed.view.trouble.is_none())
         }
+        SinkCommand::Outages(OutagesArgs { topic, connection }) => {
+            let answer = connection.client()?.outages(topic.as_deref()).await?;
+            if connection.json {
+                output::json(&answer)?;
+            } else {
+                let head = ["topic", "sink", "down since", "for", "tried", "reason"];
+                let none = format!("no sink was down at {} since it started", answer.node);
+                output::table(&head, answer.outages.iter().map(outage).collect(), &none)?;
+            }
+            Ok(true)
+        }
     }
+}
+
+fn outage(outage: &Outage) -> Vec<String> {
+    let span = |until: i64| show_duration(Duration::from_millis(until.saturating_sub(outage.since).max(0) as u64));
+    let lasted = match (outage.until, outage.end.as_deref()) {
+        (None, _) => "it lasts".to_owned(),
+        (Some(until), Some("accepted")) => span(until),
+        (Some(until), _) => format!("{}, then the topic was paused or changed", span(until)),
+    };
+    let last = outage.last_reason.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default();
+    vec![
+        outage.topic.clone(),
+        outage.sink.clone(),
+        output::moment(outage.since),
+        lasted,
+        outage.probes.to_string(),
+        format!("{}{last}", outage.reason),
+    ]
 }
 
 fn meaning(outcome: &str) -> &str {

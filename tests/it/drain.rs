@@ -85,6 +85,17 @@ async fn one_of_two_is_drained(redis: &RedisServer, ownership: &str) {
     let topic = json!({"shards": SHARDS, "sink": {"name": "shop"}});
     assert_eq!(ask(&asked, Method::PUT, "/v1/topics/orders", &topic).await.0, 201);
     until(&asked, "drained", "it has a share", |node| node["shards_owned"].as_u64() > Some(0)).await;
+    // Each says to the other how it does.
+    let has_lease = ownership.contains("etcd");
+    for (node, other) in [(&asked, "drained"), (&drained, "asked")] {
+        until(node, other, "the other said how it does", |other| {
+            let vitals = &other["vitals"];
+            vitals["memory_bytes"].as_u64() > Some(1 << 20)
+                && vitals["at"].as_i64() >= other["since"].as_i64()
+                && vitals["lease_since"].is_i64() == has_lease
+        })
+        .await;
+    }
     // What follows the number of nodes: shards that are "auto", and the capacity of a forecast.
     let follows = json!({"shards": "auto", "rate_limit": {"per_second": RATE}});
     assert_eq!(ask(&asked, Method::PUT, "/v1/topics/follows", &follows).await.0, 201);

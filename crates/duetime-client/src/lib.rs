@@ -37,6 +37,6 @@ pub use life::{Life, PastHandOver, PastSettlement};
 pub use list::{ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use ndjson::Placements;
-pub use nodes::{DrainAnswer, NodeDrain, NodeView};
+pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
 pub use recent::{AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkTrouble, SinkView};

@@ -52,4 +52,26 @@ pub struct NodeView {
     /// How many of each topic.
     #[serde(default)]
     pub topics: BTreeMap<String, u64>,
+    /// How it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vitals: Option<NodeVitals>,
+}
+
+/// How a node does, as it measured it itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeVitals {
+    /// When, milliseconds since the Unix epoch.
+    pub at: i64,
+    /// Messages it claimed a minute; absent where the token may not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims_per_minute: Option<u64>,
+    /// Memory that it holds, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// So far the store's clock is ahead of its own, in milliseconds.
+    #[serde(default)]
+    pub clock_skew_ms: i64,
+    /// Since when it has had its lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_since: Option<i64>,
 }

@@ -10,6 +10,8 @@ export function rate(n) {
   return `${n >= 10 || n === 0 ? Math.round(n) : n.toFixed(1)}/s`;
 }
 
+export const bytes = (n) => (n === undefined ? "–" : n < 2 ** 30 ? `${whole.format(Math.round(n / 2 ** 20))} MiB` : `${(n / 2 ** 30).toFixed(1)} GiB`);
+
 // Seconds, in the unit that is read most easily.
 export function seconds(s) {
   if (s === undefined || s === null || Number.isNaN(s)) return "–";

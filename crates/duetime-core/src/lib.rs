@@ -48,7 +48,7 @@ pub use listing::{ListEntry, ListPage, ListPlace, ListRange};
 pub use lookup::{Lookup, Role};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
-pub use ownership::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership};
+pub use ownership::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership, Vitals};
 pub use past::{PAST_HAND_OVERS_MAX, PAST_SETTLEMENTS_MAX, Past, PastAsk, PastHandOver, PastSettlement, PastVerdict};
 pub use place::{Place, Whereabouts};
 pub use plans::PlanStore;

@@ -63,6 +63,23 @@ pub struct Drain {
     pub at_ms: i64,
 }
 
+/// How a node does, as it measured it itself. Whole numbers, so that it can be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vitals {
+    /// When that was, in milliseconds since its start.
+    pub up_ms: u64,
+    /// Messages it claimed a minute lately.
+    pub claims_per_minute: u64,
+    /// What it holds of memory, in bytes; `None`: its system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// So far the store's clock is ahead of its own, in milliseconds.
+    pub clock_skew_ms: i64,
+    /// How long it has had its lease; `None`: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+}
+
 /// One node, as it presents itself to the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -91,6 +108,9 @@ pub struct Member {
     /// An operator drains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
+    /// What was heard last of how it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vitals: Option<Vitals>,
 }
 
 impl Member {

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::{Member, MemberState, StoreError};
+use duetime_core::{Member, MemberState, StoreError, Vitals};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -54,6 +54,44 @@ pub(crate) struct NodeView {
     shards_owned: u32,
     /// How many of each topic; in round-robin a node knows only of its own.
     topics: BTreeMap<String, u32>,
+    /// How it does; absent while nothing was heard of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    vitals: Option<VitalsView>,
+}
+
+/// How a node does, as it measured it itself.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct VitalsView {
+    /// When, milliseconds since the Unix epoch by its own clock. Others say it every ten seconds at most.
+    at: i64,
+    /// Messages it claimed a minute, in the last minute; absent for a token of single topics.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    claims_per_minute: Option<u64>,
+    /// Memory that it holds (resident), in bytes; absent where its system does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    memory_bytes: Option<u64>,
+    /// So far the store's clock is ahead of its own, in milliseconds; the worst of the store's servers.
+    clock_skew_ms: i64,
+    /// Since when it has had its lease without a break, as above; absent where nodes have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    lease_since: Option<i64>,
+}
+
+impl VitalsView {
+    fn new(member: &Member, vitals: &Vitals, all: bool) -> Self {
+        let at = member.since_ms.saturating_add_unsigned(vitals.up_ms);
+        Self {
+            at,
+            claims_per_minute: Some(vitals.claims_per_minute).filter(|_| all),
+            memory_bytes: vitals.memory_bytes,
+            clock_skew_ms: vitals.clock_skew_ms,
+            lease_since: vitals.lease_ms.map(|lease| at.saturating_sub_unsigned(lease)),
+        }
+    }
 }
 
 /// All nodes.
@@ -80,6 +118,12 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
             scanned.map(|(topic, shards)| (topic.as_str().to_owned(), shards)).collect();
         // How many there are in all would tell of topics that the caller may not see.
         let all = member.shards.filter(|_| caller.sees_all());
+        let heard = member.vitals.as_ref();
+        let own = is_this(&app, member).then(|| {
+            let now = app.meters.vitals();
+            let lease_ms = heard.and_then(|old| Some(old.lease_ms? + now.up_ms.saturating_sub(old.up_ms)));
+            Vitals { lease_ms, ..now }
+        });
         let drains = is_this(&app, member) && app.draining.is_cancelled();
         NodeView {
             id: member.id.clone(),
@@ -92,6 +136,7 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
             version: member.version.clone(),
             shards_owned: all.unwrap_or_else(|| topics.values().sum()),
             topics,
+            vitals: own.as_ref().or(heard).map(|vitals| VitalsView::new(member, vitals, caller.sees_all())),
         }
     };
     Json(NodesView { nodes: fleet.members.iter().map(view).collect() }).into_response()

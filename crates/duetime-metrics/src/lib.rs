@@ -15,12 +15,14 @@ mod surveys;
 pub mod table;
 mod topic;
 mod topics;
+mod vitals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use duetime_core::{StoreError, Timestamp, TopicName};
+use duetime_core::{StoreError, Timestamp, TopicName, Vitals};
 use parking_lot::RwLock;
 use prometheus::{GaugeVec, HistogramVec, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
@@ -44,6 +46,8 @@ pub use topics::{REST, TOPIC_SERIES_MAX};
 pub struct Meters {
     /// The last counts of shards. No metric.
     pub surveys: Surveys,
+    /// The last sample, in milliseconds after the start of the program.
+    sampled_ms: AtomicU64,
     registry: Registry,
     topics: TopicSeries,
     /// By name and type.
@@ -85,6 +89,7 @@ impl Meters {
         let r = &registry;
         Self {
             surveys: Surveys::default(),
+            sampled_ms: AtomicU64::new(0),
             topics: TopicSeries::new(r),
             sinks: RwLock::default(),
             store_used: float_gauge(r, &table::STORE_USED),
@@ -187,8 +192,17 @@ impl Meters {
 
     /// Counts what was delivered until `at` after the start of the program, each [`SAMPLE_EVERY`].
     pub fn sample(&self, at: Duration) {
+        self.sampled_ms.store(u64::try_from(at.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.topics.all().iter().for_each(|topic| topic.sample(at));
         self.sinks.read().values().for_each(|sink| sink.sample(at));
+    }
+
+    /// How this node does.
+    #[must_use]
+    pub fn vitals(&self) -> Vitals {
+        let up = Duration::from_millis(self.sampled_ms.load(Ordering::Relaxed));
+        let skew = self.store_clock_skew.with_label_values::<&str>(&[]).get();
+        vitals::vitals(up, self.topics.all().iter().map(|topic| topic.recent()), skew)
     }
 
     /// A server of the store uses so many bytes of so many; `None`: it has no limit.

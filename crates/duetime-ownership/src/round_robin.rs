@@ -313,9 +313,11 @@ impl Turner {
     async fn show(&mut self) {
         self.me.shards = Some(u32::try_from(self.owned.borrow().0.len()).unwrap_or(u32::MAX));
         let mut members = self.fleet.borrow().members.clone();
-        if self.number.is_multiple_of(PRESENCE_EVERY)
-            && let Some(seen) = self.presence.say(&self.name, &self.me).await
-        {
+        let says = self.number.is_multiple_of(PRESENCE_EVERY);
+        if says {
+            self.me.vitals = Some(self.meters.vitals());
+        }
+        if says && let Some(seen) = self.presence.say(&self.name, &self.me).await {
             let drain = seen.drains.get(&self.name).cloned();
             self.drain.send_if_modified(|old| std::mem::replace(old, drain.clone()) != drain);
             members = seen.members;

@@ -116,6 +116,15 @@ def main():
         page.evaluate("location.hash = '#/'")
         expect(row.get_by_role("link", name="16", exact=True)).to_be_visible()
 
+        # How the nodes do: this one and what the other said of itself.
+        page.evaluate("location.hash = '#/nodes'")
+        other = main.get_by_role("row").filter(has_text="other")
+        expect(other).to_contain_text("MiB")
+        expect(other).to_contain_text(" ago")
+        for node in api("GET", "/v1/nodes")["nodes"]:
+            vitals = node["vitals"]
+            assert vitals["memory_bytes"] > 1 << 20 and abs(vitals["clock_skew_ms"]) < 2000 and vitals["at"] > node["since"], node
+
         # The other node is drained on the page, and takes its share again.
         page.evaluate("location.hash = '#/nodes'")
         other = main.get_by_role("row").filter(has_text="other")

@@ -2,10 +2,12 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may } from "../api.js";
-import { age, moment, number, seconds, word } from "../format.js";
+import { age, bytes, moment, number, rate, seconds, word } from "../format.js";
 import { Barred, Commands, Confirm, tell, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
+// Half of what a node's clock may be off before it claims nothing.
+const SKEW_CAREFUL_MS = 1000;
 const MOODS = { serving: "good", draining: "careful" };
 const why = (node) => node.unhealthy ?? (node.drain ? `${node.drain.by ? `by ${node.drain.by} ` : ""}since ${moment(node.drain.at)}` : "");
 
@@ -31,6 +33,11 @@ export function Nodes() {
     { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${MOODS[row.state] ?? "bad"}">${row.state}</span> <span class="quiet">${why(row)}</span>` },
     { name: "Shards", value: (row) => row.shards_owned, cell: (row) => number(row.shards_owned) },
     { name: "Up for", value: (row) => age(row.since), cell: (row) => seconds(age(row.since)) },
+    { name: "Claims", value: (row) => row.vitals?.claims_per_minute, cell: (row) => rate(row.vitals?.claims_per_minute === undefined ? undefined : row.vitals.claims_per_minute / 60) },
+    { name: "Memory", value: (row) => row.vitals?.memory_bytes, cell: (row) => bytes(row.vitals?.memory_bytes) },
+    { name: "Clock off", value: (row) => Math.abs(row.vitals?.clock_skew_ms ?? 0), cell: (row) => (row.vitals ? html`<span class=${Math.abs(row.vitals.clock_skew_ms) > SKEW_CAREFUL_MS ? "careful" : ""}>${seconds(Math.abs(row.vitals.clock_skew_ms) / 1000)}</span>` : "–") },
+    ...(rows.some((row) => row.vitals?.lease_since) ? [{ name: "Lease held for", value: (row) => age(row.vitals?.lease_since), cell: (row) => seconds(age(row.vitals?.lease_since)) }] : []),
+    { name: "Heard", value: (row) => age(row.vitals?.at), cell: (row) => (row.vitals ? `${seconds(age(row.vitals.at))} ago` : "–") },
     { name: "Version", left: true, value: (row) => row.version, cell: (row) => row.version },
     { name: "Shares by", left: true, cell: (row) => row.mode },
     { name: "Address", left: true, cell: (row) => html`<span class="mono">${row.address}</span>` },

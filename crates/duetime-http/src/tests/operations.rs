@@ -175,6 +175,17 @@ async fn a_draining_node_is_not_ready_and_says_so() {
     let nodes = api.get("/v1/nodes").await.json();
     assert_eq!((&nodes["nodes"][0]["id"], &nodes["nodes"][0]["state"]), (&json!("n1"), &json!("serving")));
     assert_eq!(nodes["nodes"][0]["topics"], json!({"orders": 1}));
+    api.parts.meters.topic(&TopicName::new("orders").unwrap()).count(duetime_metrics::Event::Claimed, 90);
+    api.parts.meters.sample(Duration::from_secs(30));
+    api.parts.meters.topic(&TopicName::new("orders").unwrap()).count(duetime_metrics::Event::Claimed, 30);
+    api.parts.meters.sample(Duration::from_secs(60));
+    let vitals = api.get("/v1/nodes").await.json()["nodes"][0]["vitals"].clone();
+    assert!(vitals["memory_bytes"].as_u64().unwrap() > 1 << 20, "{vitals}");
+    assert_eq!(
+        (&vitals["claims_per_minute"], &vitals["clock_skew_ms"]),
+        (&json!(60), &json!(0)),
+        "since the first sample"
+    );
     api.parts.draining.cancel();
     assert_eq!(api.get("/readyz").await.problem(), (503, "draining".to_owned()));
     assert_eq!(api.get("/v1/nodes").await.json()["nodes"][0]["state"], "draining");

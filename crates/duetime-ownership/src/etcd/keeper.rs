@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
-use duetime_core::{Drain, Fleet, Member, MemberState, Namespace, OwnedShards};
+use duetime_core::{Drain, Fleet, Member, MemberState, Namespace, OwnedShards, Vitals};
 use duetime_metrics::Meters;
 use etcd_client::{LeaseKeepAliveStream, LeaseKeeper, WatchStream};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -42,6 +43,7 @@ pub(super) struct Lease {
     ttl: Duration,
     /// Later than this, others may have its shards.
     ends: Instant,
+    granted: Instant,
 }
 
 /// See the module.
@@ -143,7 +145,7 @@ impl Keeper {
                     self.meters.lease_changes("lost", self.owned.borrow().0.len() as u64);
                 }
                 let (id, ttl) = link.grant(self.config.lease_ttl).await?;
-                Lease { id, ttl, ends: now + ttl }
+                Lease { id, ttl, ends: now + ttl, granted: now }
             }
         };
         self.lease = Some(lease);
@@ -173,6 +175,10 @@ impl Keeper {
         let mut plan_at = Instant::now();
         let silence_max = lease.ttl / 3 * 2;
         let mut heard = Instant::now();
+        // Apart from all that shards depend on: it holds up nothing, and what comes of it is looked at by nobody.
+        let mut vitals = JoinSet::new();
+        let mut says = tokio::time::interval(VITALS_EVERY);
+        says.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let wake = session.view.wakes_at().map_or(plan_at, |at| at.min(plan_at));
             tokio::select! {
@@ -182,6 +188,19 @@ impl Keeper {
                         return Err(EtcdError::Away("etcd does not renew the lease".to_owned()));
                     }
                     session.renew.keep_alive().await?;
+                    continue;
+                }
+                _ = says.tick() => {
+                    while vitals.try_join_next().is_some() {}
+                    if vitals.is_empty() {
+                        let (link, name) = (session.link.clone(), self.name.clone());
+                        let lease_ms = u64::try_from(lease.granted.elapsed().as_millis()).ok();
+                        let now = Vitals { lease_ms, ..self.meters.vitals() };
+                        vitals.spawn(async move {
+                            let put = link.put_vitals(&name, &now, lease.id);
+                            drop(tokio::time::timeout(VITALS_EVERY, put).await);
+                        });
+                    }
                     continue;
                 }
                 renewed = session.renewed.message() => {
@@ -202,7 +221,16 @@ impl Keeper {
                     if answer.canceled() {
                         return Err(EtcdError::Away(format!("etcd ended the watch: {}", answer.cancel_reason())));
                     }
-                    let changes = session.link.changes(&answer);
+                    let mut changes = session.link.changes(&answer);
+                    let all = changes.len();
+                    for change in changes.extract_if(.., |change| matches!(change, Change::Vitals(..))) {
+                        apply(&mut session.view, change);
+                    }
+                    if changes.is_empty() && all > 0 {
+                        // Nothing that shards depend on has changed.
+                        self.show(session.view.fleet());
+                        continue;
+                    }
                     // What goes together with this node itself goes with its lease.
                     let is_gone = |change: &Change| matches!(change, Change::Member(name, None) if *name == self.name);
                     let lost = changes.iter().any(is_gone);
@@ -340,6 +368,9 @@ impl Keeper {
     }
 }
 
+/// So often a node says how it does.
+const VITALS_EVERY: Duration = Duration::from_secs(10);
+
 /// No plan is due until something happens.
 const FAR: Duration = Duration::from_secs(3600);
 
@@ -349,5 +380,6 @@ fn apply(view: &mut View, change: Change) {
         Change::Key(shard, owner, revision) => view.key(shard, owner, revision),
         // The node it is about says so itself.
         Change::Drain(..) => {}
+        Change::Vitals(name, vitals) => view.vitals(name, vitals),
     }
 }

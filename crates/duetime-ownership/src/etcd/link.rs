@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Drain, Member, Namespace, TopicName};
+use duetime_core::{Drain, Member, Namespace, TopicName, Vitals};
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions,
     Txn, TxnOp, WatchOptions, WatchStream,
 };
 use futures::StreamExt;
+use tracing::debug;
 
 use super::EtcdConfig;
 use crate::ShardName;
@@ -48,6 +49,7 @@ impl From<etcd_client::Error> for EtcdError {
 pub(super) enum Change {
     Member(Arc<str>, Option<Member>),
     Drain(Arc<str>, Option<Drain>),
+    Vitals(Arc<str>, Option<Vitals>),
     Key(ShardName, Option<Arc<str>>, i64),
 }
 
@@ -127,6 +129,10 @@ impl EtcdLink {
         format!("{}drains/{name}", self.prefix)
     }
 
+    fn vitals_key(&self, name: &str) -> String {
+        format!("{}vitals/{name}", self.prefix)
+    }
+
     fn shard_key(&self, (topic, index): &ShardName) -> String {
         format!("{}shards/{topic}/{index}", self.prefix)
     }
@@ -159,6 +165,16 @@ impl EtcdLink {
         call(|| async { self.client.kv_client().put(self.node_key(name), word.clone(), Some(options.clone())).await })
             .await
             .map(drop)
+    }
+
+    /// Leaves word of how the node `name` does, for as long as its lease lives. Tried once: the next follows soon.
+    pub async fn put_vitals(&self, name: &str, vitals: &Vitals, lease: i64) {
+        let word = serde_json::to_string(vitals).expect("vitals are plain");
+        let put = PutOptions::new().with_lease(lease);
+        let put = self.client.kv_client().put(self.vitals_key(name), word, Some(put)).await;
+        if let Err(error) = put {
+            debug!(%error, "word of this node's vitals was not left");
+        }
     }
 
     /// Has the node `name` leave its shards to others, for as long as its lease lives; `None`: no longer. False: it is
@@ -218,6 +234,10 @@ impl EtcdLink {
         if let Some(name) = rest.strip_prefix("drains/") {
             let drain = value.and_then(|value| serde_json::from_slice(value).ok());
             return Some(Change::Drain(name.into(), drain));
+        }
+        if let Some(name) = rest.strip_prefix("vitals/") {
+            let vitals = value.and_then(|value| serde_json::from_slice(value).ok());
+            return Some(Change::Vitals(name.into(), vitals));
         }
         let (topic, index) = rest.strip_prefix("shards/")?.split_once('/')?;
         let shard = (TopicName::new(topic).ok()?, index.parse().ok()?);

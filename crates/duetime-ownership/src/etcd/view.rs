@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Fleet, Member, MemberState, Place, assign};
+use duetime_core::{Fleet, Member, MemberState, Place, Vitals, assign};
 use tokio::time::Instant;
 
 use crate::ShardName;
@@ -47,6 +47,8 @@ pub(super) struct Plan {
 pub(super) struct View {
     me: Arc<str>,
     pub members: BTreeMap<Arc<str>, Member>,
+    /// How they do, as they said last.
+    vitals: BTreeMap<Arc<str>, Vitals>,
     keys: BTreeMap<ShardName, Key>,
     /// Who held a key that went away, for as long as nobody took it.
     orphans: HashMap<ShardName, Arc<str>>,
@@ -68,6 +70,7 @@ impl View {
         Self {
             me,
             members: BTreeMap::new(),
+            vitals: BTreeMap::new(),
             keys: BTreeMap::new(),
             orphans: HashMap::new(),
             giving: BTreeMap::new(),
@@ -94,6 +97,14 @@ impl View {
         match member {
             Some(member) => drop(self.members.insert(name, member)),
             None => drop(self.members.remove(&name)),
+        }
+    }
+
+    /// The node `name` said how it does; `None`: its lease ended.
+    pub fn vitals(&mut self, name: Arc<str>, vitals: Option<Vitals>) {
+        match vitals {
+            Some(vitals) => drop(self.vitals.insert(name, vitals)),
+            None => drop(self.vitals.remove(&name)),
         }
     }
 
@@ -221,7 +232,11 @@ impl View {
 
     pub fn fleet(&self) -> Fleet {
         let owners = self.keys.iter().map(|(shard, key)| (shard.clone(), key.owner.clone())).collect();
-        Fleet { members: self.members.clone(), owners }
+        let mut members = self.members.clone();
+        for (name, member) in &mut members {
+            member.vitals = self.vitals.get(name).cloned();
+        }
+        Fleet { members, owners }
     }
 }
 

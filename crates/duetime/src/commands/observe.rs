@@ -67,7 +67,9 @@ fn state(node: &NodeView) -> String {
 }
 
 fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
+    let dash = || "-".to_owned();
     let rows = nodes.iter().map(|node| {
+        let vitals = node.vitals.as_ref();
         vec![
             node.id.clone(),
             node.address.clone(),
@@ -76,9 +78,26 @@ fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
             node.shards_owned.to_string(),
             output::moment(node.since),
             node.version.clone(),
+            vitals.and_then(|now| now.claims_per_minute).map_or_else(dash, |claims| claims.to_string()),
+            vitals.and_then(|now| now.memory_bytes).map_or_else(dash, |bytes| format!("{} MiB", bytes >> 20)),
+            vitals.map_or_else(dash, |now| format!("{} ms", now.clock_skew_ms)),
+            vitals.and_then(|now| now.lease_since).map_or_else(dash, output::away),
         ]
     });
-    output::table(&["node", "address", "state", "ownership", "shards", "since", "version"], rows.collect(), "no nodes")
+    let head = [
+        "node",
+        "address",
+        "state",
+        "ownership",
+        "shards",
+        "since",
+        "version",
+        "claims/min",
+        "memory",
+        "clock off",
+        "lease",
+    ];
+    output::table(&head, rows.collect(), "no nodes")
 }
 
 /// `duetime nodes`

@@ -38,5 +38,8 @@ pub use list::{ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
-pub use recent::{AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
+pub use recent::{
+    AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
+    TopicReport,
+};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkTrouble, SinkView};

@@ -172,3 +172,61 @@ pub struct AuditLog {
     /// The newest first.
     pub entries: Vec<AuditLine>,
 }
+
+/// What became of messages.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flow {
+    /// Taken in as new.
+    pub scheduled: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+    /// Accepted by the sink, or acked.
+    pub delivered: u64,
+    /// Attempts that are to be repeated.
+    pub retried: u64,
+    /// Became dead letters.
+    pub dead: u64,
+    /// Came back from the dead letters.
+    pub redriven: u64,
+}
+
+/// The lateness of what was handed over in one step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LatenessStep {
+    /// When it ended, milliseconds since the Unix epoch.
+    pub at: i64,
+    /// Hand-overs up to each bound and later than the one before; the last: later than all of them.
+    pub counts: Vec<u64>,
+}
+
+/// What was handed over since the start until a moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BudgetStep {
+    /// Milliseconds since the Unix epoch.
+    pub at: i64,
+    /// All of it.
+    pub handed_over: u64,
+    /// What was late.
+    pub late: u64,
+}
+
+/// How a topic did at one node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TopicReport {
+    /// The node that answers.
+    pub node: String,
+    /// Since it started.
+    pub flow: Flow,
+    /// Of the last minutes.
+    pub flow_lately: Flow,
+    /// How long these are, in milliseconds.
+    pub lately_ms: u64,
+    /// Upper bounds of the lateness.
+    pub bounds_ms: Vec<f64>,
+    /// Step by step, the oldest first.
+    pub lateness: Vec<LatenessStep>,
+    /// Over the last day, the oldest first.
+    pub budget: Vec<BudgetStep>,
+    /// Settings that are not their defaults: `file` or `set`.
+    pub origins: std::collections::BTreeMap<String, String>,
+}

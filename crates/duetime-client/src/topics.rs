@@ -11,6 +11,7 @@ use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
 use crate::forecast::{Forecast, WhatIf};
 use crate::message::millis;
+use crate::recent::TopicReport;
 use crate::sink::{Outages, Probed, SinkView};
 
 impl Client {
@@ -127,6 +128,15 @@ impl Client {
     pub async fn probe_sink(&self, topic: &str) -> Result<Probed, ClientError> {
         let path = format!("/v1/topics/{}/sink/probe", part(topic));
         self.send_json(Method::POST, &path, &serde_json::json!({})).await
+    }
+
+    /// How a topic did at the node that answers.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn report(&self, topic: &str) -> Result<TopicReport, ClientError> {
+        self.get(&format!("/v1/topics/{}/report", part(topic))).await
     }
 
     /// When the node took sinks to be down, the latest first; of `topic`, or of all.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -32,6 +33,9 @@ use crate::{audit, fields};
 const PAGE: usize = 50;
 /// Most on one page.
 const PAGE_MAX: usize = 500;
+const NDJSON: &str = "application/x-ndjson";
+/// The cursor of the page after this one.
+const NEXT: HeaderName = HeaderName::from_static("duetime-next");
 /// A request that redrives or purges all answers after so long, and says whether any are left.
 const SWEEP_MAX: Duration = Duration::from_secs(20);
 
@@ -69,7 +73,29 @@ pub(crate) struct DeadView<'a> {
     next: Option<String>,
 }
 
+/// Whether the caller asks for one message a line.
+fn wants_lines(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted.split([',', ';']).any(|kind| kind.trim() == NDJSON)
+}
+
+/// The messages, one a line; what comes next is in a header.
+fn lines(view: &DeadView<'_>) -> Response {
+    let mut text = Vec::new();
+    for message in &view.messages {
+        serde_json::to_writer(&mut text, message).expect("memory can be written");
+        text.push(b'\n');
+    }
+    let mut answer = ([(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON))], text).into_response();
+    if let Some(next) = &view.next {
+        answer.headers_mut().insert(NEXT, HeaderValue::from_str(next).expect("a cursor is of letters and digits"));
+    }
+    answer
+}
+
 /// List dead letters
+///
+/// To export them, ask for `application/x-ndjson`: one message a line, and `next` as the header `Duetime-Next`.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "list_dead",
     params(
@@ -77,20 +103,25 @@ pub(crate) struct DeadView<'a> {
         ("limit" = inline(Option<usize>), Query, description = "Most on this page", minimum = 1, maximum = 500),
         ("cursor" = inline(Option<String>), Query, description = "`next` of the page before"),
     ),
-    responses((status = 200, description = "One page", body = DeadView))
+    responses(
+        (status = 200, description = "One page", content((DeadView = "application/json"), (String = "application/x-ndjson")),
+            headers(("Duetime-Next" = String, description = "Of `application/x-ndjson`: the next page; absent on the last"))),
+    )
 )]
 pub(crate) async fn list(
     State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["limit", "cursor"])?;
     let limit = query.get("limit", PAGE, read_limit)?;
     let cursor = query.get("cursor", None, read_cursor)?;
     let page = app.router.dead.page(&topic, cursor, limit).await?;
     let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
-    Ok(Json(DeadView { messages: messages.collect(), next: page.next.map(show_cursor) }).into_response())
+    let view = DeadView { messages: messages.collect(), next: page.next.map(show_cursor) };
+    Ok(if wants_lines(&headers) { lines(&view) } else { Json(view).into_response() })
 }
 
 /// Dead letters: some by id, or all.

@@ -48,6 +48,7 @@ mod plans;
 mod problem;
 mod rates;
 mod recent;
+mod report;
 mod results;
 mod routes;
 mod schema;

@@ -1,7 +1,9 @@
 //! What an operator may set about the listener, beside the tokens.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use duetime_core::TopicConfig;
 use duetime_core::tracer::Tracer;
 
 use crate::audit::Audit;
@@ -25,6 +27,8 @@ pub struct HttpOptions {
     pub audit: Audit,
     /// Keys of the listener; `None`: no TLS.
     pub tls: Option<Tls>,
+    /// The topics of this node's configuration: where settings come from.
+    pub topics: Arc<BTreeMap<String, TopicConfig>>,
     /// Records what consumers claim; `None`: nobody does.
     pub tracer: Option<Arc<dyn Tracer>>,
 }

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, life, list, me, messages, observe,
-    outages, pause, plans, recent, scrape, shards, sinks, topics,
+    outages, pause, plans, recent, report, scrape, shards, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -56,6 +56,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(plans::get, plans::delete))
         .routes(routes!(plans::start))
         .routes(routes!(plans::stop))
+        .routes(routes!(report::get))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
         .routes(routes!(outages::list))

@@ -10,6 +10,10 @@ use prometheus::core::Metric as _;
 pub const RECENT_STEP: Duration = Duration::from_secs(10);
 /// How many are kept: five minutes.
 const SAMPLES_MAX: usize = 31;
+/// How far apart the shares are that are kept for the line of a budget.
+pub const BUDGET_STEP: Duration = Duration::from_secs(900);
+/// How many are kept: a day.
+const BUDGET_KEPT: usize = 97;
 /// What the histogram counts above this is late.
 pub const LATE_ABOVE_S: f64 = 1.0;
 /// Rates and quantiles are of so long, or of the time since the start.
@@ -60,10 +64,28 @@ pub struct RecentStep {
     pub shares: Shares,
 }
 
+/// What is known of the last minutes and of the last day.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TopicHistory {
+    /// Upper bounds of the histogram, the last of them infinite.
+    pub bounds: Vec<f64>,
+    /// What it counted below each bound and above the one before, step by step, with how long ago the step ended.
+    pub steps: Vec<(Duration, Vec<u64>)>,
+    /// How much each counter grew in all these steps and since.
+    pub grown: Vec<u64>,
+    /// How long that is.
+    pub over: Duration,
+    /// All that the histogram counted since the start, each [`BUDGET_STEP`] of the last day and now, with how long ago
+    /// that was.
+    pub budget: Vec<(Duration, Shares)>,
+}
+
 /// The samples of one set of counters.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     kept: VecDeque<Sample>,
+    /// Since the start, at moments of the last day.
+    day: VecDeque<(Duration, Shares)>,
     last: Sample,
 }
 
@@ -117,6 +139,12 @@ impl Samples {
             }
             self.kept.push_back(self.last.clone());
         }
+        if self.day.back().is_none_or(|(back, _)| at.saturating_sub(*back) >= BUDGET_STEP) {
+            if self.day.len() == BUDGET_KEPT {
+                self.day.pop_front();
+            }
+            self.day.push_back((at, self.shares()));
+        }
     }
 
     /// The last [`RECENT_SPAN`].
@@ -137,6 +165,29 @@ impl Samples {
     /// Since the start.
     pub fn shares(&self) -> Shares {
         shares(None, &self.last)
+    }
+
+    /// All of it that is kept, the oldest first.
+    pub fn report(&self) -> TopicHistory {
+        let (last, pairs) = (&self.last, self.kept.iter().zip(self.kept.iter().skip(1)));
+        let ago = |at: Duration| last.at.saturating_sub(at);
+        let counts = |(from, to): (&Sample, &Sample)| {
+            let mut below = 0;
+            let grown = to.histogram.iter().zip(&from.histogram).map(|((_, new), (_, old))| new.saturating_sub(*old));
+            let each = grown.map(|all| all.saturating_sub(std::mem::replace(&mut below, all)));
+            (ago(to.at), each.collect())
+        };
+        let first = self.kept.front().unwrap_or(last);
+        let grown = last.counters.iter().zip(&first.counters).map(|(new, old)| new.saturating_sub(*old));
+        let day = self.day.iter().map(|(at, shares)| (ago(*at), *shares));
+        let now = self.day.back().is_some_and(|(at, _)| *at < last.at).then(|| (Duration::ZERO, self.shares()));
+        TopicHistory {
+            bounds: last.histogram.iter().map(|(bound, _)| *bound).collect(),
+            steps: pairs.map(counts).collect(),
+            grown: grown.collect(),
+            over: ago(first.at),
+            budget: day.chain(now).collect(),
+        }
     }
 
     /// Step by step, the oldest first.
@@ -183,6 +234,30 @@ mod tests {
         assert_eq!(recent.shares, Shares { counted: 60, late: 0 });
         assert_eq!(samples.shares(), Shares { counted: 200, late: 100 });
         assert_eq!(steps[0].ago, Duration::from_secs(290));
+    }
+
+    #[test]
+    fn a_report_has_the_histogram_of_each_step_and_a_day_of_shares_in_bounded_memory() {
+        let opts = HistogramOpts::new("late", "late").buckets(vec![0.5, 1.0, 2.0]);
+        let histogram = Histogram::with_opts(opts).unwrap();
+        let mut samples = Samples::default();
+        for second in 0..2 * 86_400 {
+            if second % 10 == 5 {
+                histogram.observe(if second < 86_400 { 0.1 } else { 1.5 });
+            }
+            if second % 5 == 0 {
+                samples.sample(Duration::from_secs(second), vec![second], &histogram);
+            }
+        }
+        let report = samples.report();
+        assert_eq!(report.bounds, [0.5, 1.0, 2.0, f64::INFINITY]);
+        assert_eq!((report.steps.len(), report.steps.last().unwrap().1.clone()), (SAMPLES_MAX - 1, vec![0, 0, 1, 0]));
+        assert_eq!((report.over, report.grown.clone()), (Duration::from_secs(305), vec![305]));
+        assert_eq!((samples.day.len(), report.budget.len()), (BUDGET_KEPT, BUDGET_KEPT + 1));
+        let (ago, first) = report.budget[0];
+        assert_eq!((ago.as_secs() / 3600, first.late), (24, 0));
+        assert_eq!(report.budget.last().unwrap().1, Shares { counted: 17_280, late: 8640 });
+        assert_eq!(Samples::default().report(), TopicHistory::default());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge};
 
 use crate::capacity::Capacity;
 use crate::labels::{CancelVerdict, Event, FORECAST_WITHIN};
-use crate::recent::{Recent, RecentStep, Samples, Shares};
+use crate::recent::{Recent, RecentStep, Samples, Shares, TopicHistory};
 use crate::retries::Retries;
 use crate::shards::ShardBacklog;
 
@@ -101,6 +101,12 @@ impl TopicMeters {
     #[must_use]
     pub fn shares(&self) -> Shares {
         self.samples.lock().shares()
+    }
+
+    /// The last minutes step by step, and the shares of the last day.
+    #[must_use]
+    pub fn report(&self) -> TopicHistory {
+        self.samples.lock().report()
     }
 
     pub(crate) fn sample(&self, at: Duration) {

@@ -113,6 +113,7 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
         memory: RequestMemory::new(node.request_memory),
         audit: Audit::open(node.audit.as_ref()).map_err(of("audit"))?,
         tls: node.tls.as_ref().map(Tls::load).transpose().map_err(of("tls"))?,
+        topics: Arc::new(config.topics.clone()),
         ..HttpOptions::default()
     })
 }

@@ -10,7 +10,7 @@ use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
     bulk, check_config, consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, output,
-    pause, plan, shards, sink, token, top, topic,
+    pause, plan, report, shards, sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -44,6 +44,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Pause(args) => pause::run(args, true).await,
         Command::Resume(args) => pause::run(args, false).await,
         Command::Me(connection) => observe::me(&connection).await,
+        Command::Report(args) => report::run(args).await,
         Command::Rates(connection) => observe::rates(&connection).await,
         Command::Audit(args) => observe::audit(&args).await,
         Command::Shards(command) => shards::run(command).await,

@@ -213,6 +213,36 @@ def main():
         _, taken = api("POST", "/v1/topics/orders/claim", {"max": 1, "wait": "10s"})
         assert taken["messages"][0]["id"] == "order-8", taken
 
+        # What became of a topic's messages, how late they were, and who set what.
+        page.goto(f"{url}/#/topic/orders")
+        expect(page.get_by_role("img", name="what became of 53 messages")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("dead 12 (23 %)")
+        settings = page.locator("dl.pairs")
+        expect(settings.locator("dt", has_text="retry.max_attempts").locator("+ dd")).to_have_text("1 set")
+        expect(settings.locator("dt", has_text="visibility_timeout").locator("+ dd")).to_have_text("30s default")
+        page.goto(f"{url}/#/topic/mails")
+        expect(settings.locator("dt", has_text="sink.name").locator("+ dd")).to_have_text("out the node's file")
+        expect(page.get_by_role("img", name="lateness of the last five minutes: 0 of 1 later than a second")).to_be_visible()
+        report = api("GET", "/v1/topics/mails/report")[1]
+        assert report["flow"]["delivered"] == 1 and report["origins"] == {"sink.name": "file"}, report
+
+        # What was left of the budget is a line.
+        see(page, "slo")
+        page.get_by_label("Topic of the line").select_option("mails")
+        expect(page.get_by_role("img", name="budget left of mails: from 100 % to 100 %")).to_be_visible()
+
+        # All dead letters as a file of lines, as the API and the command write them.
+        see(page, "dead")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Export as NDJSON").click()
+        written = [json.loads(line) for line in pathlib.Path(download.value.path()).read_text().splitlines()]
+        assert download.value.suggested_filename == "orders-dead.ndjson" and len(written) == 12, written
+        request = urllib.request.Request(f"{url}/v1/topics/orders/dead?limit=5", headers={"accept": "application/x-ndjson"})
+        with urllib.request.urlopen(request) as answer:
+            lines = answer.read().decode().splitlines()
+            assert len(lines) == 5 and answer.headers["duetime-next"], lines
+        assert all(json.loads(line) in written for line in lines) and written[0]["death"]["at"] > 0, lines
+
         # Redrive ten of the dead, then purge the rest by a plan, with the name typed.
         see(page, "dead")
         page.get_by_role("button", name="Redrive 10 …").first.click()

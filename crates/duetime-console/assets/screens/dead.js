@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { age, moment, number, seconds, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
-import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 // Of each reason so many are redriven to try.
@@ -13,6 +13,29 @@ const READ_EVERY_MS = 15_000;
 const FEW = 500;
 const DAY_MS = 86_400_000;
 const FEW_EVERY_MS = 1000;
+
+// More than so many are for the command, which does not keep them in memory.
+const EXPORT_MAX = 10_000;
+const EXPORT_PAGE = 500;
+
+// All as a file of lines, page by page.
+async function exported(topic) {
+  const parts = [];
+  let count = 0;
+  let cursor;
+  do {
+    const answer = await ask("GET", topicPath(topic, `/dead?limit=${EXPORT_PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`));
+    parts.push(answer.messages.map((message) => `${JSON.stringify(message)}\n`).join(""));
+    count += answer.messages.length;
+    cursor = answer.next;
+  } while (cursor && count < EXPORT_MAX);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(parts, { type: "application/x-ndjson" }));
+  link.download = `${topic}-dead.ndjson`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  tell(cursor ? `The first ${number(count)} are written; for all of them: duetime dead export ${topic}` : `${number(count)} dead letters are written.`);
+}
 
 async function read(topic, signal) {
   const answer = await ask("GET", topicPath(topic, `/dead/groups?samples=${SAMPLES}`), undefined, signal);
@@ -24,7 +47,8 @@ export function Dead({ topic }) {
   const state = useLive();
   const { answer, problem, again } = useAnswer((signal) => read(topic, signal), 0, [topic]);
   // Thousands of letters are read for the groups: only when their number changes, and not more often than this.
-  const dead = state.topics?.find((one) => one.name === topic)?.dead;
+  const found = state.topics?.find((one) => one.name === topic);
+  const [dead, sink] = [found?.dead, found?.sink?.name];
   const last = useRef(Date.now());
   const known = useRef(dead);
   useEffect(() => {
@@ -35,6 +59,12 @@ export function Dead({ topic }) {
     return () => clearTimeout(timer);
   }, [dead]);
   const [doing, setDoing] = useState(null);
+  const [writing, setWriting] = useState(false);
+  const write = async () => {
+    setWriting(true);
+    await exported(topic).catch(complain);
+    setWriting(false);
+  };
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   const redrive = async (ids) => {
     const { done } = await ask("POST", topicPath(topic, "/dead/redrive"), { ids });
@@ -52,10 +82,11 @@ export function Dead({ topic }) {
   ];
   const ids = doing?.ids;
   return html`${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><h2>${number(answer.read)}${answer.more ? " and more" : ""} dead letters, ${number(answer.groups.length)} ${answer.groups.length === 1 ? "reason" : "reasons"}</h2>
+    <div class="card"><h2>${number(answer.read)}${answer.more ? " and more" : ""} dead letters, ${number(answer.groups.length)} ${answer.groups.length === 1 ? "reason" : "reasons"}${sink ? `, of the sink ${sink}` : ""}</h2>
       ${answer.more && html`<p class="quiet">Only the first ${number(answer.read)} are read here. For all of them: <code>duetime dead redrive ${topic} --all</code></p>`}
       <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p><${Barred} scope="admin" what="Redrive and purge" />
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
+      ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${write}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>duetime dead export ${word(topic)}</code></span></div>`}
       <${Commands} method="GET" path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
     ${ids && html`<${Confirm} title="Redrive ${number(ids.length)} dead letters of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}

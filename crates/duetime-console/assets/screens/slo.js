@@ -1,7 +1,7 @@
 // How much lateness may there still be?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, rates, sees } from "../api.js";
+import { ask, rates, sees, topicPath } from "../api.js";
 import { moment, number, seconds, word } from "../format.js";
 import { Commands, Figures, TopicLink, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -34,11 +34,29 @@ function causes(step, row, usual, entries) {
   return [...new Set(found)].slice(0, 3).join("; ") || "nothing that this node knows of: compare Sinks and Shards";
 }
 
+// What was left of a topic's budget, moment by moment; below nothing it is drawn at the bottom.
+function Line({ name, steps, allowed }) {
+  const points = steps.map((step) => [step.at, Math.max(0, 1 - step.late / Math.max(1, step.handed_over) / allowed)]);
+  if (points.length < 2) return html`<p class="empty">This node has just started: the line begins with its second measurement.</p>`;
+  const [first, last] = [points[0], points[points.length - 1]];
+  const x = ([at]) => (((at - first[0]) / Math.max(1, last[0] - first[0])) * 1000).toFixed(1);
+  const path = points.map((point, n) => `${n ? "L" : "M"}${x(point)} ${(98 - point[1] * 96).toFixed(1)}`).join("");
+  const left = (part) => `${Math.round(part * 100)} %`;
+  return html`<svg class="budget" viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label="budget left of ${name}: from ${left(first[1])} to ${left(last[1])}"><path d=${path} /></svg>
+    <p class="row spread quiet"><span>${moment(first[0])}: ${left(first[1])}</span><span>now: ${left(last[1])}</span></p>`;
+}
+
 export function Slo() {
   const state = useLive();
   const [objective, setObjective] = useState("99.9");
   const admin = sees(state, "admin");
   const { answer } = useAnswer(async (signal) => (admin ? ask("GET", "/v1/audit?limit=200", undefined, signal) : { entries: [] }), 10_000, [admin]);
+  const [chosen, choose] = useState();
+  // Where nobody chose, the one with the least left.
+  const shareOf = (topic) => share(rates(state, topic.name).lateTotal, rates(state, topic.name).handedTotal) ?? -1;
+  const worst = [...(state.topics ?? [])].sort((a, b) => shareOf(b) - shareOf(a) || (a.name < b.name ? -1 : 1))[0]?.name;
+  const drawn = state.topics?.some((topic) => topic.name === chosen) ? chosen : worst;
+  const { answer: report } = useAnswer(async (signal) => (drawn ? ask("GET", topicPath(drawn, "/report"), undefined, signal) : undefined), 10_000, [drawn]);
   if (!state.topics) return html`<p class="quiet">…</p>`;
   const allowed = 1 - Number(objective) / 100;
   const rows = state.topics.map((topic) => {
@@ -78,6 +96,7 @@ export function Slo() {
     <p class="quiet">What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a second after its due time. A budget over days and all nodes is kept by Prometheus, with the rules below.</p>
     <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", left === undefined ? "–" : left < 0 ? "overdrawn" : `${Math.round(left * 100)} %`, left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad"], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
     <div class="card"><h2>Budgets</h2><${Table} columns=${columns} rows=${rows} empty="No topic yet." first=${{ name: "Budget left", down: false }} label="budgets" /></div>
+    ${drawn && html`<div class="card"><div class="row spread"><h2>Budget left, over the last day</h2><label class="row">Topic<select aria-label="Topic of the line" value=${drawn} onChange=${(event) => choose(event.target.value)}>${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label></div>${report && html`<${Line} name=${drawn} steps=${report.budget} allowed=${allowed} />`}<${Commands} method="GET" path=${topicPath(drawn, "/report")} command=${`duetime report ${word(drawn)}`} /></div>`}
     <div class="card"><h2>What ate it, in the last five minutes</h2><${Table} columns=${eaten} rows=${late} empty="Nothing was late." first=${{ name: "When", down: true }} label="late steps" /></div>
     <div class="card"><h2>Alert rules for this objective</h2><pre class="command">duetime alerts --within ${WITHIN} --objective ${word(objective)}</pre><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>`;
 }

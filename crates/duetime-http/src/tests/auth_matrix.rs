@@ -41,6 +41,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
     ("forecast", &["view", "produce", "consume"]),
+    ("get_report", &["view", "produce", "consume"]),
     ("drain_node", &[]),
     ("undrain_node", &[]),
     ("pause_topic", &[]),

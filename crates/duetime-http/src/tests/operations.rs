@@ -232,6 +232,14 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     assert!(orders.get("capacity").is_none());
     let steps = orders["steps"].as_array().unwrap();
     assert_eq!((steps.len(), &steps[0]["scheduled"], &steps[0]["at"]), (1, &json!(2.0), &json!(super::NOW_MS)));
+    let report = api.get("/v1/topics/orders/report").await.json();
+    assert_eq!((&report["flow"]["scheduled"], &report["flow_lately"]["scheduled"]), (&json!(60), &json!(60)));
+    assert_eq!((&report["lately_ms"], &report["lateness"][0]["at"]), (&json!(30_000), &json!(super::NOW_MS)));
+    let counts = report["lateness"][0]["counts"].as_array().unwrap();
+    assert_eq!(counts.iter().filter_map(serde_json::Value::as_u64).sum::<u64>(), 60);
+    assert_eq!(counts.len(), report["bounds_ms"].as_array().unwrap().len() + 1);
+    assert_eq!(report["budget"][1], json!({"at": super::NOW_MS, "handed_over": 60, "late": 1}));
+    assert_eq!(api.get("/v1/topics/nobody/report").await.status, 404);
     let sink = &answer["sinks"][0];
     assert_eq!((&sink["sink"], &sink["type"], &sink["refused"][0]["count"]), (&json!("out"), &json!("log"), &json!(0)));
     assert_eq!(sink["refused"][4], json!({"kind": "timeout", "count": 7, "last_minute": 0}), "the sink is new");

@@ -1,4 +1,4 @@
-//! `duetime dead list|groups|redrive|purge`
+//! `duetime dead list|export|groups|redrive|purge`
 
 use std::time::Duration;
 
@@ -25,6 +25,16 @@ pub enum DeadCommand {
         topic: String,
         /// Most to list.
         #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+        #[command(flatten)]
+        connection: NodeArgs,
+    },
+    /// Writes them to standard output, one JSON object a line, with their payloads.
+    Export {
+        /// The topic.
+        topic: String,
+        /// Most to write.
+        #[arg(long, value_name = "N", default_value_t = 100_000)]
         limit: usize,
         #[command(flatten)]
         connection: NodeArgs,
@@ -64,6 +74,7 @@ pub struct ChoiceArgs {
 pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
     match command {
         DeadCommand::List { topic, limit, connection } => list(&topic, limit, &connection).await,
+        DeadCommand::Export { topic, limit, connection } => export(&topic, limit, &connection).await,
         DeadCommand::Groups { topic, samples, connection } => groups(&topic, samples, &connection).await,
         DeadCommand::Redrive(args) => act(args, "redriven", Client::redrive).await,
         DeadCommand::Purge(args) => act(args, "purged", Client::purge).await,
@@ -104,6 +115,25 @@ async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Resul
         output::line(&format!("there are more; list them with --limit {}", limit.saturating_mul(10)))?;
     }
     Ok(true)
+}
+
+/// False: there are more than were asked for.
+async fn export(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Result<bool> {
+    let client = connection.client()?;
+    let (mut written, mut cursor) = (0, None);
+    while written < limit {
+        let page = client.dead(topic, cursor.as_deref(), (limit - written).min(PAGE_MAX)).await?;
+        for message in &page.messages {
+            output::line(&serde_json::to_string(message)?)?;
+        }
+        written += page.messages.len();
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(true);
+        }
+    }
+    eprintln!("there are more than {limit}; write them too with --limit {}", limit.saturating_mul(10));
+    Ok(false)
 }
 
 async fn groups(topic: &str, samples: u16, connection: &NodeArgs) -> anyhow::Result<bool> {

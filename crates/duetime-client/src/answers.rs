@@ -442,6 +442,24 @@ pub struct Shards {
     /// Absent: none is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
+    /// What another number would move, where that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<ResizePreview>,
+}
+
+/// What another number of shards would move.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ResizePreview {
+    /// Shards now.
+    pub from: u32,
+    /// Shards then.
+    pub to: u32,
+    /// Messages whose shard would be another, about.
+    pub moves: u64,
+    /// Messages a second that move at most.
+    pub per_second_max: u64,
+    /// So it takes at least so many seconds.
+    pub seconds_min: f64,
 }
 
 /// What was put right of a topic.

@@ -24,7 +24,7 @@ mod topics;
 
 pub use answers::{
     Adopted, Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
-    Placed, Refused, Resize, ShardView, Shards, Topic,
+    Placed, Refused, Resize, ResizePreview, ShardView, Shards, Topic,
 };
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
 pub use call::Client;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::answers::{Adopted, Outcome, Shards, Topic};
-use crate::call::{ANSWER_MAX, Client, part};
+use crate::call::{ANSWER_MAX, Client, part, value};
 use crate::error::ClientError;
 use crate::forecast::{Forecast, WhatIf};
 use crate::message::millis;
@@ -99,6 +99,15 @@ impl Client {
     /// See [`ClientError`].
     pub async fn shards(&self, topic: &str) -> Result<Shards, ClientError> {
         self.get(&format!("/v1/topics/{}/shards", part(topic))).await
+    }
+
+    /// The shards of a topic, and what another number of them (or `auto`) would move.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses what is no number of shards.
+    pub async fn preview_shards(&self, topic: &str, to: &str) -> Result<Shards, ClientError> {
+        self.get(&format!("/v1/topics/{}/shards?to={}", part(topic), value(to))).await
     }
 
     /// Asks for another number of shards: a number or `"auto"`.

@@ -57,6 +57,9 @@ pub trait Resizing: Send + Sync + std::fmt::Debug + 'static {
     /// [`ResizeError`].
     async fn check(&self, topic: &TopicName) -> Result<RoutingRecord, ResizeError>;
 
+    /// The number of shards that `shards` means now, and how many messages a second this node moves at most.
+    fn meaning(&self, shards: ShardCount) -> (u32, u32);
+
     /// Begins the change to `shards`, or keeps the request until the one that runs is done: the last request
     /// wins. Answers the record as it is now.
     ///

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::body;
 use crate::fields;
-use crate::path::Topic;
+use crate::path::{Query, Topic};
 use crate::problem::Problem;
 use crate::schema;
 use crate::state::HttpParts;
@@ -111,6 +111,35 @@ impl From<ResizeProgress> for ResizeView {
     }
 }
 
+/// What another number of shards would move.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ResizePreview {
+    from: u32,
+    to: u32,
+    /// Messages whose shard would be another, about: of those that are there the share `1 - min(from, to) / max(from, to)`.
+    moves: u64,
+    /// Messages a second that move at most: `resize.messages_per_second` of the answering node, for each node.
+    per_second_max: u64,
+    /// So it takes at least so many seconds, in which everything goes on.
+    seconds_min: f64,
+}
+
+impl ResizePreview {
+    fn new(app: &HttpParts, survey: &TopicSurvey, to: ShardCount) -> Self {
+        let total = &survey.total;
+        let (from, (to, each)) = (survey.record.routing.shards, app.resizing.meaning(to));
+        let share = 1.0 - f64::from(from.min(to)) / f64::from(from.max(to).max(1));
+        let moves = ((total.scheduled + total.in_flight + total.dead) as f64 * share).round() as u64;
+        let per_second_max = u64::from(each) * u64::from(app.fleet.borrow().nodes());
+        Self { from, to, moves, per_second_max, seconds_min: moves as f64 / per_second_max.max(1) as f64 }
+    }
+}
+
+fn read_count(text: &str) -> Result<Option<ShardCount>, String> {
+    let value = text.parse::<i64>().map_or_else(|_| serde_json::Value::from(text), serde_json::Value::from);
+    serde_json::from_value(value).map(Some).map_err(|error| error.to_string())
+}
+
 /// The shards of a topic.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardsView {
@@ -137,6 +166,10 @@ pub(crate) struct ShardsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     resize: Option<ResizeView>,
+    /// What the number that `to` asked about would move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    preview: Option<ResizePreview>,
 }
 
 async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
@@ -178,21 +211,32 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
         mode: app.node.mode,
         shards: (0..).zip(&survey.shards).map(shard).collect(),
         resize: resize.map(ResizeView::from),
+        preview: None,
     })
 }
 
 /// Look at the shards
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "get_shards",
-    params(("topic" = String, Path, description = "Name of the topic")),
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("to" = inline(Option<String>), Query,
+            description = "A number of shards, or `auto`: what it would move is in `preview`; nothing is changed"),
+    ),
     responses((status = 200, description = "Every shard", body = ShardsView))
 )]
 pub(crate) async fn get(
     State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let seen = async { view(&app, &caller, &app.router.surveyor.survey(&topic).await?).await };
+    let to = Query::read(query.as_deref(), &["to"])?.get("to", None, read_count)?;
+    let seen = async {
+        let survey = app.router.surveyor.survey(&topic).await?;
+        let seen = view(&app, &caller, &survey).await?;
+        Ok(ShardsView { preview: to.map(|to| ResizePreview::new(&app, &survey, to)), ..seen })
+    };
     let seen = seen.await.map_err(|problem| waiting(&app, &topic, problem));
     Ok(Json(seen?).into_response())
 }

@@ -164,12 +164,17 @@ impl Resizing for Resizer {
         self.0.present(topic).await
     }
 
-    async fn ask(&self, topic: &TopicName, shards: ShardCount) -> Result<RoutingRecord, ResizeError> {
+    fn meaning(&self, shards: ShardCount) -> (u32, u32) {
+        let config = &self.0.config;
         let shards = match shards {
             ShardCount::Fixed(shards) => shards,
-            ShardCount::Auto => self.0.config.auto(*self.0.nodes.borrow()),
+            ShardCount::Auto => config.auto(*self.0.nodes.borrow()),
         };
-        let record = self.0.request(topic, shards).await?;
+        (shards, config.messages_per_second)
+    }
+
+    async fn ask(&self, topic: &TopicName, shards: ShardCount) -> Result<RoutingRecord, ResizeError> {
+        let record = self.0.request(topic, self.meaning(shards).0).await?;
         self.0.requested.notify_one();
         Ok(record)
     }

@@ -363,6 +363,7 @@ def main():
         page.get_by_role("button", name="Change the number …").click()
         page.get_by_label("Shards (1 to 4096, or auto)").fill("16")
         expect(page.get_by_role("dialog")).to_contain_text("75 % of the messages move")
+        expect(page.get_by_role("dialog")).to_contain_text("at most 20,000 a second, so for 1.0 s or more")
         page.get_by_role("button", name="Begin").click()
         expect(page.locator("main")).to_contain_text("16 shards (fixed)")
 

@@ -26,21 +26,18 @@ function colour(shard) {
   return shard.scheduled + shard.in_flight === 0 ? "idle" : "";
 }
 
-// Of ids that are hashed anew, this share has another shard afterwards when the count goes from a to b and one divides the other.
-const moves = (a, b) => (a === b ? 0 : Math.max(a, b) % Math.min(a, b) === 0 ? 1 - Math.min(a, b) / Math.max(a, b) : undefined);
-
 function Resize({ topic, answer, onClose, onStarted }) {
   const [text, setText] = useState(String(answer.configured));
   const wanted = text === "auto" ? "auto" : Number(text);
   const valid = wanted === "auto" || (Number.isInteger(wanted) && wanted >= 1 && wanted <= 4096);
-  const share = valid && wanted !== "auto" ? moves(answer.shard_count, wanted) : undefined;
-  const held = answer.shards.reduce((sum, shard) => sum + shard.scheduled + shard.in_flight + shard.dead, 0);
   const path = topicPath(topic, "/shards");
+  const { answer: preview } = useAnswer(async (signal) => (valid ? (await ask("GET", `${path}?to=${wanted}`, undefined, signal)).preview : undefined), 0, [path, valid && wanted]);
+  const share = preview && Math.round(100 * (1 - Math.min(preview.from, preview.to) / Math.max(preview.from, preview.to)));
   return html`<${Confirm} title="Change the number of shards of ${topic}" label="Begin" onClose=${onClose}
     commands=${valid && html`<${Commands} method="PUT" path=${path} body=${{ shards: wanted }} command=${`duetime shards set ${word(topic)} ${wanted}`} />`}
     onDone=${async () => { if (!valid) throw new Error("Give a number from 1 to 4096, or auto."); await ask("PUT", path, { shards: wanted }); tell("It has begun; everything goes on meanwhile."); onStarted(); }}>
     <label>Shards (1 to 4096, or auto)<input value=${text} onInput=${(event) => setText(event.target.value)} autofocus /></label>
-    <p class="quiet">${share === undefined ? "Only those messages move whose shard changes." : `${Math.round(share * 100)} % of the messages move: about ${number(Math.round(held * share))}.`} Messages are delivered, cancelled and enqueued meanwhile.</p>
+    <p class="quiet">${preview ? `${share} % of the messages move: about ${number(preview.moves)} to ${number(preview.to)} shards, at most ${number(preview.per_second_max)} a second, so for ${seconds(Math.max(1, preview.seconds_min))} or more.` : "Only those messages move whose shard changes."} Messages are delivered, cancelled and enqueued meanwhile.</p>
   <//>`;
 }
 

@@ -79,7 +79,16 @@ async fn another_shard_count_begins_a_resize_and_the_last_request_is_kept_while_
     for n in 0..40 {
         api.enqueue(&json!({"id": n.to_string(), "delay": "1h"}).to_string()).await;
     }
-
+    let preview = api.get("/v1/topics/orders/shards?to=16").await.json()["preview"].clone();
+    let expected = json!({"from": 4, "to": 16, "moves": 30, "per_second_max": 20_000});
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&preview[name], value, "{name}: {preview}");
+    }
+    assert!(preview["seconds_min"].as_f64().unwrap() > 0.001, "{preview}");
+    for (to, status) in [("auto", 200), ("0", 400), ("many", 400)] {
+        assert_eq!(api.get(&format!("/v1/topics/orders/shards?to={to}")).await.status, status, "{to}");
+    }
+    assert!(api.get("/v1/topics/orders/shards").await.json().get("preview").is_none());
     let begun = api.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await;
     assert_eq!(begun.status, 202);
     let begun = begun.json();

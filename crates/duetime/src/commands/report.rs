@@ -41,7 +41,7 @@ fn flow(flow: &Flow) -> String {
 }
 
 fn show(report: &TopicReport) -> anyhow::Result<()> {
-    let lately = show_duration(Duration::from_millis(report.lately_ms));
+    let lately = show_duration(Duration::from_secs(report.lately_ms.div_ceil(1000)));
     let lately = format!("the last {lately}");
     let budget = report.budget.last().map_or_else(
         || "-".to_owned(),

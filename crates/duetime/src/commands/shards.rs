@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use duetime_client::{Client, Resize, Shards};
+use duetime_client::{Client, Resize, ResizePreview, Shards};
+use duetime_core::units::show_duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -33,6 +34,9 @@ pub enum ShardsCommand {
         /// Do not wait until it is done.
         #[arg(long)]
         detach: bool,
+        /// Only say what it would move and how long that takes at least; nothing is changed.
+        #[arg(long, conflicts_with = "detach")]
+        dry_run: bool,
         #[command(flatten)]
         connection: NodeArgs,
     },
@@ -45,8 +49,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub async fn run(command: ShardsCommand) -> anyhow::Result<bool> {
     match command {
         ShardsCommand::Get { topic, connection } => get(&topic, &connection).await,
-        ShardsCommand::Set { topic, shards, detach, connection } => set(&topic, &shards, detach, &connection).await,
+        ShardsCommand::Set { topic, shards, dry_run: true, connection, .. } => {
+            preview(&topic, &shards, &connection).await
+        }
+        ShardsCommand::Set { topic, shards, detach, connection, .. } => set(&topic, &shards, detach, &connection).await,
     }
+}
+
+async fn preview(topic: &str, to: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
+    let preview = connection.client()?.preview_shards(topic, to).await?.preview;
+    let preview = preview.context("the node does not say what would move; it is of an earlier version")?;
+    if connection.json {
+        output::json(&preview)?;
+    } else {
+        let ResizePreview { from, to, moves, per_second_max, seconds_min } = preview;
+        let least = show_duration(Duration::from_secs(seconds_min.ceil() as u64));
+        output::line(&format!(
+            "from {from} to {to} shards: about {moves} messages move, at most {per_second_max} a second, so for {least} or more"
+        ))?;
+    }
+    Ok(true)
 }
 
 async fn set(topic: &str, count: &str, detach: bool, connection: &NodeArgs) -> anyhow::Result<bool> {

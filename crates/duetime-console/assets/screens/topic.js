@@ -17,22 +17,21 @@ const flat = (settings, before = "") =>
 
 const REPORT_EVERY_MS = 10_000;
 // Lateness in as few rows as say something: up to so many milliseconds, the last of them everything.
-const HEAT_MS = [10, 100, 1000, 10_000, 60_000, Infinity];
+const HEAT = [[10, "≤ 10 ms"], [100, "≤ 100 ms"], [1000, "≤ 1 s"], [10_000, "≤ 10 s"], [60_000, "≤ 1 min"], [Infinity, "later"]];
 const HEAT_ROW = 16;
 const HEAT_COLUMN = 10;
 
 // Each column ten seconds, each row a lateness; the darker, the more of that column's hand-overs.
 function Heat({ report }) {
   const bounds = [...report.bounds_ms, Infinity];
-  const rows = report.lateness.map(({ counts }) => HEAT_MS.map((to, n) => counts.reduce((sum, count, at) => sum + (bounds[at] <= to && bounds[at] > (HEAT_MS[n - 1] ?? -1) ? count : 0), 0)));
+  const rows = report.lateness.map(({ counts }) => HEAT.map(([to], n) => counts.reduce((sum, count, at) => sum + (bounds[at] <= to && bounds[at] > (HEAT[n - 1]?.[0] ?? -1) ? count : 0), 0)));
   const all = rows.flat().reduce((sum, n) => sum + n, 0);
   if (!all) return html`<p class="empty">Nothing was handed over in the last five minutes.</p>`;
   const late = rows.reduce((sum, row) => sum + row.slice(3).reduce((of, n) => of + n, 0), 0);
-  const name = (to) => (to === Infinity ? "later" : `≤ ${seconds(to / 1000)}`);
-  const [left, height] = [58, HEAT_MS.length * HEAT_ROW];
+  const [left, height] = [58, HEAT.length * HEAT_ROW];
   return html`<svg class="heat" viewBox="0 0 ${left + 30 * HEAT_COLUMN} ${height}" role="img" aria-label="lateness of the last five minutes: ${number(late)} of ${number(all)} later than a second">
-    ${HEAT_MS.map((to, n) => html`<text x=${left - 6} y=${(HEAT_MS.length - n) * HEAT_ROW - 4} text-anchor="end">${name(to)}</text>`)}
-    ${rows.map((row, column) => row.map((count, n) => html`<rect class=${count ? (n > 2 ? "late" : "fine") : ""} x=${left + (30 - rows.length + column) * HEAT_COLUMN} y=${(HEAT_MS.length - 1 - n) * HEAT_ROW} width=${HEAT_COLUMN - 1} height=${HEAT_ROW - 1} fill-opacity=${count ? 0.3 + 0.7 * (count / row.reduce((sum, one) => sum + one, 0)) : 1}><title>${count} ${name(HEAT_MS[n])}</title></rect>`))}
+    ${HEAT.map(([, name], n) => html`<text x=${left - 6} y=${(HEAT.length - n) * HEAT_ROW - 4} text-anchor="end">${name}</text>`)}
+    ${rows.map((row, column) => row.map((count, n) => html`<rect class=${count ? (n > 2 ? "late" : "fine") : ""} x=${left + (30 - rows.length + column) * HEAT_COLUMN} y=${(HEAT.length - 1 - n) * HEAT_ROW} width=${HEAT_COLUMN - 1} height=${HEAT_ROW - 1} fill-opacity=${count ? 0.3 + 0.7 * (count / row.reduce((sum, one) => sum + one, 0)) : 1}><title>${count} ${HEAT[n][1]}</title></rect>`))}
   </svg><p class="quiet">The last five minutes in steps of ten seconds, now at the right: ${number(late)} of ${number(all)} hand-overs were later than a second.</p>`;
 }
 
@@ -44,7 +43,7 @@ function Flow({ flow, node }) {
   let x = 0;
   const parts = [...ends, ["not yet", waits, "line"]].map(([name, n, kind]) => [name, n, kind, (x += (n / whole) * 100) - (n / whole) * 100]);
   return html`<svg class="flow" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="what became of ${number(flow.scheduled)} messages">${parts.map(([name, n, kind, from]) => html`<rect class=${kind} x=${from} y="0" width=${(n / whole) * 100} height="6"><title>${name} ${number(n)}</title></rect>`)}</svg>
-    <p><b>${number(flow.scheduled)}</b> taken in ${ends.map(([name, n, kind]) => html` → <span class=${kind}>${name} <b>${number(n)}</b>${flow.scheduled ? ` (${Math.round((100 * n) / whole)} %)` : ""}</span>`)}${flow.retried + flow.redriven > 0 && html` <span class="quiet">· ${number(flow.retried)} retried, ${number(flow.redriven)} redriven</span>`}</p>
+    <p><b>${number(flow.scheduled)}</b> taken in ${ends.map(([name, n, kind]) => html` → <span class=${n ? kind : "quiet"}>${name} <b>${number(n)}</b>${flow.scheduled ? ` (${Math.round((100 * n) / whole)} %)` : ""}</span>`)}${flow.retried + flow.redriven > 0 && html` <span class="quiet">· ${number(flow.retried)} retried, ${number(flow.redriven)} redriven</span>`}</p>
     <p class="quiet">At ${node} since it started; the rest waits, or went through another node.</p>`;
 }
 
@@ -132,7 +131,7 @@ export function Topic({ topic }) {
     <div class="grid">
       <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" height=${300} mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`}</div>
       <div class="card"><h2>How late</h2>${report ? html`<${Heat} report=${report} />` : html`<p class="quiet">…</p>`}<h2>What became of them</h2>${report ? html`<${Flow} flow=${report.flow} node=${report.node} />` : html`<p class="quiet">…</p>`}<${Commands} method="GET" path=${topicPath(topic, "/report")} command=${`duetime report ${word(topic)}`} /></div>
-      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${report && html` <span class="quiet">${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${number(answer.shard_count)}</a></dd></dl>
+      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${report && html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${number(answer.shard_count)}</a></dd></dl>
         <${Commands} method="GET" path=${topicPath(topic)} command=${`duetime topic get ${word(topic)}`} />
         <${Barred} scope="admin" what="Change, pause and delete" />${may(state, "admin") && html`<p class="row"><button onClick=${() => setChanging(true)}>Change …</button> <button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
     </div>

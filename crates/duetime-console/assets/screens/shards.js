@@ -37,7 +37,7 @@ function Resize({ topic, answer, onClose, onStarted }) {
     commands=${valid && html`<${Commands} method="PUT" path=${path} body=${{ shards: wanted }} command=${`duetime shards set ${word(topic)} ${wanted}`} />`}
     onDone=${async () => { if (!valid) throw new Error("Give a number from 1 to 4096, or auto."); await ask("PUT", path, { shards: wanted }); tell("It has begun; everything goes on meanwhile."); onStarted(); }}>
     <label>Shards (1 to 4096, or auto)<input value=${text} onInput=${(event) => setText(event.target.value)} autofocus /></label>
-    <p class="quiet">${preview ? `${share} % of the messages move: about ${number(preview.moves)} to ${number(preview.to)} shards, at most ${number(preview.per_second_max)} a second, so for ${seconds(Math.max(1, preview.seconds_min))} or more.` : "Only those messages move whose shard changes."} Messages are delivered, cancelled and enqueued meanwhile.</p>
+    <p class="quiet">${preview ? `${wanted === "auto" ? `That is ${number(preview.to)} at present. ` : ""}${share} % of the messages move: about ${number(preview.moves)}, at most ${number(preview.per_second_max)} a second, so for ${seconds(Math.max(1, preview.seconds_min))} or more.` : "Only those messages move whose shard changes."} Messages are delivered, cancelled and enqueued meanwhile.</p>
   <//>`;
 }
 

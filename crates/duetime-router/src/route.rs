@@ -304,7 +304,8 @@ impl Dispatcher {
                 pending.extend(again.into_iter().map(|(_, next)| next));
             }
             if !of_later_life.is_empty() {
-                let error = self.meet_life(topic, record.routing.life()).await.err();
+                let claimed = of_later_life.first().and_then(|next| of(next.place, &next.item).claimed);
+                let error = self.meet_life(topic, &record.routing, claimed).await.err();
                 match error {
                     Some(error) => {
                         of_later_life.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
@@ -317,11 +318,21 @@ impl Dispatcher {
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
     }
 
-    /// Somebody has seen a later life of the topic than `known`: reads the catalogue, which has it too.
-    async fn meet_life(&self, topic: &TopicName, known: u64) -> Result<(), RouteError> {
+    /// Somebody claims to have seen a later life of the topic than that of `known`, in this shard: reads the catalogue, which
+    /// has it too. If it has not, the shard says whether the catalogue is outdated, and not a caller, who may have made it
+    /// up or have it from before the store went back.
+    async fn meet_life(&self, topic: &TopicName, known: &Routing, claimed: Option<u32>) -> Result<(), RouteError> {
         self.catalog.refresh().await?;
-        let is_same = self.catalog.get(topic).is_some_and(|record| record.routing.life() <= known);
-        if is_same { Err(self.reports.outdated(topic).into()) } else { Ok(()) }
+        if self.catalog.get(topic).is_none_or(|record| record.routing.life() > known.life()) {
+            return Ok(());
+        }
+        if let Some(index) = claimed.filter(|index| *index < known.reach()) {
+            let found = self.context.store.inspect(topic, index..index + 1).await?;
+            if found.iter().flatten().any(|shard| shard.routing.life() > known.life()) {
+                return Err(self.reports.outdated(topic).into());
+            }
+        }
+        Err(StoreError::Outdated(topic.to_string()).into())
     }
 
     /// Does what makes another try worth it: learns the present record, tells a shard of it that has

@@ -60,6 +60,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(help)
 }
 
+/// Where the seconds are in `2030-01-31T12:00:00Z`.
+const LEAP_SECOND_AT: std::ops::Range<usize> = 16..19;
+
 /// Reads a moment: whole milliseconds since the Unix epoch, or RFC 3339.
 ///
 /// # Errors
@@ -67,6 +70,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// A sentence that says what was read and how a moment is written.
 pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     let text = text.trim();
+    // A leap second is read as the one before it. Nothing is handed over before the moment that was written.
+    let leap_ms = if text.get(LEAP_SECOND_AT) == Some(":60") { 1_000 } else { 0 };
     let millis = match text.parse::<i64>() {
         Ok(millis) => millis,
         Err(_) => match text.parse::<jiff::Timestamp>() {
@@ -74,6 +79,7 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
             Ok(at) => {
                 i64::try_from(at.as_nanosecond().div_euclid(1_000_000)).unwrap_or(i64::MAX)
                     + i64::from(at.as_nanosecond().rem_euclid(1_000_000) > 0)
+                    + leap_ms
             }
             Err(_) => {
                 return Err(format!(
@@ -236,6 +242,7 @@ mod tests {
         assert!(parse_size("x").is_err());
         assert_eq!(parse_time("1970-01-01T00:00:01Z").unwrap().as_millis(), 1000);
         assert_eq!(parse_time("1970-01-01T00:00:00.001000001Z").unwrap().as_millis(), 2, "never too early");
+        assert_eq!(parse_time("2016-12-31T23:59:60Z"), parse_time("2017-01-01T00:00:00Z"), "nor by a leap second");
         for before in ["-5", "1969-12-31T23:59:59Z", "1970-01-01T00:00:00+14:00"] {
             assert!(parse_time(before).unwrap_err().contains("1970"));
         }

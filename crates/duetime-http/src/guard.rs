@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{Response, StatusCode};
+use axum::http::{HeaderValue, Response, StatusCode};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::Timestamp;
@@ -110,7 +110,8 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
     if request.method().is_safe() {
         return Ok(None);
     }
-    let Some(value) = request.headers().get(NOT_AFTER) else {
+    let mut ends = request.headers().get_all(NOT_AFTER).iter().peekable();
+    if ends.peek().is_none() {
         if standstill::is_recent() {
             let detail = format!(
                 "the node stood still, and this request may have waited for long; it was not carried out, send it again \
@@ -119,9 +120,11 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stood_still", detail).retry_in(1));
         }
         return Ok(None);
-    };
-    let end = value.to_str().ok().and_then(|text| text.parse::<i64>().ok()).filter(|end| *end >= 0);
-    let Some(end) = end else {
+    }
+    let read = |value: &HeaderValue| value.to_str().ok()?.parse::<i64>().ok().filter(|end| *end >= 0);
+    // A proxy may have added one: the earliest counts.
+    let ends: Option<Vec<i64>> = ends.map(read).collect();
+    let Some(end) = ends.and_then(|ends| ends.into_iter().min()) else {
         let detail = format!("{NOT_AFTER}: give a time in milliseconds since the Unix epoch");
         return Err(Problem::bad("invalid_value", detail).at(NOT_AFTER));
     };

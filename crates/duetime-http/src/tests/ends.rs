@@ -33,3 +33,19 @@ async fn a_request_is_not_carried_out_after_the_end_that_it_names() {
     let again = ask(&api, Method::POST, path, &i64::MAX.to_string()).await;
     assert!(again.text.contains("duplicate"), "{}", again.text);
 }
+
+#[tokio::test]
+async fn of_several_ends_the_earliest_counts_and_each_has_to_be_one() {
+    let api = TestApi::with_orders().await;
+    let now = api.clock.now().as_millis();
+    for (first, second, status) in
+        [(now + 1_000, now - 1, "412"), (now - 1, now + 1_000, "412"), (now + 1_000, -1, "400")]
+    {
+        let request = Request::builder().method(Method::POST).uri("/v1/topics/orders/messages");
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        let request = request.header("duetime-not-after", first).header("duetime-not-after", second);
+        let refused = api.send(request.body(Body::from(r#"{"id":"order-1","delay":"1h"}"#)).unwrap()).await;
+        assert_eq!(refused.status.as_str(), status, "{first} {second}: {}", refused.text);
+    }
+    assert_eq!(api.get("/v1/topics/orders").await.json()["scheduled"], 0);
+}

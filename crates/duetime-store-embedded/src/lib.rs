@@ -35,6 +35,7 @@ mod sweep;
 mod synced;
 mod syncer;
 mod topics;
+mod verify;
 mod write_context;
 mod writer;
 

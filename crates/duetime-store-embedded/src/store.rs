@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
@@ -34,6 +34,7 @@ use crate::restart::{self, Writing, open_tables};
 use crate::sweep::Sweep;
 use crate::synced::SyncedNumber;
 use crate::syncer::{Broken, broken_error};
+use crate::verify::{self, Place};
 use crate::write_context::WriteContext;
 use crate::writer::{REQUESTS_MAX, Writer};
 use crate::{claim, clock, edit, enqueue, folder, read, settle, syncer, topics};
@@ -55,6 +56,8 @@ pub struct EmbeddedStore {
     broken: Broken,
     writing: Writing,
     damages: Arc<Damages>,
+    /// The thread that looks through what was there before the start ends with it.
+    verifying: Option<(SyncSender<()>, JoinHandle<()>)>,
     /// Names whose record could not be read at the last look.
     unreadable: Mutex<Vec<String>>,
     /// The file everything is in, as it was named.
@@ -93,6 +96,11 @@ impl EmbeddedStore {
         if let Some(back) = shards.filter_map(|shard| shard.note(clock::machine())).max() {
             clock::was_put_back(back);
         }
+        let place = |topic: &TopicName, (index, key): (u32, i64)| Place { topic: topic.clone(), index, key };
+        let all = loaded.topics.values().flat_map(|topic| {
+            topic.shards.iter().map(|(index, shard)| place(&topic.record.name, (*index, shard.view.key)))
+        });
+        let places: Vec<Place> = all.collect();
         let log = folder::open_log(folder)
             .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
         let (jobs, inbox) = mpsc::channel(REQUESTS_MAX);
@@ -131,6 +139,12 @@ impl EmbeddedStore {
             })
             .map_err(no_thread)?;
         let readers = Arc::new(Readers::new(folder.to_owned()));
+        let (end, ended) = sync_channel(1);
+        let (seen, of) = (damages.clone(), folder.to_owned());
+        let verifier = std::thread::Builder::new()
+            .name("duetime-verify".to_owned())
+            .spawn(move || verify::run(&of, &places, &seen, &ended))
+            .map_err(no_thread)?;
         Ok(Arc::new(Self {
             jobs: Some(jobs),
             writer: Some(writer),
@@ -140,6 +154,7 @@ impl EmbeddedStore {
             broken,
             writing,
             damages,
+            verifying: Some((end, verifier)),
             unreadable: Mutex::default(),
             file: folder.join(fault::DATABASE).display().to_string(),
         }))
@@ -165,6 +180,12 @@ impl EmbeddedStore {
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.readers.close();
+        if let Some((end, verifier)) = self.verifying.take() {
+            drop(end);
+            if verifier.join().is_err() {
+                error!("the thread that looks for damage panicked");
+            }
+        }
         self.jobs = None;
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()

@@ -142,3 +142,44 @@ async fn a_message_that_is_missing_in_the_tables_is_told() {
     assert!(store.troubles().join(" ").contains("topic orders are damaged"), "{:?}", store.troubles());
     assert_eq!(claim_all(&store, &shard()).await.len(), MANY - 1);
 }
+
+/// Looks through all of the shard, without the pauses.
+fn look_through(folder: &Path, store: &EmbeddedStore) -> Vec<String> {
+    let key = store.directory.key(&shard()).unwrap();
+    let place = crate::verify::Place { topic: shard().topic, index: 0, key };
+    assert!(crate::verify::look_through(folder, &[place], &store.damages, |_| true).unwrap());
+    store.troubles()
+}
+
+#[tokio::test]
+async fn a_damaged_body_is_told_before_its_message_is_due() {
+    // The last page of a body, which SQLite itself cannot tell from what was written, and one with whole rows.
+    for kind in [None, Some(0x0d)] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_topic(folder.path()).await;
+        let due = NOW.plus(Duration::from_secs(3_600));
+        for n in 0..300 {
+            let mut one = message(&format!("order-{n:03}"), Due::At(due));
+            if kind.is_none() {
+                one.payload = format!("{}the-end-of-{n:03}", "x".repeat(20_000)).into_bytes().into();
+            }
+            store.enqueue(&shard(), NOW, &[one]).await.unwrap();
+        }
+        assert_eq!(look_through(folder.path(), &store), Vec::<String>::new());
+        drop(store);
+        match kind {
+            Some(kind) => zero_page(folder.path(), kind, |page| holds(page, "order-")),
+            None => {
+                let path = folder.path().join(crate::fault::DATABASE);
+                let mut bytes = std::fs::read(&path).unwrap();
+                let page = bytes.chunks_exact_mut(PAGE).find(|page| holds(page, "the-end-of-200")).unwrap();
+                page.fill(0);
+                std::fs::write(path, bytes).unwrap();
+            }
+        }
+        let store = open(folder.path());
+        assert_eq!(store.troubles(), Vec::<String>::new(), "nobody has read it");
+        let told = look_through(folder.path(), &store).join(" ");
+        assert!(told.contains("topic orders are damaged on the disk: 0;"), "{told}");
+    }
+}

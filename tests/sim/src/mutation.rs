@@ -75,7 +75,7 @@ impl Mutation {
         match self {
             Self::LateCalls => 1,
             Self::LateCreation => 74,
-            Self::FenceOfAnotherLife => 56,
+            Self::FenceOfAnotherLife => 104,
             Self::CreationOverMessages => 4,
             Self::AnyLife => 18,
             Self::DelayOfOneClock => 55,

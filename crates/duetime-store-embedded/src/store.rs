@@ -34,7 +34,7 @@ use crate::restart::{self, Writing, open_tables};
 use crate::sweep::Sweep;
 use crate::synced::SyncedNumber;
 use crate::syncer::{Broken, broken_error};
-use crate::verify::{self, Place};
+use crate::verify::{self, ShardRows};
 use crate::write_context::WriteContext;
 use crate::writer::{REQUESTS_MAX, Writer};
 use crate::{claim, clock, edit, enqueue, folder, read, settle, syncer, topics};
@@ -96,11 +96,11 @@ impl EmbeddedStore {
         if let Some(back) = shards.filter_map(|shard| shard.note(clock::machine())).max() {
             clock::was_put_back(back);
         }
-        let place = |topic: &TopicName, (index, key): (u32, i64)| Place { topic: topic.clone(), index, key };
+        let place = |topic: &TopicName, (index, key): (u32, i64)| ShardRows { topic: topic.clone(), index, key };
         let all = loaded.topics.values().flat_map(|topic| {
             topic.shards.iter().map(|(index, shard)| place(&topic.record.name, (*index, shard.view.key)))
         });
-        let places: Vec<Place> = all.collect();
+        let places: Vec<ShardRows> = all.collect();
         let log = folder::open_log(folder)
             .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
         let (jobs, inbox) = mpsc::channel(REQUESTS_MAX);

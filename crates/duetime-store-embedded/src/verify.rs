@@ -30,7 +30,7 @@ const PAUSE_FOR_BYTES: Duration = Duration::from_millis(125);
 
 /// A shard as it was when the folder was opened.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ShardRows {
     pub topic: TopicName,
     pub index: u32,
     pub key: i64,
@@ -43,7 +43,7 @@ struct Step {
 }
 
 /// Waits, then looks through `places` until the other end of `ended` is dropped.
-pub fn run(folder: &Path, places: &[Place], damages: &Damages, ended: &Receiver<()>) {
+pub fn run(folder: &Path, places: &[ShardRows], damages: &Damages, ended: &Receiver<()>) {
     let pause = |wait| matches!(ended.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
     if !pause(BEGINS_AFTER) {
         return;
@@ -58,7 +58,7 @@ pub fn run(folder: &Path, places: &[Place], damages: &Damages, ended: &Receiver<
 /// Reads every message of these shards, up to the first damaged one of each; `pause` answers whether to go on.
 pub fn look_through(
     folder: &Path,
-    places: &[Place],
+    places: &[ShardRows],
     damages: &Damages,
     pause: impl Fn(Duration) -> bool,
 ) -> rusqlite::Result<bool> {

@@ -146,7 +146,7 @@ async fn a_message_that_is_missing_in_the_tables_is_told() {
 /// Looks through all of the shard, without the pauses.
 fn look_through(folder: &Path, store: &EmbeddedStore) -> Vec<String> {
     let key = store.directory.key(&shard()).unwrap();
-    let place = crate::verify::Place { topic: shard().topic, index: 0, key };
+    let place = crate::verify::ShardRows { topic: shard().topic, index: 0, key };
     assert!(crate::verify::look_through(folder, &[place], &store.damages, |_| true).unwrap());
     store.troubles()
 }

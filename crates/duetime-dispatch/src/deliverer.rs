@@ -334,7 +334,7 @@ impl Deliverer {
     /// Remembers that the target accepted something, if it did.
     fn note_accepted(&mut self, call: &Call) {
         if call.said.iter().any(Said::is_accepted) {
-            self.undecided.accepted(call.ended, call.said.iter().any(Said::is_no_answer));
+            self.undecided.accepted(call.ended, call.said.iter().any(Said::is_unanswered));
         }
     }
 

@@ -30,11 +30,7 @@ struct Kept {
 pub(crate) struct Outages(Mutex<Kept>);
 
 fn short(reason: &str) -> String {
-    let mut end = reason.len().min(REASON_KEPT);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    reason[..end].to_owned()
+    reason[..reason.floor_char_boundary(REASON_KEPT)].to_owned()
 }
 
 impl Outages {

@@ -55,7 +55,7 @@ impl Said {
     }
 
     /// Nothing was answered, or the target was down.
-    pub(crate) fn is_no_answer(&self) -> bool {
+    pub(crate) fn is_unanswered(&self) -> bool {
         self.is_silent() || !self.is_answer()
     }
 
@@ -187,11 +187,7 @@ pub(crate) fn error_kind(said: &Said) -> Option<&'static str> {
 
 /// The reason as far as it is kept.
 pub(crate) fn cut(reason: &str) -> String {
-    let mut end = reason.len().min(duetime_core::limits::REASON_BYTES_MAX);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    reason[..end].to_owned()
+    reason[..reason.floor_char_boundary(duetime_core::limits::REASON_BYTES_MAX)].to_owned()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use duetime_metrics::Meters;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use pulse::Pulses;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -40,6 +41,9 @@ pub enum Policy {
     /// It cannot be started again: the node ends at once.
     End,
 }
+
+/// Makes a loop anew. Boxed, so that what watches loops is compiled once and not for each of them.
+type MakeLoop = Box<dyn FnMut() -> BoxFuture<'static, ()> + Send>;
 
 /// Starts loops and watches them. Clones share what they count and report; see [`Supervisor::scope`].
 #[derive(Clone, Debug)]
@@ -76,12 +80,12 @@ impl Supervisor {
         name: &'static str,
         policy: Policy,
         stop: &CancellationToken,
-        make: impl FnMut() -> F + Send + 'static,
+        mut make: impl FnMut() -> F + Send + 'static,
     ) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.tracker.spawn(self.clone().keep_running(name, policy, stop.clone(), make))
+        self.tracker.spawn(self.clone().keep_running(name, policy, stop.clone(), Box::new(move || make().boxed())))
     }
 
     /// Starts a loop that cannot be made anew: the node ends with it.
@@ -111,15 +115,7 @@ impl Supervisor {
         given_up.or_else(|| self.pulses.stuck(longest).map(str::to_owned))
     }
 
-    async fn keep_running<F>(
-        self,
-        name: &'static str,
-        policy: Policy,
-        stop: CancellationToken,
-        mut make: impl FnMut() -> F + Send + 'static,
-    ) where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    async fn keep_running(self, name: &'static str, policy: Policy, stop: CancellationToken, mut make: MakeLoop) {
         self.meters.loop_started(name);
         let mut failures: u32 = 0;
         loop {

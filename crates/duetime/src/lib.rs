@@ -29,6 +29,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use duetime_resize::{NoSteps, Steps};
+use futures::future::LocalBoxFuture;
 
 /// Many small bodies come and go; the system's allocator is slower at that.
 #[global_allocator]
@@ -57,7 +58,9 @@ pub fn main_watched(steps: Arc<dyn Steps>) -> ExitCode {
             return ExitCode::from(REFUSED);
         }
     };
-    let answer = runtime.block_on(run::run(cli, steps));
+    // Boxed, for a future is compiled anew for each place that polls it, and this one holds all others.
+    let run: LocalBoxFuture<'_, anyhow::Result<bool>> = Box::pin(run::run(cli, steps));
+    let answer = runtime.block_on(run);
     // Blocking reads of stdin may be under way; they must not hold the end up.
     runtime.shutdown_background();
     match answer {

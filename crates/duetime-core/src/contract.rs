@@ -51,10 +51,7 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     ///
     /// [`StoreError::Conflict`]: it is another one by now.
-    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
-        let _ = record;
-        Ok(())
-    }
+    async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError>;
 
     /// Creates the topic (`seen` is `None`) with all its shards, or changes it from version `seen`;
     /// `record.version` must be one above `seen`, or 1.
@@ -76,17 +73,11 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// Messages in the shards of a topic that is not in the catalogue and that nobody deletes or creates at
     /// present; 0: there are none, or it is in the catalogue. A store whose topics and messages are one file
     /// loses neither without the other.
-    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        let _ = topic;
-        Ok(0)
-    }
+    async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError>;
 
     /// Whether somebody deleted the topic in this life or a later one: a deletion leaves its number. A store whose
     /// topics and messages are one file loses no topic in another way.
-    async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
-        let _ = (topic, life);
-        Ok(true)
-    }
+    async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError>;
 
     /// Puts the record of a topic back that vanished while its shards hold messages, as its shards have it;
     /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are made anew.
@@ -95,23 +86,14 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     ///
     /// [`StoreError::UnknownShard`]: nothing is left of it. [`StoreError::Conflict`]: it is being deleted, or
     /// was. [`StoreError::SettingsUnknown`].
-    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
-        let _ = ask;
-        let found = self.topics().await?.into_iter().find(|record| record.name == *topic);
-        let record = found.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
-        Ok(Adopted { record, restored: false, lost: Vec::new(), remade: Vec::new() })
-    }
+    async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError>;
 
     /// Finishes deletions whose node ended before their shards were removed. A store of one node has none: it
     /// goes on with them when it is opened.
-    async fn finish_deletions(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
+    async fn finish_deletions(&self) -> Result<(), StoreError>;
 
     /// Names whose record the last [`TopicStore::topics`] could not read and left out.
-    fn unreadable(&self) -> Vec<String> {
-        Vec::new()
-    }
+    fn unreadable(&self) -> Vec<String>;
 }
 
 /// Messages by their id. The router asks.

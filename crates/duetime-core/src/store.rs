@@ -338,3 +338,17 @@ pub struct Adopted {
     /// Shards that were lost and are there again, empty.
     pub remade: Vec<u32>,
 }
+
+impl Adopted {
+    /// In a store whose topics and messages are one file: neither vanishes without the other, so there is nothing
+    /// to restore.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::UnknownShard`]: there is no such topic among `topics`.
+    pub fn nothing_lost(topics: Vec<TopicRecord>, topic: &TopicName) -> Result<Self, StoreError> {
+        let found = topics.into_iter().find(|record| record.name == *topic);
+        let record = found.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
+        Ok(Self { record, restored: false, lost: Vec::new(), remade: Vec::new() })
+    }
+}

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled,
-    Settlement, Survey, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
+    Settled, Settlement, Survey, Wakeup,
 };
 use duetime_core::{
     ClaimStore, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
@@ -217,6 +217,28 @@ impl TopicStore for EmbeddedStore {
         let name = topic.clone();
         let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
         self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act).await
+    }
+
+    // Topics and messages are one file, which no failover replaces: what is read is kept, neither is lost without
+    // the other, and a deletion is one transaction.
+    async fn confirm(&self, _record: &TopicRecord) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn remains(&self, _topic: &TopicName) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn was_deleted(&self, _topic: &TopicName, _life: u64) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, _ask: &Adopt) -> Result<Adopted, StoreError> {
+        Adopted::nothing_lost(self.topics().await?, topic)
+    }
+
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn unreadable(&self) -> Vec<String> {

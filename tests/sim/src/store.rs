@@ -167,6 +167,20 @@ impl TopicStore for SimStore {
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
         self.adopt(topic, ask).await
     }
+
+    // No world deletes a topic that it uses again.
+    async fn was_deleted(&self, _topic: &TopicName, _life: u64) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    // A deletion in a world is whole.
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The calls on ids at their home.

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle, Settled, Survey,
-    Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
+    Settled, Survey, Wakeup,
 };
 use duetime_core::{
     ClaimStore, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard, StoreError,
@@ -52,6 +52,31 @@ impl TopicStore for MemStore {
         let mut inside = self.inside.lock();
         inside.shards.retain(|(name, _), _| name != topic);
         Ok(inside.topics.remove(topic).is_some())
+    }
+
+    // Topics and messages are in one memory: neither is lost without the other.
+    async fn confirm(&self, _record: &TopicRecord) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn remains(&self, _topic: &TopicName) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn was_deleted(&self, _topic: &TopicName, _life: u64) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    async fn adopt_topic(&self, topic: &TopicName, _ask: &Adopt) -> Result<Adopted, StoreError> {
+        Adopted::nothing_lost(self.topics().await?, topic)
+    }
+
+    async fn finish_deletions(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn unreadable(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -29,6 +29,9 @@ const WAIT_FOR: Duration = Duration::from_secs(1);
 const SHORT_MAX: Duration = Duration::from_secs(4);
 /// Most calls in one write.
 const GROUP_MAX: usize = 64;
+/// Most calls that wait to be sent to one server. Each has a caller that waits for it, and callers have bounds of
+/// their own; this one holds if those are ever wrong.
+const WAITING_MAX: usize = 4_096;
 
 type Answer = Result<(Value, u32), Failure>;
 
@@ -55,6 +58,12 @@ pub(crate) struct Confirms {
     least: Duration,
     /// Replicas that followed when the server was last asked; [`UNKNOWN`] before that.
     following: AtomicU32,
+}
+
+/// Nothing was sent.
+fn too_many() -> Failure {
+    let text = format!("{WAITING_MAX} calls wait for this server already; send fewer at once, or add masters");
+    Failure::Transient { reconnect: false, text }
 }
 
 fn lost() -> Failure {
@@ -88,7 +97,13 @@ impl Confirms {
         let end = self.connection.end(&mut self.connection.get().await?).await?;
         let (answer, mut own) = oneshot::channel();
         let script = made(end.not_after_ms);
-        self.waiting.lock().push(Job { script, mark, asking, replicas, end, answer });
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.len() >= WAITING_MAX {
+                return Err(too_many());
+            }
+            waiting.push(Job { script, mark, asking, replicas, end, answer });
+        }
         loop {
             let alone = tokio::select! {
                 biased;

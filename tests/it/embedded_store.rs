@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::Store;
 use duetime_store_embedded::EmbeddedStore;
-use duetime_testkit::conformance::store::StoreFactory;
+use duetime_testkit::conformance::StoreFactory;
 use parking_lot::Mutex;
 
 /// Every store has a folder of its own, as no two may share one.

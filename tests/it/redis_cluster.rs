@@ -15,8 +15,7 @@ use duetime_core::{Namespace, Store, TopicName};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::reshard::{self, ReshardFactory};
-use duetime_testkit::conformance::store::{self, StoreFactory};
+use duetime_testkit::conformance::{StoreFactory, reshard, store};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 
 /// Stores on one installation, each with a namespace of its own.
@@ -43,13 +42,6 @@ impl Spaces {
 
 #[async_trait]
 impl StoreFactory for Spaces {
-    async fn store(&self) -> Arc<dyn Store> {
-        self.next().await
-    }
-}
-
-#[async_trait]
-impl ReshardFactory for Spaces {
     async fn store(&self) -> Arc<dyn Store> {
         self.next().await
     }

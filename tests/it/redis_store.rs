@@ -12,7 +12,8 @@ use duetime_core::Store;
 use duetime_metrics::Meters;
 use duetime_settings::{ClientTls, PemFile};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::store::{StoreFactory, run_all};
+use duetime_testkit::conformance::StoreFactory;
+use duetime_testkit::conformance::store::run_all;
 use duetime_testkit::servers::{RedisOptions, RedisServer};
 use parking_lot::Mutex;
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::reshard::ReshardFactory;
+use duetime_testkit::conformance::StoreFactory;
 use duetime_testkit::servers::RedisServer;
 use parking_lot::Mutex;
 
@@ -27,7 +27,7 @@ async fn connect(server: &RedisServer) -> Arc<RedisStore> {
 }
 
 #[async_trait]
-impl ReshardFactory for FreshRedis {
+impl StoreFactory for FreshRedis {
     async fn store(&self) -> Arc<dyn Store> {
         let server = RedisServer::start().await;
         let store = connect(&server).await;
@@ -46,7 +46,7 @@ mod redis {
 struct Folders(Mutex<Vec<tempfile::TempDir>>);
 
 #[async_trait]
-impl ReshardFactory for Folders {
+impl StoreFactory for Folders {
     async fn store(&self) -> Arc<dyn Store> {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(folder.path(), Default::default()).unwrap();

@@ -35,7 +35,7 @@ fn named(text: &str) -> Vec<Module> {
     longer.collect()
 }
 
-/// What a file names by `crate::` and `super::`, as paths from the root. Its tests may name what they like.
+/// What a file names by `crate::`, by `super::` and of its own modules, as paths from the root. Its tests may name what they like.
 fn imports(module: &Module, text: &str) -> Vec<Module> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -53,6 +53,28 @@ fn imports(module: &Module, text: &str) -> Vec<Module> {
             rest = further;
         }
         all.extend(named(rest).into_iter().map(|path| [from.clone(), path].concat()));
+    }
+    all.extend(children(module, &text));
+    all
+}
+
+/// What a file names of the modules below it, which it declares: `mod a;` and then `a::B`.
+fn children(module: &Module, text: &str) -> Vec<Module> {
+    let declared = text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let after = line.strip_prefix("pub").map_or(line, |rest| rest.trim_start_matches("(crate)").trim_start());
+        after.strip_prefix("mod ")?.strip_suffix(';')
+    });
+    let mut all = Vec::new();
+    for child in declared {
+        let path = format!("{child}::");
+        let named_at = text.match_indices(&path).filter(|(at, _)| {
+            let before = &text[..*at];
+            !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+        });
+        for (at, _) in named_at {
+            all.extend(named(&text[at..]).into_iter().map(|path| [module.clone(), path].concat()));
+        }
     }
     all
 }
@@ -108,8 +130,8 @@ fn files_of_a_crate_import_in_one_direction() {
 
 #[test]
 fn what_a_file_imports_is_read_right() {
-    let text = "use crate::a::{b, c::{D, e::f}};\n// crate::x\nlet y = super::super::g::h();\n#[cfg(test)]\nmod tests {\nuse crate::z;";
+    let text = "mod kid;\nuse crate::a::{b, c::{D, e::f}};\n// crate::x\nlet y = super::super::g::h();\nuse kid::K;\n#[cfg(test)]\nmod tests {\nuse crate::z;";
     let module = ["one", "two", "three"].map(str::to_owned).to_vec();
     let read: Vec<String> = imports(&module, text).iter().map(|path| path.join("::")).collect();
-    assert_eq!(read, ["a::b", "a::c::D", "a::c::e::f", "one::g::h"]);
+    assert_eq!(read, ["a::b", "a::c::D", "a::c::e::f", "one::g::h", "one::two::three::kid::K"]);
 }

@@ -1,6 +1,9 @@
 //! Suites that every implementation of a contract runs, once for all.
 
+mod factory;
 pub mod ownership;
 pub mod reshard;
 pub mod sink;
 pub mod store;
+
+pub use factory::StoreFactory;

@@ -7,11 +7,11 @@ use duetime_core::routing::RoutingState;
 use duetime_core::store::{Settled, Settlement, Survey};
 use duetime_core::{LeaseClass, Role, Routing, StoreError, Timestamp};
 
-use super::ReshardFactory;
 use super::world::{MORE, World, ids};
+use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{fresh_record, id, message};
 
-pub async fn a_fence_creates_a_new_shard_empty(factory: &dyn ReshardFactory) {
+pub async fn a_fence_creates_a_new_shard_empty(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     let next = world.next(MORE);
     let fenced = world.store.fence(&world.record.name, 4, &next, &Floor::default()).await.unwrap();
@@ -23,7 +23,7 @@ pub async fn a_fence_creates_a_new_shard_empty(factory: &dyn ReshardFactory) {
     assert_eq!(world.claim_one(4).await.attempt, 1);
 }
 
-pub async fn a_fence_raises_a_shard_and_leaves_its_messages_and_receipts(factory: &dyn ReshardFactory) {
+pub async fn a_fence_raises_a_shard_and_leaves_its_messages_and_receipts(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     world.put(0, "held", world.ago(2000)).await;
     world.put(0, "waits", world.ago(1000)).await;
@@ -37,7 +37,7 @@ pub async fn a_fence_raises_a_shard_and_leaves_its_messages_and_receipts(factory
     assert_eq!(world.claim_one(0).await.id, id("waits"));
 }
 
-pub async fn a_fence_repeated_changes_nothing(factory: &dyn ReshardFactory) {
+pub async fn a_fence_repeated_changes_nothing(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(3, "a", world.ago(1000)).await;
     let routing = world.record.routing.clone();
@@ -46,7 +46,7 @@ pub async fn a_fence_repeated_changes_nothing(factory: &dyn ReshardFactory) {
     assert_eq!(world.claim_one(3).await.id, id("a"));
 }
 
-pub async fn an_older_caller_learns_the_record_from_every_call(factory: &dyn ReshardFactory) {
+pub async fn an_older_caller_learns_the_record_from_every_call(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     let old = world.shard(0);
     world.put(0, "a", world.ago(1000)).await;
@@ -58,7 +58,7 @@ pub async fn an_older_caller_learns_the_record_from_every_call(factory: &dyn Res
     assert!(world.get(0, "a").await.is_some());
 }
 
-pub async fn a_shard_that_was_not_fenced_is_not_ready(factory: &dyn ReshardFactory) {
+pub async fn a_shard_that_was_not_fenced_is_not_ready(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let early = world.next(MORE).shard(&world.record.name, 0);
     for refusal in refusals(&world, &early).await {
@@ -95,7 +95,7 @@ async fn refusals(world: &World, shard: &duetime_core::Shard) -> Vec<StoreError>
     ]
 }
 
-pub async fn a_lower_fence_is_stale(factory: &dyn ReshardFactory) {
+pub async fn a_lower_fence_is_stale(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     let first = world.record.routing.clone();
     world.begin(MORE).await;
@@ -104,7 +104,7 @@ pub async fn a_lower_fence_is_stale(factory: &dyn ReshardFactory) {
     assert_eq!(*present, world.record.routing);
 }
 
-pub async fn another_change_of_the_same_epoch_is_damage(factory: &dyn ReshardFactory) {
+pub async fn another_change_of_the_same_epoch_is_damage(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let rival = Routing { rid: "ffffffffffffffff".to_owned(), ..world.record.routing.clone() };
     let refused = world.store.fence(&world.record.name, 0, &rival, &Floor::default()).await.unwrap_err();
@@ -113,7 +113,7 @@ pub async fn another_change_of_the_same_epoch_is_damage(factory: &dyn ReshardFac
     assert_eq!(seen.routing, world.record.routing);
 }
 
-pub async fn a_commit_may_be_told_to_a_shard_and_is_not_taken_back(factory: &dyn ReshardFactory) {
+pub async fn a_commit_may_be_told_to_a_shard_and_is_not_taken_back(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let moving = world.record.routing.clone();
     let stable = Routing { state: RoutingState::Stable, ..moving.clone() };
@@ -124,7 +124,7 @@ pub async fn a_commit_may_be_told_to_a_shard_and_is_not_taken_back(factory: &dyn
     }
 }
 
-pub async fn deadlines_go_on_above_the_floor(factory: &dyn ReshardFactory) {
+pub async fn deadlines_go_on_above_the_floor(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     let next = world.next(MORE);
     let high = world.moment(3_600_000);
@@ -143,7 +143,7 @@ pub async fn deadlines_go_on_above_the_floor(factory: &dyn ReshardFactory) {
     assert!(given.visible_at() > floor.of(given.class()), "{given:?}");
 }
 
-pub async fn a_retired_shard_keeps_its_record(factory: &dyn ReshardFactory) {
+pub async fn a_retired_shard_keeps_its_record(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     let old = world.shard(2);
     world.begin(1).await;
@@ -155,7 +155,7 @@ pub async fn a_retired_shard_keeps_its_record(factory: &dyn ReshardFactory) {
     assert_eq!(world.claim(2, 1).await.messages, []);
 }
 
-pub async fn a_shard_of_no_topic_is_not_fenced(factory: &dyn ReshardFactory) {
+pub async fn a_shard_of_no_topic_is_not_fenced(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let absent = fresh_record(world.now());
     let refused = world.store.fence(&absent.name, 0, &absent.routing, &Floor::default()).await.unwrap_err();
@@ -163,7 +163,7 @@ pub async fn a_shard_of_no_topic_is_not_fenced(factory: &dyn ReshardFactory) {
     assert_eq!(world.store.inspect(&absent.name, 0..1).await.unwrap(), [None]);
 }
 
-pub async fn shards_are_inspected_in_order_whatever_their_epochs(factory: &dyn ReshardFactory) {
+pub async fn shards_are_inspected_in_order_whatever_their_epochs(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let next = world.next(MORE);
     world.store.fence(&world.record.name, 1, &next, &Floor::default()).await.unwrap();
@@ -175,7 +175,7 @@ pub async fn shards_are_inspected_in_order_whatever_their_epochs(factory: &dyn R
     assert!(seen.iter().flatten().all(|one| one.outbox.is_none()));
 }
 
-pub async fn a_fence_of_another_life_touches_nothing(factory: &dyn ReshardFactory) {
+pub async fn a_fence_of_another_life_touches_nothing(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put(0, "a", world.ago(1000)).await;
     let life = world.record.routing.life();
@@ -187,7 +187,7 @@ pub async fn a_fence_of_another_life_touches_nothing(factory: &dyn ReshardFactor
     assert_eq!(world.claim_one(0).await.id, id("a"));
 }
 
-pub async fn a_shard_that_should_be_there_is_not_made_by_a_fence(factory: &dyn ReshardFactory) {
+pub async fn a_shard_that_should_be_there_is_not_made_by_a_fence(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     // As if it were one of a change that has ended: nobody says that it is new.
     let ended = Routing { state: RoutingState::Stable, shards: MORE, ..world.next(MORE) };

@@ -9,24 +9,9 @@ pub mod outbox;
 pub mod routing;
 mod world;
 
-use std::sync::Arc;
+use crate::conformance::StoreFactory;
 
-use async_trait::async_trait;
-use duetime_core::Store;
-
-/// Makes the stores under test.
-#[async_trait]
-pub trait ReshardFactory: Send + Sync {
-    /// A store, ready to serve. The suite makes topics of its own, so one store may serve many tests.
-    async fn store(&self) -> Arc<dyn Store>;
-
-    /// Whether the store's own clock is its caller's.
-    fn can_move_time(&self) -> bool {
-        false
-    }
-}
-
-/// One `#[tokio::test]` for each sentence of the suite; the expression makes a [`ReshardFactory`].
+/// One `#[tokio::test]` for each sentence of the suite; the expression makes a [`StoreFactory`].
 #[macro_export]
 macro_rules! reshard_conformance {
     ($factory:expr) => {
@@ -108,19 +93,24 @@ macro_rules! reshard_conformance {
 }
 
 /// Runs every sentence, one after the other; for places that want no test of its own for each.
-pub async fn run_all(factory: &dyn ReshardFactory) {
+pub async fn run_all(factory: &dyn StoreFactory) {
     crate::reshard_conformance! { @list @run factory; }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use duetime_core::Store;
+
     use super::*;
     use crate::MemStore;
 
     struct Model;
 
     #[async_trait]
-    impl ReshardFactory for Model {
+    impl StoreFactory for Model {
         async fn store(&self) -> Arc<dyn Store> {
             MemStore::new()
         }

@@ -9,8 +9,8 @@ use duetime_core::reshard::{BatchName, BatchPut, FrozenState};
 use duetime_core::store::{Enqueue, Settled, Settlement};
 use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
 
-use super::ReshardFactory;
 use super::world::{LONG, SHORT, World};
+use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{id, message};
 
 type Seen = BTreeMap<MessageId, (MessageState, Timestamp)>;
@@ -30,7 +30,7 @@ async fn scan(world: &World, index: u32, limit: usize) -> (Seen, usize) {
     }
 }
 
-pub async fn a_scan_meets_every_message_in_whatever_state(factory: &dyn ReshardFactory) {
+pub async fn a_scan_meets_every_message_in_whatever_state(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     assert_eq!(scan(&world, 0, 10).await.0, Seen::new());
     world.put_dead(0, "dead").await;
@@ -49,7 +49,7 @@ pub async fn a_scan_meets_every_message_in_whatever_state(factory: &dyn ReshardF
     assert_eq!(scan(&world, 0, 10).await.0, Seen::new());
 }
 
-pub async fn a_scan_in_pages_misses_nothing_that_stays(factory: &dyn ReshardFactory) {
+pub async fn a_scan_in_pages_misses_nothing_that_stays(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     // More than servers keep in their small encodings.
     let batch: Vec<Enqueue> = (0..600).map(|n| message(&format!("stays-{n}"), world.ago(1000))).collect();
@@ -78,7 +78,7 @@ pub async fn a_scan_in_pages_misses_nothing_that_stays(factory: &dyn ReshardFact
     }
 }
 
-pub async fn a_moved_message_is_as_it_was(factory: &dyn ReshardFactory) {
+pub async fn a_moved_message_is_as_it_was(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put_dead(0, "dead").await;
     world.put(0, "nacked", world.ago(1000)).await;
@@ -104,7 +104,7 @@ pub async fn a_moved_message_is_as_it_was(factory: &dyn ReshardFactory) {
     assert_eq!(letters[0].death.as_ref().unwrap().reason, "dead was refused");
 }
 
-pub async fn a_receipt_stays_good_across_a_move(factory: &dyn ReshardFactory) {
+pub async fn a_receipt_stays_good_across_a_move(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     for text in ["acked", "nacked", "extended"] {
         world.put(0, text, world.ago(1000)).await;
@@ -123,7 +123,7 @@ pub async fn a_receipt_stays_good_across_a_move(factory: &dyn ReshardFactory) {
     assert_eq!(world.claim_one(3).await.attempt, 2);
 }
 
-pub async fn a_claim_that_runs_out_after_its_move_is_a_suspect(factory: &dyn ReshardFactory) {
+pub async fn a_claim_that_runs_out_after_its_move_is_a_suspect(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", world.ago(1000)).await;
     world.put(0, "b", world.ago(1000)).await;
@@ -141,7 +141,7 @@ pub async fn a_claim_that_runs_out_after_its_move_is_a_suspect(factory: &dyn Res
     assert_eq!(claim.messages[0].attempt, 2);
 }
 
-pub async fn a_repeated_claim_never_answers_what_a_batch_brought(factory: &dyn ReshardFactory) {
+pub async fn a_repeated_claim_never_answers_what_a_batch_brought(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(3, "own", world.ago(1000)).await;
     let request = world.request(10, LONG);
@@ -157,7 +157,7 @@ pub async fn a_repeated_claim_never_answers_what_a_batch_brought(factory: &dyn R
     assert_eq!(world.get(3, "brought").await.unwrap().state, MessageState::InFlight);
 }
 
-pub async fn a_batch_is_put_once(factory: &dyn ReshardFactory) {
+pub async fn a_batch_is_put_once(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", world.ago(1000)).await;
     let batch = world.take(0, 3, &["a"]).await;
@@ -168,7 +168,7 @@ pub async fn a_batch_is_put_once(factory: &dyn ReshardFactory) {
     assert_eq!(world.get(3, "a").await, None);
 }
 
-pub async fn an_id_that_lives_at_the_destination_stays_as_it_is(factory: &dyn ReshardFactory) {
+pub async fn an_id_that_lives_at_the_destination_stays_as_it_is(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     for text in ["lives", "died", "new"] {
         world.put(0, text, world.ago(1000)).await;
@@ -184,7 +184,7 @@ pub async fn an_id_that_lives_at_the_destination_stays_as_it_is(factory: &dyn Re
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (1, 1, 1));
 }
 
-pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn ReshardFactory) {
+pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let shard = world.shard(3);
     world.put(0, "a", world.ago(1000)).await;
@@ -205,7 +205,7 @@ pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn Resh
     assert_eq!(world.store.memory(&shard, 0).await.unwrap(), Some(batch.name));
 }
 
-pub async fn batches_of_each_source_are_remembered_by_themselves(factory: &dyn ReshardFactory) {
+pub async fn batches_of_each_source_are_remembered_by_themselves(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let shard = world.shard(3);
     world.put(0, "a", world.ago(1000)).await;
@@ -219,7 +219,7 @@ pub async fn batches_of_each_source_are_remembered_by_themselves(factory: &dyn R
     assert_eq!(world.store.memory(&shard, 1).await.unwrap(), Some(second.name));
 }
 
-pub async fn deadlines_go_on_above_what_a_batch_brings(factory: &dyn ReshardFactory) {
+pub async fn deadlines_go_on_above_what_a_batch_brings(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "far", world.ago(1000)).await;
     let request = world.request(1, Duration::from_secs(3600));
@@ -233,7 +233,7 @@ pub async fn deadlines_go_on_above_what_a_batch_brings(factory: &dyn ReshardFact
     assert_ne!(Score::new(near.score.visible_at(), near.score.class(), 1), far.score);
 }
 
-pub async fn dead_letters_of_two_shards_are_read_in_pages_each_once(factory: &dyn ReshardFactory) {
+pub async fn dead_letters_of_two_shards_are_read_in_pages_each_once(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     for index in [0, 1] {
         for n in 0..6 {
@@ -260,7 +260,7 @@ pub async fn dead_letters_of_two_shards_are_read_in_pages_each_once(factory: &dy
     assert_eq!(all.last().unwrap().id, id("last"));
 }
 
-pub async fn dead_letters_that_died_in_one_moment_are_read_in_pages_each_once(factory: &dyn ReshardFactory) {
+pub async fn dead_letters_that_died_in_one_moment_are_read_in_pages_each_once(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     for (index, text) in [(3, "own"), (0, "first"), (0, "second")] {
         world.put_dead(index, text).await;
@@ -291,7 +291,7 @@ pub async fn dead_letters_that_died_in_one_moment_are_read_in_pages_each_once(fa
     assert_eq!(texts, ["first", "own", "second"]);
 }
 
-pub async fn a_sooner_head_that_is_brought_is_hinted(factory: &dyn ReshardFactory) {
+pub async fn a_sooner_head_that_is_brought_is_hinted(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "soon", world.ago(10)).await;
     let batch = world.take(0, 3, &["soon"]).await;

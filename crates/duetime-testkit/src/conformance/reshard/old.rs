@@ -8,12 +8,12 @@ use duetime_core::reshard::Lookup;
 use duetime_core::store::{AckWait, DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{Due, MessageState, Role, Score};
 
-use super::ReshardFactory;
 use super::world::{World, ids};
+use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{id, message, replacement};
 
 /// Shard 0 has: `there` in flight, `later` scheduled, `dead` dead, and `frozen` in its outbox.
-async fn old_home(factory: &dyn ReshardFactory) -> (World, duetime_core::store::ClaimedMessage) {
+async fn old_home(factory: &dyn StoreFactory) -> (World, duetime_core::store::ClaimedMessage) {
     let world = World::moving(factory).await;
     world.put_dead(0, "dead").await;
     world.put(0, "there", world.ago(1000)).await;
@@ -24,7 +24,7 @@ async fn old_home(factory: &dyn ReshardFactory) -> (World, duetime_core::store::
     (world, held)
 }
 
-pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &dyn ReshardFactory) {
+pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     let batch = [
         message("absent", world.ago(5)),
@@ -56,7 +56,7 @@ fn answers_due(answer: &Lookup<duetime_core::store::Enqueued>) -> duetime_core::
     enqueued.due_at
 }
 
-pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn ReshardFactory) {
+pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     let hour = Duration::from_secs(3600);
     let batch = [message("absent", Due::In(hour)), replacement("dead", Due::In(hour))];
@@ -67,7 +67,7 @@ pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn R
     assert_eq!(world.get(0, "dead").await.unwrap().visible_at, due);
 }
 
-pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dyn ReshardFactory) {
+pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     let again = replacement("later", world.ago(5));
     let shard = world.shard(0);
@@ -76,7 +76,7 @@ pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dy
     assert!(matches!(&answers[0], Lookup::Found(e) if e.outcome == EnqueueOutcome::Scheduled), "{answers:?}");
 }
 
-pub async fn a_cancel_removes_what_lives_there(factory: &dyn ReshardFactory) {
+pub async fn a_cancel_removes_what_lives_there(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     let cancels: Vec<Edit> =
         ["absent", "there", "frozen", "dead", "later", "later"].map(|text| Edit::Cancel(id(text))).into();
@@ -100,7 +100,7 @@ pub async fn a_cancel_removes_what_lives_there(factory: &dyn ReshardFactory) {
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (0, 0, 0));
 }
 
-pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn ReshardFactory) {
+pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     let due_at = world.moment(-7);
     let moves: Vec<Edit> =
@@ -117,7 +117,7 @@ pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn ReshardFactory) 
     assert_eq!(world.claim_one(0).await.due_at, due_at);
 }
 
-pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn ReshardFactory) {
+pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let batch: Vec<_> = (0..80).map(|n| message(&format!("m{n}"), world.ago(1000))).collect();
     world.store.enqueue(&world.shard(0), world.now(), &batch).await.unwrap();
@@ -129,7 +129,7 @@ pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn ReshardFactor
     }
 }
 
-pub async fn a_read_finds_what_lives_there(factory: &dyn ReshardFactory) {
+pub async fn a_read_finds_what_lives_there(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     let found =
         world.store.get_at(&world.shard(0), Role::Source, &ids(&["absent", "there", "frozen", "dead"])).await.unwrap();
@@ -142,7 +142,7 @@ pub async fn a_read_finds_what_lives_there(factory: &dyn ReshardFactory) {
     }
 }
 
-pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn ReshardFactory) {
+pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn StoreFactory) {
     let (world, held) = old_home(factory).await;
     let shard = world.shard(0);
     let settle = |text: &str, score: Score, how: Settlement| Settle { id: id(text), score, how };
@@ -167,7 +167,7 @@ pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn ReshardF
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (2, 0, 1));
 }
 
-pub async fn an_extension_there_has_a_new_receipt(factory: &dyn ReshardFactory) {
+pub async fn an_extension_there_has_a_new_receipt(factory: &dyn StoreFactory) {
     let (world, held) = old_home(factory).await;
     let how = Settlement::Extend(Duration::from_secs(90), duetime_core::LeaseClass::TOPIC);
     let batch = [Settle { id: held.id.clone(), score: held.score, how }];
@@ -183,7 +183,7 @@ pub async fn an_extension_there_has_a_new_receipt(factory: &dyn ReshardFactory) 
     assert_eq!(world.get(0, "there").await, None);
 }
 
-pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn ReshardFactory) {
+pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     world.put_dead(0, "second").await;
     let shard = world.shard(0);
@@ -202,7 +202,7 @@ pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn ReshardFactor
     assert_eq!(world.get(0, "second").await, None);
 }
 
-pub async fn an_empty_batch_there_is_answered_with_nothing(factory: &dyn ReshardFactory) {
+pub async fn an_empty_batch_there_is_answered_with_nothing(factory: &dyn StoreFactory) {
     let (world, _) = old_home(factory).await;
     let (shard, now) = (world.shard(0), world.now());
     assert!(world.store.enqueue_at(&shard, Role::Source, now, &[]).await.unwrap().is_empty());

@@ -8,11 +8,11 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::reshard::{BatchName, FrozenState};
 use duetime_core::store::Enqueue;
 
-use super::ReshardFactory;
 use super::world::{World, ids};
+use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{id, message};
 
-pub async fn a_frozen_message_is_claimed_by_nobody_and_counted_nowhere(factory: &dyn ReshardFactory) {
+pub async fn a_frozen_message_is_claimed_by_nobody_and_counted_nowhere(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", world.ago(1000)).await;
     world.put_dead(0, "dead").await;
@@ -31,7 +31,7 @@ pub async fn a_frozen_message_is_claimed_by_nobody_and_counted_nowhere(factory: 
     assert_eq!(seen.outbox, Some((batch.name, 3, 3)));
 }
 
-pub async fn a_batch_carries_all_a_message_has(factory: &dyn ReshardFactory) {
+pub async fn a_batch_carries_all_a_message_has(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "held", world.ago(2000)).await;
     let held = world.claim_one(0).await;
@@ -48,7 +48,7 @@ pub async fn a_batch_carries_all_a_message_has(factory: &dyn ReshardFactory) {
     assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), Some(batch));
 }
 
-pub async fn an_outbox_that_is_not_empty_is_answered_instead(factory: &dyn ReshardFactory) {
+pub async fn an_outbox_that_is_not_empty_is_answered_instead(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", world.ago(1000)).await;
     world.put(0, "b", world.ago(1000)).await;
@@ -61,7 +61,7 @@ pub async fn an_outbox_that_is_not_empty_is_answered_instead(factory: &dyn Resha
     assert_eq!((second.name.number, second.to), (first.name.number + 1, 4));
 }
 
-pub async fn a_take_of_what_is_not_there_takes_nothing(factory: &dyn ReshardFactory) {
+pub async fn a_take_of_what_is_not_there_takes_nothing(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", world.ago(1000)).await;
     assert_eq!(world.store.take(&world.shard(0), 3, &ids(&["x", "y"]), 1).await.unwrap(), None);
@@ -70,7 +70,7 @@ pub async fn a_take_of_what_is_not_there_takes_nothing(factory: &dyn ReshardFact
     assert_eq!(world.take(0, 3, &["a", "a"]).await.messages.len(), 1);
 }
 
-pub async fn the_weight_of_a_batch_is_bounded(factory: &dyn ReshardFactory) {
+pub async fn the_weight_of_a_batch_is_bounded(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let heavy = |n: usize, bytes: usize| Enqueue {
         payload: Bytes::from(vec![7; bytes]),
@@ -93,7 +93,7 @@ pub async fn the_weight_of_a_batch_is_bounded(factory: &dyn ReshardFactory) {
     assert_eq!(world.get(3, "heavy-9").await.unwrap().payload, over.payload);
 }
 
-pub async fn a_batch_of_the_largest_size_goes_whole(factory: &dyn ReshardFactory) {
+pub async fn a_batch_of_the_largest_size_goes_whole(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let batch: Vec<Enqueue> = (0..BATCH_ITEMS_MAX).map(|n| message(&format!("m{n:03}"), world.ago(1000))).collect();
     world.store.enqueue(&world.shard(0), world.now(), &batch).await.unwrap();
@@ -104,7 +104,7 @@ pub async fn a_batch_of_the_largest_size_goes_whole(factory: &dyn ReshardFactory
     assert_eq!(world.claim(3, BATCH_ITEMS_MAX).await.messages.len(), BATCH_ITEMS_MAX);
 }
 
-pub async fn only_the_batch_that_is_named_is_dropped(factory: &dyn ReshardFactory) {
+pub async fn only_the_batch_that_is_named_is_dropped(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let shard = world.shard(0);
     assert!(!world.store.drop_batch(&shard, 7).await.unwrap());
@@ -117,7 +117,7 @@ pub async fn only_the_batch_that_is_named_is_dropped(factory: &dyn ReshardFactor
     assert_eq!(world.get(0, "a").await, None);
 }
 
-pub async fn only_the_batch_that_was_seen_is_renumbered(factory: &dyn ReshardFactory) {
+pub async fn only_the_batch_that_was_seen_is_renumbered(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let shard = world.shard(0);
     let new = BatchName { number: 40, nonce: 0xabcd };
@@ -133,7 +133,7 @@ pub async fn only_the_batch_that_was_seen_is_renumbered(factory: &dyn ReshardFac
     assert_eq!(world.take(0, 3, &["b"]).await.name.number, 41, "later batches are numbered above it");
 }
 
-pub async fn the_name_of_a_batch_is_kept_exactly(factory: &dyn ReshardFactory) {
+pub async fn the_name_of_a_batch_is_kept_exactly(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", Due::At(world.moment(-1000))).await;
     let batch = world.store.take(&world.shard(0), 3, &ids(&["a"]), u64::MAX).await.unwrap().unwrap();

@@ -4,17 +4,17 @@
 
 use duetime_core::{RoutingRecord, StoreError, TopicConfig, TopicRecord};
 
-use super::ReshardFactory;
 use super::world::{MORE, World};
+use crate::conformance::StoreFactory;
 use crate::conformance::store::world::fresh_record;
 
-pub async fn a_fresh_topic_has_its_first_record_and_no_requested_count(factory: &dyn ReshardFactory) {
+pub async fn a_fresh_topic_has_its_first_record_and_no_requested_count(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let found = world.store.routing(&world.record.name).await.unwrap().unwrap();
     assert_eq!(found, RoutingRecord { routing: world.record.routing.clone(), desired: None });
 }
 
-pub async fn a_topic_that_is_not_there_has_no_record(factory: &dyn ReshardFactory) {
+pub async fn a_topic_that_is_not_there_has_no_record(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let absent = fresh_record(world.now());
     assert_eq!(world.store.routing(&absent.name).await.unwrap(), None);
@@ -23,7 +23,7 @@ pub async fn a_topic_that_is_not_there_has_no_record(factory: &dyn ReshardFactor
     assert!(matches!(refused, Err(StoreError::Conflict)), "{refused:?}");
 }
 
-pub async fn a_record_is_swapped_only_by_who_saw_it_last(factory: &dyn ReshardFactory) {
+pub async fn a_record_is_swapped_only_by_who_saw_it_last(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let name = &world.record.name;
     let seen = world.record.routing_record();
@@ -40,7 +40,7 @@ pub async fn a_record_is_swapped_only_by_who_saw_it_last(factory: &dyn ReshardFa
     assert_eq!(world.store.routing(name).await.unwrap(), Some(requested));
 }
 
-pub async fn all_topics_are_told_with_the_record_that_was_swapped_in(factory: &dyn ReshardFactory) {
+pub async fn all_topics_are_told_with_the_record_that_was_swapped_in(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     world.begin(MORE).await;
     let all = world.store.topics().await.unwrap();
@@ -48,7 +48,7 @@ pub async fn all_topics_are_told_with_the_record_that_was_swapped_in(factory: &d
     assert_eq!(*told, world.record);
 }
 
-pub async fn a_change_of_the_topic_keeps_record_and_requested_count(factory: &dyn ReshardFactory) {
+pub async fn a_change_of_the_topic_keeps_record_and_requested_count(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     let before = world.record.clone();
     world.begin(MORE).await;
@@ -64,7 +64,7 @@ pub async fn a_change_of_the_topic_keeps_record_and_requested_count(factory: &dy
     assert_eq!((told.config.max_payload, told.version, told.widest()), (77, 2, MORE));
 }
 
-pub async fn a_topic_deleted_while_it_moves_leaves_nothing(factory: &dyn ReshardFactory) {
+pub async fn a_topic_deleted_while_it_moves_leaves_nothing(factory: &dyn StoreFactory) {
     let mut world = World::moving(factory).await;
     let name = world.record.name.clone();
     for index in 0..MORE {

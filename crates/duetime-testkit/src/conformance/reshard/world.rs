@@ -11,7 +11,7 @@ use duetime_core::{
     Timestamp, TopicRecord,
 };
 
-use super::ReshardFactory;
+use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{MOVED_TIME_START, fresh_record, id, message};
 use crate::wait::{Because, let_pass};
 use crate::{ManualClock, WallClock};
@@ -44,7 +44,7 @@ pub(super) fn ids(texts: &[&str]) -> Vec<MessageId> {
 }
 
 impl World {
-    pub async fn new(factory: &dyn ReshardFactory) -> Self {
+    pub async fn new(factory: &dyn StoreFactory) -> Self {
         let store = factory.store().await;
         let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
         let now = moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now());
@@ -97,7 +97,7 @@ impl World {
     }
 
     /// A world in which a change from three to five shards is under way.
-    pub async fn moving(factory: &dyn ReshardFactory) -> Self {
+    pub async fn moving(factory: &dyn StoreFactory) -> Self {
         let mut world = Self::new(factory).await;
         world.begin(MORE).await;
         world

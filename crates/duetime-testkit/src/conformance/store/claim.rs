@@ -10,8 +10,8 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, DeadAction, Edit, Enqueue, Settled, Settlement};
 use duetime_core::{DeliveryMode, Due, LeaseClass, MessageState, Receipt, StoreError, Timestamp};
 
-use super::StoreFactory;
 use super::world::{ATTEMPTS, LONG, World, id, ids, message, settle};
+use crate::conformance::StoreFactory;
 
 pub async fn only_what_is_due_is_claimed(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;

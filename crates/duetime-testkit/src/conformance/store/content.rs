@@ -6,8 +6,8 @@ use bytes::Bytes;
 use duetime_core::store::{DeadAction, Edited, Enqueue, Settled, Settlement};
 use duetime_core::{Headers, MessageState};
 
-use super::StoreFactory;
 use super::world::{World, id, message, settle};
+use crate::conformance::StoreFactory;
 
 /// Enqueues, reads, claims, buries, pages and redrives; everything must come back the same.
 async fn travels_whole(world: &World, given: &Enqueue) {

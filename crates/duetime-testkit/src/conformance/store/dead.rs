@@ -7,8 +7,8 @@ use std::time::Duration;
 use duetime_core::store::{DeadAction, Settled, Settlement};
 use duetime_core::{MessageId, MessageState};
 
-use super::StoreFactory;
 use super::world::{World, id, ids, message, settle};
+use crate::conformance::StoreFactory;
 
 async fn settle_dead(world: &World, names: &[&str], action: DeadAction) -> Vec<bool> {
     let ids: Vec<MessageId> = names.iter().map(|text| id(text)).collect();

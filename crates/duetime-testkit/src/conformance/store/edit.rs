@@ -7,8 +7,8 @@ use std::time::Duration;
 use duetime_core::store::{Edit, Edited, EnqueueOutcome, Settled, Settlement};
 use duetime_core::{Due, MessageState};
 
-use super::StoreFactory;
 use super::world::{FIRST_WAIT, SHORT, World, every_settlement, id, ids, message};
+use crate::conformance::StoreFactory;
 
 pub async fn a_cancelled_message_is_never_claimed(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;

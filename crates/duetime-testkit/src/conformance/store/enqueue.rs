@@ -8,8 +8,8 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, DUE_AHEAD_MAX};
 use duetime_core::store::{DeadAction, EnqueueOutcome, Settled, Settlement};
 use duetime_core::{Due, MessageState, OnConflict, Timestamp};
 
-use super::StoreFactory;
 use super::world::{World, every_settlement, id, ids, message, replacement};
+use crate::conformance::StoreFactory;
 
 pub async fn a_scheduled_message_is_there_as_it_was_given(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;

@@ -4,9 +4,9 @@
 
 use duetime_core::{Routing, Shard, StoreError, TopicRecord};
 
-use super::StoreFactory;
 use super::topics::every_refusal;
 use super::world::{World, fresh_record};
+use crate::conformance::StoreFactory;
 
 /// A topic whose routing was changed four times before.
 async fn at_epoch_five(world: &mut World) {

@@ -8,8 +8,8 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::store::Settlement;
 use duetime_core::{Due, ListRange, Timestamp};
 
-use super::StoreFactory;
 use super::world::{LONG, World, all_time, message};
+use crate::conformance::StoreFactory;
 
 /// The ids of all pages of so many.
 async fn pages_of(world: &World, range: &ListRange, limit: usize) -> Vec<String> {

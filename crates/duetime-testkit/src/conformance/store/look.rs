@@ -7,8 +7,8 @@ use std::time::Duration;
 use duetime_core::store::{Settlement, Survey};
 use duetime_core::{Due, Timestamp};
 
-use super::StoreFactory;
 use super::world::{World, message};
+use crate::conformance::StoreFactory;
 
 pub async fn a_store_that_serves_says_it_is_ready(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;

@@ -23,23 +23,7 @@ pub(crate) mod world;
 #[cfg(test)]
 pub(crate) use world::message as message_due;
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
-use duetime_core::Store;
-
-/// Makes the stores under test.
-#[async_trait]
-pub trait StoreFactory: Send + Sync {
-    /// A store, ready to serve. The suite makes topics of its own, so one store may serve many tests.
-    async fn store(&self) -> Arc<dyn Store>;
-
-    /// Whether the store's own clock is its caller's, so that the suite moves time by saying another
-    /// `now`. Otherwise the suite waits for real.
-    fn can_move_time(&self) -> bool {
-        false
-    }
-}
+use crate::conformance::StoreFactory;
 
 /// One `#[tokio::test]` for each sentence of the suite; the expression makes a [`StoreFactory`].
 #[macro_export]
@@ -211,6 +195,11 @@ pub async fn run_all(factory: &dyn StoreFactory) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use duetime_core::Store;
+
     use super::*;
     use crate::MemStore;
 

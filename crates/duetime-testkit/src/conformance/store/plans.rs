@@ -5,7 +5,7 @@
 use duetime_core::StoreError;
 use duetime_core::plans::{PLAN_BYTES_MAX, PLANS_MAX};
 
-use super::StoreFactory;
+use crate::conformance::StoreFactory;
 
 /// No other test has it.
 fn fresh() -> String {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use duetime_core::store::{Settle, Settled, Settlement};
 use duetime_core::{LeaseClass, MessageState, Receipt, Score};
 
-use super::StoreFactory;
 use super::world::{World, every_settlement, id};
+use crate::conformance::StoreFactory;
 
 pub async fn the_receipt_of_an_earlier_claim_is_refused(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;

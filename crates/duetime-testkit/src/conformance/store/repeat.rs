@@ -5,8 +5,8 @@
 use duetime_core::DeliveryMode;
 use duetime_core::store::{ClaimRequest, Settled, Settlement};
 
-use super::StoreFactory;
 use super::world::{World, ids};
+use crate::conformance::StoreFactory;
 
 pub async fn a_claim_repeated_by_its_request_has_the_same_answer(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;

@@ -8,8 +8,8 @@ use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::store::{Settled, Settlement, Survey};
 use duetime_core::{Due, LeaseClass, MessageState};
 
-use super::StoreFactory;
 use super::world::{LONG, SHORT, World, ids, message, settle};
+use crate::conformance::StoreFactory;
 
 pub async fn an_acknowledged_message_is_gone(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;

@@ -6,8 +6,8 @@ use duetime_core::store::{ClaimRequest, Settled, Settlement};
 use duetime_core::{MessageState, Timestamp};
 use std::time::Duration;
 
-use super::StoreFactory;
 use super::world::{ATTEMPTS, FIRST_WAIT, SHORT, World, every_settlement, ids};
+use crate::conformance::StoreFactory;
 
 /// Claims what is due and lets the claim run out; answers its deadline.
 async fn run_out(world: &World, limit: usize) -> Timestamp {

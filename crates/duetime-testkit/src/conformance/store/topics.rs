@@ -7,8 +7,8 @@ use std::time::Duration;
 use duetime_core::store::{DeadAction, Edit, Settle, Settlement};
 use duetime_core::{LeaseClass, MessageState, Routing, RoutingState, Score, Shard, StoreError, TopicRecord};
 
-use super::StoreFactory;
 use super::world::{World, all_time, fresh_record, id, message};
+use crate::conformance::StoreFactory;
 
 async fn stored(world: &World, record: &TopicRecord) -> Option<TopicRecord> {
     world.store.topics().await.unwrap().into_iter().find(|one| one.name == record.name)

@@ -12,7 +12,7 @@ use duetime_core::{
     Shard, ShardCount, Store, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 
-use super::StoreFactory;
+use crate::conformance::StoreFactory;
 use crate::wait::{Because, let_pass};
 use crate::{ManualClock, WallClock};
 

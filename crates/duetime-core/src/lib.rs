@@ -8,6 +8,7 @@ pub mod assign;
 pub mod consumer;
 pub mod contract;
 pub mod deadlines;
+mod draw;
 pub mod envelope;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -43,6 +44,7 @@ pub mod units;
 
 pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, GoBack, HeldBudget, UnlessSent};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
+pub use draw::Draw;
 pub use hand_over::{InPlace, StreamTransfer, Streamed};
 pub use listing::{ListEntry, ListPage, ListPlace, ListRange};
 pub use lookup::{Lookup, Role};

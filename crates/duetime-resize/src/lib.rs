@@ -34,4 +34,4 @@ mod tests;
 
 pub use config::ResizeConfig;
 pub use controller::{ResizeParts, Resizer};
-pub use steps::{Draw, NoSteps, Step, Steps, Tools};
+pub use steps::{NoSteps, Step, Steps, Tools};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::Store;
+use duetime_core::{Draw, Store};
 
 /// A step of the protocol that was just taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,35 +61,6 @@ impl Steps for NoSteps {
     async fn reached(&self, _step: Step) {}
 }
 
-/// Where random numbers come from.
-#[derive(Clone)]
-pub struct Draw(Arc<dyn Fn() -> u64 + Send + Sync>);
-
-impl Draw {
-    /// From `source`.
-    pub fn new(source: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self(Arc::new(source))
-    }
-
-    /// The next one.
-    #[must_use]
-    pub fn next(&self) -> u64 {
-        (self.0)()
-    }
-}
-
-impl Default for Draw {
-    fn default() -> Self {
-        Self::new(rand::random::<u64>)
-    }
-}
-
-impl fmt::Debug for Draw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Draw")
-    }
-}
-
 /// What every step needs.
 #[derive(Clone, Debug)]
 pub struct Tools {
@@ -109,6 +80,6 @@ impl Tools {
     /// Without grace, with true randomness, unobserved.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, grace: Duration::ZERO, draw: Draw::default(), steps: Arc::new(NoSteps) }
+        Self { store, grace: Duration::ZERO, draw: Draw::new(rand::random::<u64>), steps: Arc::new(NoSteps) }
     }
 }

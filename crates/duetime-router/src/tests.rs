@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use duetime_core::Draw;
 use duetime_core::around::{Around, Call, Surrounded};
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome};
@@ -19,7 +20,7 @@ use duetime_core::{
     RoutingAuthority as _, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
 };
 use duetime_metrics::{Event, Meters};
-use duetime_resize::{Draw, Tools};
+use duetime_resize::Tools;
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -142,7 +143,7 @@ impl Fixture {
         let store = Surrounded::new(mem.clone(), watched.clone());
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
         let meters = Arc::new(Meters::new());
-        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
+        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         catalog.put(&topic, &change(&format!("{{\"shards\":{shards}}}"))).await.unwrap();
         let router = Router::new(
@@ -323,7 +324,8 @@ async fn a_shard_that_is_not_ready_is_asked_again_and_nothing_is_answered_twice(
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
     let fixture = Fixture::with_shards(2).await;
-    let other = Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.unwrap();
+    let other =
+        Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     let bills = TopicName::new("bills").unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(matches!(fixture.router.enqueue(&bills, vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
@@ -350,7 +352,8 @@ async fn names_nobody_knows_cost_few_looks_at_the_store() {
 #[tokio::test]
 async fn changes_by_two_nodes_at_once_are_both_kept() {
     let fixture = Fixture::with_shards(2).await;
-    let other = Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.unwrap();
+    let other =
+        Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     let (a, b) = (change(r#"{"visibility_timeout":"5s"}"#), change(r#"{"max_payload":7}"#));
     let (first, second) = tokio::join!(fixture.catalog.put(&fixture.topic, &a), other.put(&fixture.topic, &b));
     assert!(first.is_ok() && second.is_ok());
@@ -443,7 +446,7 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
     fixture.catalog.refresh().await.unwrap();
     assert_eq!(fixture.catalog.get(&fixture.topic).unwrap().routing, seen.routing);
     assert!(
-        Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.is_err(),
+        Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::new(rand::random::<u64>)).await.is_err(),
         "nothing older is known there"
     );
     fixture.watched.behind.store(false, Ordering::SeqCst);

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
+use duetime_core::Draw;
 use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
-use duetime_resize::{Draw, ResizeParts, Resizer, Steps, Tools};
+use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
 use duetime_router::{Catalog, CatalogError, Metering, Plans, Reviewer, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
@@ -166,7 +167,9 @@ async fn start(
         stores::open_patiently(&config.store, meters.clone()).await?;
     let store: Arc<dyn Store> = Metering::of(store, meters.clone());
     let sinks = SinkRegistry::new(config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
-    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.context("reading the topics")?;
+    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>))
+        .await
+        .context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
     create_topics(config, &catalog).await?;
     let tools = Tools { grace: move_grace, steps, ..Tools::new(store.clone()) };

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use duetime_core::Draw;
 use duetime_core::reshard::{Floor, Reshard as _, RoutingAuthority as _};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Adopt, StoreError};
 use duetime_core::{MessageStore as _, Routing, RoutingRecord, ShardCount, TopicConfig, TopicRecord, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
-use duetime_resize::{Draw, Tools};
+use duetime_resize::Tools;
 use duetime_router::{Catalog, Misplaced, RouteError, Router};
 use duetime_testkit::WallClock;
 
@@ -295,7 +296,7 @@ async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic
     world.put(&["a", "b"]).await;
     set_record(&world, Some(&older)).await;
     let (clock, meters) = (Arc::new(WallClock), Arc::new(Meters::new()));
-    let catalog = Catalog::open(world.store.clone(), clock.clone(), Draw::default()).await.unwrap();
+    let catalog = Catalog::open(world.store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     let router = Router::new(
         world.store.clone(),
         Arc::new(Tools::new(world.store.clone())),

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use duetime_core::Draw;
 use duetime_core::{OwnedShards, Resizing as _, ShardCount, Timestamp, TopicConfig, TopicName};
 use duetime_metrics::Meters;
-use duetime_resize::{Draw, ResizeConfig, ResizeParts, Resizer, Step, Steps, Tools};
+use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Step, Steps, Tools};
 use duetime_router::{Catalog, RoutedStore, Router, TopicChange};
 use duetime_testkit::TokioClock;
 use duetime_testkit::history::Recorder;

@@ -28,13 +28,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use duetime_core::Draw;
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
     ClaimAsk, ClaimedBatch, Clock as _, Consumers, Fleet, GoBack, HeldBudget, LeaseClass, Member, OwnedShards, Store,
     StoreError, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
-use duetime_resize::{Draw, ResizeConfig, ResizeParts, Resizer, Tools};
+use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
 use duetime_router::{Catalog, Metering, Plans, Router};
 use duetime_testkit::{ManualClock, MemStore};
 use futures::StreamExt as _;
@@ -135,7 +136,7 @@ impl TestApi {
         let meters = Arc::new(Meters::new());
         let store: Arc<dyn Store> = Metering::of(store, meters.clone());
         let tools = Tools::new(store.clone());
-        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
+        let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
         let router =
             Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
         let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };

@@ -1,9 +1,9 @@
 //! Where ids are looked for, with scripted shards.
 
+use duetime_core::Draw;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::routing::RoutingState;
 use duetime_core::{Timestamp, TopicConfig, TopicStore as _};
-use duetime_resize::Draw;
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 
@@ -67,7 +67,7 @@ async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatche
     let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, "first".into(), Timestamp::ZERO);
     record.routing = Routing { epoch: 1, ..routing.clone() };
     store.put_topic(&record, None).await.unwrap();
-    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::default()).await.unwrap();
+    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     catalog.learn(topic, &routing);
     let meters = Arc::new(duetime_metrics::Meters::new());
     let mover = Arc::new(duetime_resize::Tools::new(store.clone()));

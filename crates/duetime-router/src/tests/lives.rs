@@ -16,7 +16,8 @@ struct Remade {
 
 impl Fixture {
     async fn other_router(&self) -> Arc<Router> {
-        let catalog = Catalog::open(self.store.clone(), self.clock.clone(), Draw::default()).await.unwrap();
+        let catalog =
+            Catalog::open(self.store.clone(), self.clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
         let tools = Arc::new(Tools::new(self.store.clone()));
         Router::new(self.store.clone(), tools, catalog, self.clock.clone(), self.meters.clone())
     }

@@ -50,7 +50,8 @@ async fn a_read_that_began_before_a_topic_was_written_does_not_undo_what_is_know
 #[tokio::test]
 async fn another_nodes_change_is_seen_by_whoever_looks_at_the_topic() {
     let fixture = Fixture::with_shards(1).await;
-    let other = Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::default()).await.unwrap();
+    let other =
+        Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     other.put(&fixture.topic, &change(r#"{"max_payload":7}"#)).await.unwrap();
     assert_eq!(fixture.router.surveyor.survey(&fixture.topic).await.unwrap().record.config.max_payload, 7);
     other.put(&fixture.topic, &change(r#"{"max_payload":8}"#)).await.unwrap();

@@ -6,6 +6,7 @@ mod crates;
 mod docs;
 mod imports;
 mod repo;
+mod runs;
 mod secrets;
 mod shape;
 mod types;

@@ -5,6 +5,7 @@
 mod crates;
 mod docs;
 mod imports;
+mod pages;
 mod repo;
 mod runs;
 mod secrets;

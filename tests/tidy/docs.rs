@@ -63,21 +63,25 @@ fn what_a_new_store_touches_is_listed_whole() {
     let list = page.split("- **A store**").nth(1).and_then(|rest| rest.split("- **A dependency").next());
     let listed: Vec<&str> =
         list.expect("it is there").split('`').skip(1).step_by(2).filter(|w| w.contains('.')).collect();
-    let names = ["store-embedded", "store_embedded", "EmbeddedStore", "StoreUrl::Embedded"];
+    let names = ["store-embedded", "store_embedded", "EmbeddedStore", "Embedded(", "\"embedded:"];
+    let code = |text: &str| text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
     let own = |path: &str| path.starts_with("crates/duetime-store-embedded/");
     // Tests of what is its own are not counted, those that every store has are.
-    let counted = |path: &str| path == "Cargo.toml" || path.starts_with("crates/") || listed.contains(&path);
+    // The test kit starts nodes on this store; another store's tests begin with a server of their own.
+    let of_a_crate =
+        |path: &str| path.starts_with("crates/") && !path.contains("/tests") && !path.contains("-testkit/src/servers/");
+    let counted = |path: &str| path == "Cargo.toml" || of_a_crate(path) || listed.contains(&path);
     let product = files(|path| (is(path, "rs") || is(path, "toml")) && counted(path) && !own(path));
     let touched: Vec<String> = product
         .into_iter()
-        .filter(|file| names.iter().any(|name| file.text.contains(name)))
+        .filter(|file| names.iter().any(|name| code(&file.text).contains(name)))
         .map(|file| file.path)
         .collect();
     let missing = touched.iter().filter(|path| !listed.contains(&path.as_str())).cloned();
     none("docs/ARCHITECTURE.md does not say that a new store touches", missing.collect());
     let idle = listed.iter().filter(|path| !touched.iter().any(|touched| touched == *path));
     none("docs/ARCHITECTURE.md says that a new store touches", idle.map(ToString::to_string).collect());
-    assert!(listed.len() < 10, "with itself that is more than ten places");
+    assert!(listed.len() < 12, "with itself that is more than twelve places");
 }
 
 /// How far the stated number of lines may be off.
@@ -100,14 +104,13 @@ fn methods(text: &str) -> (usize, usize) {
 #[test]
 fn the_size_of_the_contract_and_of_the_product_is_stated_as_it_is() {
     let page = files(|path| path == "docs/ARCHITECTURE.md").remove(0).text;
-    let contract =
-        ["contract", "reshard", "plans", "reinstate"].map(|name| format!("crates/duetime-core/src/{name}.rs"));
+    let contract = ["contract", "reshard", "plans"].map(|name| format!("crates/duetime-core/src/{name}.rs"));
     let (mut bare, mut whole) = (0, 0);
     for file in files(|path| contract.iter().any(|known| known == path)) {
         let (without, with) = methods(&file.text);
         (bare, whole) = (bare + without, whole + with);
     }
-    let stated = format!("A store writes {bare} methods in these nine traits; {whole} more have a body");
+    let stated = format!("A store writes {bare} methods in eight of these traits; {whole} more have a body");
     assert!(page.contains(&stated), "docs/ARCHITECTURE.md has another number: {stated}");
     let product = |path: &str| {
         path.starts_with("crates/") && is(path, "rs") && !path.contains("/tests") && !path.contains("duetime-testkit")

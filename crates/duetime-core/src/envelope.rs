@@ -7,11 +7,16 @@
 //! varint      number of headers; for each: varint length + name, varint length + value
 //! the rest    payload
 //! ```
+//! A message that was redriven has the count of that as its first header, [`REDRIVES`], which is not the producer's. The
+//! number of headers then has two bytes, `0x80 + number` and 0, which no producer writes; whoever does not know the count
+//! reads the same number and one header more, and sinks leave out headers that begin with `duetime-`.
+//!
 //! The part behind the due time is the *tail*: a producer sends it, the store's script puts the
 //! due time before it.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::limits::REDRIVES_MAX;
 use crate::message::{Headers, Nonce};
 use crate::time::Timestamp;
 
@@ -19,6 +24,12 @@ use crate::time::Timestamp;
 pub const VERSION: u8 = 1;
 /// Bytes before the tail.
 pub const PREFIX_LEN: usize = 9;
+/// Name of the header that counts redrives.
+pub const REDRIVES: &str = "duetime-redrives";
+/// Where the number of headers is.
+const COUNT_AT: usize = PREFIX_LEN + 8;
+/// Most headers of a body that counts redrives, the count among them: what fits into seven bits.
+const COUNTED_MAX: usize = 0x7f;
 
 /// A decoded body. Headers are copied, the payload is a slice of what was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +38,21 @@ pub struct Envelope {
     pub due_at: Timestamp,
     /// Of this enqueue.
     pub nonce: Nonce,
+    /// How often it was redriven.
+    pub redrives: u16,
     /// As given.
     pub headers: Headers,
     /// As given, bit for bit.
     pub payload: Bytes,
+}
+
+impl Envelope {
+    /// The whole stored body, with the count of redrives.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let body = encode(self.due_at, self.nonce, &self.headers, &self.payload);
+        if self.redrives == 0 { body } else { counted(&body, self.redrives).unwrap_or(body) }
+    }
 }
 
 /// Why a stored body cannot be read.
@@ -104,6 +126,50 @@ pub fn encode(due_at: Timestamp, nonce: Nonce, headers: &Headers, payload: &[u8]
     out.freeze()
 }
 
+/// How often the message was redriven, and how many headers of the producer follow.
+fn take_counts(from: &mut &[u8]) -> Result<(u16, usize), EnvelopeError> {
+    let whole = *from;
+    let count = take_varint(from)?;
+    if whole.len() - from.len() == 2 && whole[1] == 0 && count > 0 {
+        let mut rest = *from;
+        let pair = (take_text(&mut rest), take_text(&mut rest));
+        if let (Ok(name), Ok(value)) = pair
+            && name == REDRIVES
+            && let Ok(redrives) = value.parse::<u16>()
+        {
+            *from = rest;
+            return Ok((redrives.min(REDRIVES_MAX), count - 1));
+        }
+    }
+    Ok((0, count))
+}
+
+/// `body` with this count of redrives; `None` where it cannot have one.
+fn counted(body: &[u8], redrives: u16) -> Option<Bytes> {
+    let mut rest = body.get(COUNT_AT..)?;
+    let (_, count) = take_counts(&mut rest).ok()?;
+    let count = u8::try_from(count + 1).ok().filter(|count| usize::from(*count) <= COUNTED_MAX)?;
+    let value = redrives.min(REDRIVES_MAX).to_string();
+    let mut out = BytesMut::with_capacity(body.len() + REDRIVES.len() + value.len() + 4);
+    out.put_slice(&body[..COUNT_AT]);
+    out.put_slice(&[0x80 | count, 0]);
+    for text in [REDRIVES, &value] {
+        put_varint(&mut out, text.len());
+        out.put_slice(text.as_bytes());
+    }
+    out.put_slice(rest);
+    Some(out.freeze())
+}
+
+/// The body of a message that is redriven once more; `None`: it stays as it is, because it cannot be read or its count
+/// is the highest there is. O(length).
+#[must_use]
+pub fn redriven(body: &[u8]) -> Option<Bytes> {
+    let mut rest = body.get(COUNT_AT..).filter(|_| body[0] == VERSION)?;
+    let (redrives, _) = take_counts(&mut rest).ok()?;
+    if redrives < REDRIVES_MAX { counted(body, redrives + 1) } else { None }
+}
+
 /// Reads a stored body; the payload shares the memory of `body`.
 ///
 /// # Errors
@@ -111,7 +177,7 @@ pub fn encode(due_at: Timestamp, nonce: Nonce, headers: &Headers, payload: &[u8]
 /// [`EnvelopeError`] when the bytes are not an envelope of a known version.
 pub fn decode(body: &Bytes) -> Result<Envelope, EnvelopeError> {
     let bytes: &[u8] = body;
-    if bytes.len() < PREFIX_LEN + 8 + 1 {
+    if bytes.len() <= COUNT_AT {
         return Err(EnvelopeError("it ends early"));
     }
     if bytes[0] != VERSION {
@@ -120,14 +186,14 @@ pub fn decode(body: &Bytes) -> Result<Envelope, EnvelopeError> {
     let eight = |at: usize| <[u8; 8]>::try_from(&bytes[at..at + 8]).expect("eight bytes");
     let due_at = Timestamp::from_millis(i64::from_be_bytes(eight(1)));
     let nonce = Nonce(u64::from_be_bytes(eight(PREFIX_LEN)));
-    let mut rest = &bytes[PREFIX_LEN + 8..];
-    let count = take_varint(&mut rest)?;
+    let mut rest = &bytes[COUNT_AT..];
+    let (redrives, count) = take_counts(&mut rest)?;
     let mut pairs = Vec::with_capacity(count.min(crate::limits::HEADERS_MAX));
     for _ in 0..count {
         pairs.push((take_text(&mut rest)?, take_text(&mut rest)?));
     }
     let payload = body.slice(bytes.len() - rest.len()..);
-    Ok(Envelope { due_at, nonce, headers: Headers::from_stored(pairs), payload })
+    Ok(Envelope { due_at, nonce, redrives, headers: Headers::from_stored(pairs), payload })
 }
 
 #[cfg(test)]
@@ -138,15 +204,18 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(
-            due in 0i64..7_000_000_000_000, nonce: u64,
+            due in 0i64..7_000_000_000_000, nonce: u64, redrives in 0..=REDRIVES_MAX,
             headers in proptest::collection::vec(("[a-z]{1,10}", "[ -~]{0,200}"), 0..5),
             payload in proptest::collection::vec(any::<u8>(), 0..500),
         ) {
             let headers = Headers::new(headers).unwrap();
             let due_at = Timestamp::from_millis(due);
-            let body = encode(due_at, Nonce(nonce), &headers, &payload);
-            let back = decode(&body).unwrap();
-            prop_assert_eq!(back, Envelope { due_at, nonce: Nonce(nonce), headers, payload: payload.into() });
+            let told = Envelope { due_at, nonce: Nonce(nonce), redrives, headers, payload: payload.into() };
+            let body = told.encode();
+            prop_assert_eq!(&decode(&body).unwrap(), &told);
+            let once_more = redriven(&body).map(|body| decode(&body).unwrap());
+            let counted = (redrives < REDRIVES_MAX).then(|| Envelope { redrives: redrives + 1, ..told });
+            prop_assert_eq!(once_more, counted);
         }
 
         #[test]
@@ -158,6 +227,38 @@ mod tests {
     fn bytes_of(hex: &str) -> Vec<u8> {
         let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
         if hex == "-" { Vec::new() } else { (0..hex.len()).step_by(2).map(byte).collect() }
+    }
+
+    /// What the release before has in the place of [`take_counts`].
+    #[test]
+    fn who_does_not_know_the_count_of_redrives_reads_one_header_more() {
+        let given = Headers::new(vec![("a".to_owned(), "1".to_owned())]).unwrap();
+        let body = redriven(&encode(Timestamp::ZERO, Nonce(7), &given, b"x")).unwrap();
+        let mut rest = &body[COUNT_AT..];
+        assert_eq!(take_varint(&mut rest).unwrap(), 2);
+        let mut pair = || (take_text(&mut rest).unwrap(), take_text(&mut rest).unwrap());
+        assert_eq!(pair(), (REDRIVES.to_owned(), "1".to_owned()));
+        assert_eq!(pair(), ("a".to_owned(), "1".to_owned()));
+        assert_eq!(rest, b"x");
+    }
+
+    #[test]
+    fn a_producers_header_of_that_name_is_no_count() {
+        let given = Headers::new(vec![(REDRIVES.to_owned(), "5".to_owned())]).unwrap();
+        let body = encode(Timestamp::ZERO, Nonce(7), &given, b"x");
+        let read = decode(&body).unwrap();
+        assert_eq!((read.redrives, &read.headers), (0, &given));
+        let read = decode(&redriven(&body).unwrap()).unwrap();
+        assert_eq!((read.redrives, &read.headers), (1, &given));
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_read_stays_as_it_is_when_it_is_redriven() {
+        let other = |version: u8| [&[version][..], &[0; 30]].concat();
+        assert!(redriven(&other(VERSION)).is_some());
+        for body in [&b""[..], b"nonsense", &other(2), &[VERSION; COUNT_AT]] {
+            assert_eq!(redriven(body), None);
+        }
     }
 
     /// The scripts of the store on Redis read the same bodies: `tests/it/redis_store/layout.rs`.
@@ -174,8 +275,9 @@ mod tests {
             let headers = word();
             let pairs = if headers == "-" { Vec::new() } else { headers.split(',').map(pair).collect() };
             let (headers, payload, body) = (Headers::new(pairs).unwrap(), bytes_of(word()), bytes_of(word()));
-            assert_eq!(encode(due_at, nonce, &headers, &payload), body, "{line}");
-            let told = Envelope { due_at, nonce, headers, payload: payload.into() };
+            let redrives = word().parse().unwrap();
+            let told = Envelope { due_at, nonce, redrives, headers, payload: payload.into() };
+            assert_eq!(told.encode(), body, "{line}");
             assert_eq!(decode(&body.into()).unwrap(), told, "{line}");
         }
     }

@@ -27,6 +27,9 @@ pub const TOPIC_BYTES_MAX: usize = 100;
 /// Most shards a topic may have.
 pub const SHARDS_MAX: u32 = 4096;
 
+/// Highest count of redrives that a message keeps; further ones leave it as it is.
+pub const REDRIVES_MAX: u16 = 999;
+
 /// Largest `max_attempts`: two decimal digits of the score hold the attempts.
 pub const ATTEMPTS_MAX: u8 = 99;
 

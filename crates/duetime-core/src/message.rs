@@ -138,6 +138,8 @@ pub struct StoredMessage {
     pub visible_at: Timestamp,
     /// How many times it was claimed.
     pub attempts: u8,
+    /// How many times it was redriven, 0 to [`crate::limits::REDRIVES_MAX`]; a redrive sets `attempts` back.
+    pub redrives: u16,
     /// Of this enqueue.
     pub nonce: Nonce,
     /// As given.

@@ -14,6 +14,9 @@ use crate::batch_queue::{Called, Op, OpContext};
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
 
+/// Bytes that a body weighs whose length is not known.
+const BODY_BYTES: usize = 64 << 10;
+
 /// A batch in parts that are one step of the store each, so that an error loses no answer: items of one
 /// kind, as many as a shard in that role takes at once.
 fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Iterator<Item = &[I]> {
@@ -222,7 +225,7 @@ impl Op for GetOp {
 
     /// Bodies come back: what is read at once is bounded as what is written at once is.
     fn weight(item: &MessageId) -> usize {
-        item.as_str().len() + (64 << 10)
+        item.as_str().len() + BODY_BYTES
     }
 
     async fn call(
@@ -324,8 +327,10 @@ impl Op for DeadOp {
     type Item = (MessageId, DeadAction);
     type Answer = WithReplicas<bool>;
 
+    /// A redrive writes the body anew: what is written at once is bounded as in an enqueue, a body for the size of many.
     fn weight(item: &Self::Item) -> usize {
-        item.0.as_str().len() + ITEM_BYTES
+        let body = if item.1 == DeadAction::Redrive { BODY_BYTES } else { 0 };
+        item.0.as_str().len() + ITEM_BYTES + body
     }
 
     async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {

@@ -66,6 +66,11 @@ pub fn decode(body: &Bytes) -> Result<envelope::Envelope, envelope::EnvelopeErro
     envelope::decode(&body.slice(..body.len().saturating_sub(SUM_LEN)))
 }
 
+/// The stored body of a message that is redriven once more; `None`: it stays as it is.
+pub fn redriven(id: &str, body: &[u8]) -> Option<Vec<u8>> {
+    Some(stored(id, Some(&envelope::redriven(&bare(id, body)?)?)))
+}
+
 /// Due time and nonce from the first bytes of a body; `None` if it is cut short.
 pub fn head(body: &[u8]) -> Option<(Timestamp, u64)> {
     let eight = |at: usize| body.get(at..at + 8).map(|b| <[u8; 8]>::try_from(b).expect("eight bytes"));

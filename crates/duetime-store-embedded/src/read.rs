@@ -86,6 +86,7 @@ fn message(row: &Row<'_>) -> Result<StoredMessage, Fault> {
         due_at: body.due_at,
         visible_at,
         attempts,
+        redrives: body.redrives,
         nonce: body.nonce,
         headers: body.headers,
         payload: body.payload,

@@ -132,10 +132,7 @@ pub fn settle_dead(
                 let bytes = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
                 bytes.inspect(|bytes| state.freed(*bytes)).is_some()
             }
-            DeadAction::Redrive => {
-                let sql = "UPDATE message SET score = ?3 WHERE shard = ?1 AND id = ?2 AND score IS NULL";
-                conn.prepare_cached(sql)?.execute(params![state.key, id.as_str(), score.raw()])? == 1
-            }
+            DeadAction::Redrive => redrive(conn, state, id, score)?,
         };
         if changed {
             forget_dead(conn, state, id)?;
@@ -146,6 +143,26 @@ pub fn settle_dead(
         answers.push(changed);
     }
     Ok(answers)
+}
+
+/// Schedules a dead letter and counts that in its body; false: it is not one.
+fn redrive(conn: &Connection, state: &mut ShardState, id: &MessageId, score: Score) -> rusqlite::Result<bool> {
+    let sql = "SELECT key, body FROM message WHERE shard = ?1 AND id = ?2 AND score IS NULL";
+    let at = params![state.key, id.as_str()];
+    let found = conn.prepare_cached(sql)?.query_row(at, |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((key, body)): Option<(i64, Vec<u8>)> = found else { return Ok(false) };
+    match body::redriven(id.as_str(), &body) {
+        Some(counted) => {
+            let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
+            conn.prepare_cached(sql)?.execute(params![key, score.raw(), counted])?;
+            state.freed(i64::try_from(body.len()).unwrap_or(i64::MAX));
+            state.stored(counted.len());
+        }
+        None => {
+            conn.prepare_cached("UPDATE message SET score = ?2 WHERE key = ?1")?.execute([key, score.raw()])?;
+        }
+    }
+    Ok(true)
 }
 
 /// A reason no longer than is kept.

@@ -26,6 +26,7 @@ fn body(value: Value) -> Envelope {
     decoded.unwrap_or(Envelope {
         due_at: Timestamp::ZERO,
         nonce: Nonce(0),
+        redrives: 0,
         headers: Headers::default(),
         payload: Bytes::new(),
     })
@@ -39,6 +40,7 @@ fn live(id: MessageId, score: Score, body: Envelope) -> StoredMessage {
         due_at: body.due_at,
         visible_at: score.visible_at(),
         attempts: score.attempts(),
+        redrives: body.redrives,
         nonce: body.nonce,
         headers: body.headers,
         payload: body.payload,
@@ -55,6 +57,7 @@ fn dead(id: MessageId, score: Score, body: Envelope, info: Value) -> StoredMessa
         due_at: body.due_at,
         visible_at: score.visible_at(),
         attempts: attempts.parse().unwrap_or(0),
+        redrives: body.redrives,
         nonce: body.nonce,
         headers: body.headers,
         payload: body.payload,

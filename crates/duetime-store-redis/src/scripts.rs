@@ -13,6 +13,7 @@ const RING: &str = include_str!("../lua/ring.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
 const DEAD: &str = include_str!("../lua/dead.lua");
 const BODY: &str = include_str!("../lua/body.lua");
+const REDRIVEN: &str = include_str!("../lua/redriven.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
 const OLD: &str = include_str!("../lua/old.lua");
 /// The arguments, as each script on a shard names them.
@@ -124,7 +125,7 @@ const SETTLE_DEAD: Operation = Operation {
     name: "settle_dead",
     name_old: "settle_dead_old",
     allow_oom: true,
-    parts: &[PRESENT],
+    parts: &[PRESENT, LAYOUT, BODY, REDRIVEN],
     code: include_str!("../lua/settle_dead.lua"),
     slot_at: 3,
     items: Items { first: 8, stride: 1, count_at: None, pairs: false, cached: true },

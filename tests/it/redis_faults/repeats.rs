@@ -9,9 +9,9 @@ use duetime_core::store::{
     StoreError, Survey,
 };
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, Routing, RoutingRecord, ScheduleStore as _, Shard, ShardCount, StoredMessage, Timestamp, TopicConfig,
-    TopicName, TopicRecord, TopicStore as _,
+    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageState, MessageStore as _, Nonce,
+    OnConflict, RetryPolicy, Routing, RoutingRecord, ScheduleStore as _, Shard, ShardCount, StoredMessage, Timestamp,
+    TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -397,6 +397,27 @@ async fn each_dead_letter_has_its_true_answer_though_the_first_one_is_lost() {
     let (answers, _) = world.losing_and(act(&["b", "nobody"], DeadAction::Purge), between).await;
     assert_eq!(answers.unwrap(), [true, false]);
     assert!(world.get("a").await.is_none() && world.get("b").await.is_some());
+}
+
+#[tokio::test]
+async fn a_redrive_that_is_repeated_after_the_message_died_again_counts_once() {
+    let world = World::new().await;
+    world.put(&["a"]).await;
+    let held = world.claim().await.remove(0);
+    world.settle(&held, Settlement::Bury("bad".into())).await;
+    world.store.settle_dead(&world.shard, now(), &[id("nobody")], DeadAction::Redrive).await.unwrap();
+    // At the other node: it is claimed and refused again, before the redrive is sent again.
+    let between = async {
+        let held = claim_by(&world.other, &world.shard, Duration::from_secs(30)).await.unwrap().remove(0);
+        let bury = [Settle { id: held.id, score: held.score, how: Settlement::Bury("again".into()) }];
+        world.other.settle(&world.shard, now(), &bury).await.unwrap()[0]
+    };
+    let ids = [id("a")];
+    let redrive = world.store.settle_dead(&world.shard, now(), &ids, DeadAction::Redrive);
+    let (answers, buried) = world.losing_and(redrive, between).await;
+    assert_eq!((answers.unwrap(), buried), (vec![true], Settled::Ok));
+    let found = world.get("a").await.unwrap();
+    assert_eq!((found.state, found.redrives), (MessageState::Dead, 1));
 }
 
 #[tokio::test]

@@ -86,6 +86,20 @@ async fn a_message_that_comes_from_another_shard_keeps_its_attempts() {
 }
 
 #[tokio::test]
+async fn a_redriven_message_is_handed_over_with_the_headers_it_was_given() {
+    let world = World::new().await;
+    world.put(&["again"]).await;
+    let (held, _) = world.claim().await;
+    world.settle(&held[0], Settlement::Bury("broken".into())).await;
+    world.store.settle_dead(&world.shard, now(), &[id("again")], DeadAction::Redrive).await.unwrap();
+    assert_eq!(world.step(1).await.count, 1);
+    assert_eq!(world.entries().await, [entry("again", "1")]);
+    let all = ask(&world.server, &format!("XRANGE {}:stream - +", world.key)).await.unwrap();
+    let all: Vec<(String, Vec<String>)> = redis::from_redis_value(all).unwrap();
+    assert!(all[0].1.iter().all(|field| !field.contains("redrives")), "the count is no header of it: {all:?}");
+}
+
+#[tokio::test]
 async fn a_damaged_message_dies_alone_and_lives_again_when_it_is_redriven() {
     let world = World::new().await;
     world.put(&["a", "b", "c", "d"]).await;

@@ -58,7 +58,7 @@ impl ShardState {
                 claim.buried += 1;
                 continue;
             }
-            let Some(size) = self.bodies.get(&id).map(super::shard::Body::len) else {
+            let Some(size) = self.bodies.get(&id).map(|body| body.encode().len()) else {
                 self.bury(&id, attempts, now, "its body is missing in the store");
                 claim.buried += 1;
                 continue;

@@ -1,9 +1,10 @@
 //! Scheduling, and changes to what is scheduled: enqueue, cancel, reschedule.
 
+use duetime_core::envelope::Envelope;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Enqueued};
 use duetime_core::{Due, LeaseClass, OnConflict, Score, Timestamp};
 
-use super::shard::{Body, ShardState};
+use super::shard::ShardState;
 
 fn moment_of(due: Due, now: Timestamp) -> Timestamp {
     match due {
@@ -29,7 +30,8 @@ impl ShardState {
         let due_at = moment_of(item.due, now);
         self.forget(&item.id);
         self.live.insert(item.id.clone(), Score::new(due_at, LeaseClass::FREE, 0));
-        let body = Body { due_at, nonce: item.nonce, headers: item.headers.clone(), payload: item.payload.clone() };
+        let (headers, payload) = (item.headers.clone(), item.payload.clone());
+        let body = Envelope { due_at, nonce: item.nonce, redrives: 0, headers, payload };
         self.bodies.insert(item.id.clone(), body);
         let outcome = if lives { EnqueueOutcome::Replaced } else { EnqueueOutcome::Scheduled };
         Enqueued { outcome, due_at, replicas: None }

@@ -1,24 +1,14 @@
 //! One shard's part in a resize: its outbox, what was put into it, and who is at home in it.
 
 use bytes::Bytes;
+use duetime_core::envelope::{self, Envelope};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::reshard::{
     Batch, BatchName, BatchPut, Cursor, Floor, Frozen, FrozenState, Lookup, Replication, ScanPage, Scanned,
 };
-use duetime_core::{MessageId, MessageState, Score, Timestamp, envelope};
+use duetime_core::{MessageId, MessageState, Score, Timestamp};
 
-use super::shard::{Body, DeadInfo, ShardState};
-
-impl Body {
-    fn stored(&self) -> Bytes {
-        envelope::encode(self.due_at, self.nonce, &self.headers, &self.payload)
-    }
-
-    fn read(stored: &Bytes) -> Option<Self> {
-        let envelope::Envelope { due_at, nonce, headers, payload } = envelope::decode(stored).ok()?;
-        Some(Self { due_at, nonce, headers, payload })
-    }
-}
+use super::shard::{DeadInfo, ShardState};
 
 impl ShardState {
     pub(super) fn floor(&self) -> Floor {
@@ -73,7 +63,7 @@ impl ShardState {
             } else {
                 continue;
             };
-            let body = self.bodies.get(id).map(Body::stored);
+            let body = self.bodies.get(id).map(Envelope::encode);
             bytes += body.as_ref().map_or(0, Bytes::len);
             if bytes > CLAIM_BYTES_MAX && !messages.is_empty() {
                 break;
@@ -126,7 +116,7 @@ impl ShardState {
                 self.dead.insert(id.clone(), DeadInfo { cursor, attempts: *attempts, reason: reason.clone() });
             }
         }
-        match frozen.body.as_ref().and_then(Body::read) {
+        match frozen.body.as_ref().and_then(|stored| envelope::decode(stored).ok()) {
             Some(body) => self.bodies.insert(id.clone(), body),
             None => self.bodies.remove(id),
         };

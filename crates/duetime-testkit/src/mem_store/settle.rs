@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use duetime_core::limits::REDRIVES_MAX;
 use duetime_core::store::{DeadAction, DeadPage, Settle, Settled, Settlement};
 use duetime_core::{LeaseClass, ListEntry, ListPage, ListRange, MessageId, Score, Timestamp};
 
@@ -71,6 +72,9 @@ impl ShardState {
             DeadAction::Purge => self.forget(id),
             DeadAction::Redrive => {
                 self.dead.remove(id);
+                if let Some(body) = self.bodies.get_mut(id) {
+                    body.redrives = (body.redrives + 1).min(REDRIVES_MAX);
+                }
                 self.live.insert(id.clone(), Score::new(now, LeaseClass::FREE, 0));
             }
         }

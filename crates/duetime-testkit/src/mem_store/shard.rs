@@ -6,32 +6,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use duetime_core::envelope::Envelope;
 use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::message::Death;
 use duetime_core::reshard::{Batch, BatchName, Floor};
 use duetime_core::{
     Headers, LeaseClass, MessageId, MessageState, Nonce, Routing, Score, Shard, StoreError, StoredMessage, Timestamp,
-    deadlines, envelope,
+    deadlines,
 };
 
 /// Claims whose request is remembered.
 pub(super) const REQUESTS_KEPT: usize = 16;
-
-/// What a message carries.
-#[derive(Clone, Debug)]
-pub(super) struct Body {
-    pub due_at: Timestamp,
-    pub nonce: Nonce,
-    pub headers: Headers,
-    pub payload: Bytes,
-}
-
-impl Body {
-    /// As many bytes as the stored form has.
-    pub fn len(&self) -> usize {
-        envelope::encode(self.due_at, self.nonce, &self.headers, &self.payload).len()
-    }
-}
 
 /// What is known of a dead letter beside its body.
 #[derive(Clone, Debug)]
@@ -54,7 +39,7 @@ pub(super) struct Answered {
 pub(super) struct ShardState {
     pub routing: Routing,
     pub live: BTreeMap<MessageId, Score>,
-    pub bodies: BTreeMap<MessageId, Body>,
+    pub bodies: BTreeMap<MessageId, Envelope>,
     pub dead: BTreeMap<MessageId, DeadInfo>,
     pub last_deadlines: Floor,
     pub answered: VecDeque<Answered>,
@@ -85,7 +70,7 @@ impl ShardState {
 
     /// Bytes of all bodies, as they are stored.
     pub fn bytes(&self) -> u64 {
-        self.bodies.values().map(|body| body.len() as u64).sum()
+        self.bodies.values().map(|body| body.encode().len() as u64).sum()
     }
 
     /// Refuses a caller whose routing record is another one than this shard's.
@@ -149,8 +134,13 @@ impl ShardState {
 
     /// A message as readers see it, dead or alive.
     pub fn read(&self, id: &MessageId) -> Option<StoredMessage> {
-        let lost =
-            Body { due_at: Timestamp::ZERO, nonce: Nonce(0), headers: Headers::default(), payload: Bytes::new() };
+        let lost = Envelope {
+            due_at: Timestamp::ZERO,
+            nonce: Nonce(0),
+            redrives: 0,
+            headers: Headers::default(),
+            payload: Bytes::new(),
+        };
         let body = self.bodies.get(id).cloned().unwrap_or(lost);
         let (state, visible_at, attempts, death) = if let Some(score) = self.live.get(id) {
             let state = if score.class().is_held() { MessageState::InFlight } else { MessageState::Scheduled };
@@ -166,6 +156,7 @@ impl ShardState {
             due_at: body.due_at,
             visible_at,
             attempts,
+            redrives: body.redrives,
             nonce: body.nonce,
             headers: body.headers,
             payload: body.payload,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duetime_core::reshard::{BatchName, BatchPut, FrozenState};
-use duetime_core::store::{Enqueue, Settled, Settlement};
+use duetime_core::store::{DeadAction, Enqueue, Settled, Settlement};
 use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
 
 use super::world::{LONG, SHORT, World};
@@ -86,12 +86,16 @@ pub async fn a_moved_message_is_as_it_was(factory: &dyn StoreFactory) {
     world.settle(0, &claimed, Settlement::Nack(Duration::from_secs(60))).await;
     world.put(0, "held", world.ago(1000)).await;
     world.claim_one(0).await;
+    world.put_dead(0, "redriven").await;
+    let redriven = [id("redriven")];
+    world.store.settle_dead(&world.shard(0), world.now(), &redriven, DeadAction::Redrive).await.unwrap();
     world.put(0, "waits", Due::In(Duration::from_secs(3600))).await;
-    let texts = ["dead", "nacked", "held", "waits"];
+    let texts = ["dead", "nacked", "held", "redriven", "waits"];
     let mut before = Vec::new();
     for text in texts {
         before.push(world.get(0, text).await.unwrap());
     }
+    assert_eq!(before[3].redrives, 1);
     let counts = world.store.survey(&[world.shard(0)], world.now()).await.unwrap();
     world.carry(0, 3, &texts).await;
     for (text, before) in texts.iter().zip(before) {

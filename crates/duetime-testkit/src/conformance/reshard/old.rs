@@ -195,6 +195,7 @@ pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn StoreFactory)
         .unwrap()
         .answers;
     assert_eq!(answers, [Lookup::Absent, Lookup::Found(true), Lookup::Frozen, Lookup::Found(false)]);
+    assert_eq!(world.get(0, "dead").await.unwrap().redrives, 1);
     assert_eq!(world.claim_one(0).await.id, id("dead"));
     let answers =
         world.store.settle_dead_at(&shard, Role::Source, world.now(), &ids(&["second"]), DeadAction::Purge).await;

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use duetime_core::store::{DeadAction, Settled, Settlement};
-use duetime_core::{MessageId, MessageState};
+use duetime_core::store::{DeadAction, Edit, Enqueue, Settled, Settlement};
+use duetime_core::{MessageId, MessageState, OnConflict};
 
 use super::world::{World, id, ids, message, settle};
 use crate::conformance::StoreFactory;
@@ -94,6 +94,39 @@ pub async fn a_redriven_letter_is_due_at_once_with_all_attempts_back(factory: &d
     let survey = world.survey().await;
     assert_eq!((survey.in_flight, survey.dead), (1, 1));
     assert_eq!(settle_dead(&world, &["a"], DeadAction::Redrive).await, [false]);
+}
+
+pub async fn each_redrive_is_counted_and_changes_nothing_else(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let given = message("a", world.ago(1000));
+    world.enqueue(std::slice::from_ref(&given)).await;
+    assert_eq!(world.get("a").await.unwrap().redrives, 0);
+    for redrives in 1..=11 {
+        let claimed = world.claim_one().await;
+        assert_eq!((&claimed.headers, &claimed.payload, claimed.nonce), (&given.headers, &given.payload, given.nonce));
+        world.settle(&claimed, Settlement::Bury("refused".to_owned())).await;
+        assert_eq!(world.get("a").await.unwrap().redrives, redrives - 1, "a death counts nothing");
+        // The second of one batch meets no dead letter, and neither does a repetition.
+        assert_eq!(settle_dead(&world, &["a", "a"], DeadAction::Redrive).await, [true, false]);
+        assert_eq!(settle_dead(&world, &["a"], DeadAction::Redrive).await, [false]);
+        let found = world.get("a").await.unwrap();
+        assert_eq!((found.redrives, found.attempts, found.due_at), (redrives, 0, claimed.due_at));
+        assert_eq!((&found.headers, &found.payload, found.nonce), (&given.headers, &given.payload, given.nonce));
+    }
+    world.claim_one().await;
+    assert_eq!(world.get("a").await.unwrap().redrives, 11, "while it is in flight too");
+}
+
+pub async fn a_move_in_time_keeps_the_count_of_redrives_and_a_replacement_begins_anew(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put_dead("a").await;
+    settle_dead(&world, &["a"], DeadAction::Redrive).await;
+    let moved = Edit::Reschedule(id("a"), world.ago(5000));
+    world.store.edit(&world.shard(), world.now(), &[moved]).await.unwrap();
+    assert_eq!(world.get("a").await.unwrap().redrives, 1);
+    let again = Enqueue { on_conflict: OnConflict::Replace, ..message("a", world.ago(1000)) };
+    world.enqueue(&[again]).await;
+    assert_eq!(world.get("a").await.unwrap().redrives, 0);
 }
 
 pub async fn a_purged_letter_is_gone_for_good(factory: &dyn StoreFactory) {

@@ -81,6 +81,8 @@ macro_rules! store_conformance {
             dead::a_shard_without_dead_letters_has_an_empty_page,
             dead::a_page_starts_behind_letters_that_went_away_meanwhile,
             dead::a_redriven_letter_is_due_at_once_with_all_attempts_back,
+            dead::each_redrive_is_counted_and_changes_nothing_else,
+            dead::a_move_in_time_keeps_the_count_of_redrives_and_a_replacement_begins_anew,
             dead::a_purged_letter_is_gone_for_good,
             dead::only_dead_letters_are_redriven_or_purged,
             dead::dead_letters_of_a_batch_are_answered_one_by_one,

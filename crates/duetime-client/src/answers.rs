@@ -207,6 +207,9 @@ pub struct Message {
     pub visible_at: i64,
     /// How many times it was claimed.
     pub attempts: u8,
+    /// How many times it was redriven; a redrive sets `attempts` back.
+    #[serde(default)]
+    pub redrives: u16,
     /// The payload, if it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
@@ -247,6 +250,9 @@ pub struct Explained {
     pub visible_at: i64,
     /// How many times it was claimed.
     pub attempts: u8,
+    /// How many times it was redriven; a redrive sets `attempts` back.
+    #[serde(default)]
+    pub redrives: u16,
     /// How often it may be.
     pub max_attempts: u8,
     /// In words.

@@ -74,6 +74,9 @@ pub struct BulkPlan {
     pub per_second: u32,
     /// Messages that matched when it was planned.
     pub expected: u64,
+    /// Of dead letters: how many of these were redriven before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redriven_before: Option<u64>,
     /// Whether these were all.
     pub counted_all: bool,
     /// Some of their ids.

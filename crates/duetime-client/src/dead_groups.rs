@@ -11,6 +11,9 @@ pub struct DeadGroup {
     pub example: String,
     /// How many were read.
     pub count: u64,
+    /// How many of these were redriven before.
+    #[serde(default)]
+    pub redriven_before: u64,
     /// When the first of them died, milliseconds since the Unix epoch.
     pub first: i64,
     /// When the last of them died.

@@ -34,6 +34,10 @@ export function moment(ms) {
   return `${Math.abs(distance) < 43_200 ? clock.format(ms) : full.format(ms)} (${near})`;
 }
 
+// How often a message was redriven, and how many of several were; nothing where none was.
+export const redriven = (times) => (times ? `redriven ${times === 1 ? "once" : `${number(times)} times`} before` : "");
+export const redrivenOf = (count) => (count ? `${number(count)} of them ${count === 1 ? "was" : "were"} redriven before` : "");
+
 // A word of a shell command.
 export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
 

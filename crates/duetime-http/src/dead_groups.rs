@@ -27,6 +27,8 @@ pub(crate) struct DeadGroupView {
     example: String,
     /// How many of those that were read.
     count: u64,
+    /// How many of these were redriven before.
+    redriven_before: u64,
     /// When the first of them died, milliseconds since the Unix epoch.
     first: i64,
     /// When the last of them died.
@@ -37,8 +39,8 @@ pub(crate) struct DeadGroupView {
 
 impl From<DeadGroup> for DeadGroupView {
     fn from(group: DeadGroup) -> Self {
-        let DeadGroup { reason, example, count, first, last, ids } = group;
-        Self { reason, example, count, first: first.as_millis(), last: last.as_millis(), ids }
+        let DeadGroup { reason, example, count, redriven_before, first, last, ids } = group;
+        Self { reason, example, count, redriven_before, first: first.as_millis(), last: last.as_millis(), ids }
     }
 }
 

@@ -85,6 +85,8 @@ pub(crate) struct Explained<'a> {
     visible_at: i64,
     /// The last part of its score.
     attempts: u8,
+    /// How many times it was redriven; a redrive sets `attempts` back to 0.
+    redrives: u16,
     max_attempts: u8,
     /// What happens next, in words.
     next: String,
@@ -165,6 +167,7 @@ pub(crate) async fn explain(
         due_at: message.due_at.as_millis(),
         visible_at: message.visible_at.as_millis(),
         attempts: message.attempts,
+        redrives: message.redrives,
         max_attempts: record.config.retry.max_attempts,
         next: in_words(&message, &record, trouble.as_ref(), app.clock.now()),
     };

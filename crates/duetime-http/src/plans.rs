@@ -134,6 +134,10 @@ pub(crate) struct PlanView {
     per_second: u32,
     /// Messages that matched when it was planned.
     expected: u64,
+    /// Of a `redrive` or `purge`: how many of these were redriven before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    redriven_before: Option<u64>,
     /// Whether these were all: a count ends after two seconds, or 20,000 messages.
     counted_all: bool,
     /// Some of their ids.
@@ -182,6 +186,7 @@ impl From<BulkPlan> for PlanView {
             due_at: plan.to,
             per_second: plan.per_second,
             expected: plan.expected,
+            redriven_before: plan.action.is_of_dead().then_some(plan.redriven_before),
             counted_all: plan.counted_all,
             samples: plan.samples,
             counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded },

@@ -73,6 +73,8 @@ pub(crate) struct MessageView<'a> {
     visible_at: i64,
     /// How many times it was claimed.
     attempts: u8,
+    /// How many times it was redriven; a redrive sets `attempts` back to 0. No more than 999 are counted.
+    redrives: u16,
     #[serde(flatten)]
     payload: PayloadView<'a>,
     #[schema(value_type = std::collections::HashMap<String, String>)]
@@ -91,6 +93,7 @@ impl<'a> MessageView<'a> {
             due_at: message.due_at.as_millis(),
             visible_at: message.visible_at.as_millis(),
             attempts: message.attempts,
+            redrives: message.redrives,
             payload: PayloadView::from(&message.payload[..]),
             headers: HeadersView(&message.headers),
             shard,

@@ -172,6 +172,7 @@ impl Plans {
             epoch: record.routing.epoch,
             passes: 0,
             expected: 0,
+            redriven_before: 0,
             counted_all: true,
             samples: Vec::new(),
             open: 0,
@@ -193,6 +194,7 @@ impl Plans {
         loop {
             let page = bulk_page::page(&self.router, plan, cursor, BATCH_ITEMS_MAX).await?;
             plan.expected += page.ids.len() as u64;
+            plan.redriven_before += page.redriven_before;
             let missing = SAMPLES - plan.samples.len();
             plan.samples.extend(page.ids.iter().take(missing).map(|id| cut(id.as_str())));
             cursor = page.next;

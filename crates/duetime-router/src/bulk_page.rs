@@ -20,6 +20,8 @@ const LAST_MS: i64 = 9_000_000_000_000;
 /// Messages of one page, and where the next one begins; `None`: this was the last.
 pub(crate) struct PlanPage {
     pub ids: Vec<MessageId>,
+    /// Of these, dead letters that were redriven before.
+    pub redriven_before: u64,
     pub next: Option<PlanCursor>,
 }
 
@@ -41,9 +43,12 @@ pub(crate) async fn page(
                 && message.id.as_str().starts_with(&filter.prefix)
                 && filter.reason.as_ref().is_none_or(|reason| normalised(&death.reason) == *reason)
         };
+        let mut redriven_before = 0;
         let meant = page.messages.into_iter().map(|(_, message)| message).filter(is_meant);
+        let counted = meant.inspect(|message| redriven_before += u64::from(message.redrives > 0));
+        let ids = counted.map(|message| message.id).collect();
         let next = page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None });
-        return Ok(PlanPage { ids: meant.map(|message| message.id).collect(), next });
+        return Ok(PlanPage { ids, redriven_before, next });
     }
     let wanted = MessageFilter {
         state: filter.state,
@@ -72,7 +77,7 @@ pub(crate) async fn page(
         let (score, tie) = at.after.map(|after| (after.score, after.tie)).unzip();
         PlanCursor { shard: at.shard, score, tie }
     });
-    Ok(PlanPage { ids, next })
+    Ok(PlanPage { ids, redriven_before: 0, next })
 }
 
 /// Does what the plan says to these messages, for so long at most, in the life of the topic that the plan was made

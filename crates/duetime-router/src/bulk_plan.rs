@@ -176,6 +176,9 @@ pub struct BulkPlan {
     pub passes: u32,
     /// Messages that were counted when it was made.
     pub expected: u64,
+    /// Of dead letters: how many of these were redriven before. Nodes of before it was counted leave it out.
+    #[serde(default)]
+    pub redriven_before: u64,
     /// Whether these were all.
     pub counted_all: bool,
     /// Some of their ids.

@@ -35,6 +35,8 @@ pub struct DeadGroup {
     pub example: String,
     /// How many were read.
     pub count: u64,
+    /// How many of these were redriven before.
+    pub redriven_before: u64,
     /// When the first of them died.
     pub first: Timestamp,
     /// When the last of them died.
@@ -117,12 +119,14 @@ impl Sorter {
             reason: key.clone(),
             example: reason.to_owned(),
             count: 0,
+            redriven_before: 0,
             first: at,
             last: at,
             ids: Vec::new(),
         };
         let group = self.groups.entry(key.clone()).or_insert_with(make);
         group.count += 1;
+        group.redriven_before += u64::from(message.redrives > 0);
         group.first = group.first.min(at);
         group.last = group.last.max(at);
         if group.ids.len() < self.samples {

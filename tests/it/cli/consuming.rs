@@ -52,13 +52,23 @@ async fn dead_letters_are_listed_redriven_and_purged() {
     die(3);
     let list = to(&node, &["dead", "list", "t", "--json"]).done().json();
     assert_eq!(list["messages"].as_array().unwrap().len(), 3);
+    assert!(list["messages"].as_array().unwrap().iter().all(|letter| letter["redrives"] == 0), "{list}");
     let list = to(&node, &["dead", "list", "t", "--limit", "1"]).done();
-    assert!(list.out.contains("ATTEMPTS") && list.out.contains("there are more"), "{}", list.out);
+    assert!(
+        list.out.contains("ATTEMPTS") && list.out.contains("REDRIVES") && list.out.contains("there are more"),
+        "{}",
+        list.out
+    );
     to(&node, &["dead", "redrive", "t", "a"]).done();
     let said = to(&node, &["dead", "purge", "t", "a", "b"]);
     assert!(said.status == 1 && said.out.contains("a unknown") && said.out.contains("b purged"), "{}", said.out);
     assert_eq!(to(&node, &["dead", "redrive", "t", "--all", "--json"]).done().json()["done"], 1);
     die(2);
+    let list = to(&node, &["dead", "list", "t", "--json"]).done().json();
+    assert!(list["messages"].as_array().unwrap().iter().all(|letter| letter["redrives"] == 1), "{list}");
+    assert!(to(&node, &["dead", "groups", "t"]).done().out.contains("REDRIVEN BEFORE"));
+    assert!(to(&node, &["bulk", "redrive", "t"]).done().out.contains("redriven before"));
+    assert!(to(&node, &["get", "t", "a"]).done().out.contains("redrives"));
     assert!(to(&node, &["dead", "purge", "t", "--all"]).done().out.contains("2 purged"));
     assert_eq!(to(&node, &["dead", "purge", "t"]).status, 2);
 }

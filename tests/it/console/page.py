@@ -111,6 +111,18 @@ def main():
         for step in ("claimed by a consumer", "extended", "hidden until", "refused for good", NASTY):
             expect(life).to_contain_text(step)
         assert page.title() == "many · Duetime" and page.locator("main img").count() == 0, page.title()
+        # One that was redriven and died again says so by itself, in its group, and before it is redriven once more.
+        for _ in range(2):
+            assert api("POST", "/v1/topics/many/dead/redrive", {"ids": [NASTY]})[1]["done"] == 1
+            taken = api("POST", "/v1/topics/many/claim", {"wait": "10s"})[1]["messages"][0]
+            api("POST", "/v1/topics/many/nack", {"receipts": [taken["receipt"]], "dead": True, "reason": NASTY})
+        page.reload()
+        expect(page.locator("main")).to_contain_text("redriven 2 times before")
+        page.goto(f"{url}/#/dead/many")
+        expect(page.get_by_role("row").filter(has_text=NASTY)).to_contain_text("1 of them was redriven before")
+        page.get_by_role("button", name="Redrive all …").first.click()
+        expect(page.get_by_role("dialog")).to_contain_text("1 of them was redriven before.")
+        page.keyboard.press("Escape")
 
         # What is known of a message's past, of one that died and of one that was delivered and is not there any more.
         page.goto(f"{url}/#/message/orders/bad-3")

@@ -81,7 +81,19 @@ async fn understand_each_other(writer: &Node, reader: &Node, tag: &str) {
     let listed = done(reader, Method::GET, "orders/dead?limit=500", &json!({})).await;
     assert_eq!(listed["messages"].as_array().unwrap().len(), dead.len(), "{listed}");
     done(reader, Method::POST, "orders/dead/redrive", &json!({"all": true})).await;
-    settle(reader, "ack", &claim(writer, dead.len()).await).await;
+    // They die again at the other, are counted by who knows the count, and their headers are theirs for both.
+    let again = claim(writer, dead.len()).await;
+    settle(writer, "nack", &again).await;
+    done(writer, Method::POST, "orders/dead/redrive", &json!({"all": true})).await;
+    let again = claim(reader, dead.len()).await;
+    assert!(again.iter().all(|message| message["headers"]["of"] == message["id"]), "{again:?}");
+    let seen = async |node: &Node| {
+        let id = again[0]["id"].as_str().unwrap();
+        done(node, Method::GET, &format!("orders/messages/{id}"), &json!({})).await
+    };
+    let counts: Vec<Value> = vec![seen(writer).await["redrives"].clone(), seen(reader).await["redrives"].clone()];
+    assert!(counts.contains(&json!(1)), "one of the two redrives was by the node that counts: {counts:?}");
+    settle(reader, "ack", &again).await;
     for node in [writer, reader] {
         let topic = done(node, Method::GET, "orders", &json!({})).await;
         assert_eq!([&topic["scheduled"], &topic["in_flight"], &topic["dead"]], [&json!(0), &json!(0), &json!(0)]);

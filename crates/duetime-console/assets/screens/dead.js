@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { age, moment, number, seconds, word } from "../format.js";
+import { age, moment, number, redrivenOf, seconds, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -75,10 +75,10 @@ export function Dead({ topic }) {
   const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
   const columns = [
     { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.example}${fresh.length < answer.groups.length && fresh.includes(row) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}</span>` },
-    { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %</span>` },
+    { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %</span>${row.redriven_before ? html`<br /><span class="quiet">${redrivenOf(row.redriven_before)}</span>` : ""}` },
     { name: "First", value: (row) => row.first, cell: (row) => ago(row.first) },
     { name: "Last", value: (row) => row.last, cell: (row) => ago(row.last) },
-    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.count > SAMPLES && html`<button onClick=${() => setDoing({ ids: row.ids })}>Redrive ${SAMPLES} …</button>`}<button onClick=${() => setDoing({ action: "redrive", reason: row.reason })}>Redrive all …</button><button class="danger" onClick=${() => setDoing({ action: "purge", reason: row.reason })}>Purge …</button></div>` }]),
+    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.count > SAMPLES && html`<button onClick=${() => setDoing({ ids: row.ids, before: row.redriven_before })}>Redrive ${SAMPLES} …</button>`}<button onClick=${() => setDoing({ action: "redrive", reason: row.reason })}>Redrive all …</button><button class="danger" onClick=${() => setDoing({ action: "purge", reason: row.reason })}>Purge …</button></div>` }]),
   ];
   const ids = doing?.ids;
   return html`${problem && html`<${Failed} problem=${problem} />`}
@@ -91,6 +91,6 @@ export function Dead({ topic }) {
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
     ${ids && html`<${Confirm} title="Redrive ${number(ids.length)} dead letters of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}
       commands=${html`<${Commands} method="POST" path=${topicPath(topic, "/dead/redrive")} body=${{ ids: ids.slice(0, 3) }} command=${`duetime dead redrive ${word(topic)} ${ids.slice(0, 3).map(word).join(" ")} …`} />`}>
-      <p>They are due at once, with all their attempts.</p><p class="quiet">${ids.slice(0, 5).join(", ")} …</p><//>`}
+      <p>They are due at once, with all their attempts.</p>${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}<p class="quiet">${ids.slice(0, 5).join(", ")} …</p><//>`}
     ${doing?.action && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => { setDoing(null); again(); }} />`}`;
 }

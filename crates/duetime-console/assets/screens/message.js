@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { moment, word } from "../format.js";
+import { moment, redriven, word } from "../format.js";
 import { Life } from "./life.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 
@@ -44,7 +44,7 @@ export function Message({ topic, id }) {
   return html`${problem && html`<div class="banner">${problem.code === "unknown_message" ? "It is not there any more; this is what was last seen of it." : problem.message}</div>`}
     <div class="card"><div class="row spread"><h2 class="mono">${id}</h2><span class="tag ${answer.state === "dead" ? "bad" : ""}">${answer.state.replace("_", " ")}</span></div>
       <p>${answer.next}</p>
-      <dl class="pairs"><dt>due</dt><dd>${moment(answer.due_at)}</dd><dt>may be claimed</dt><dd>${moment(answer.visible_at)}</dd><dt>attempts</dt><dd>${answer.attempts} of ${answer.max_attempts}</dd><dt>shard</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${answer.shard}</a></dd>
+      <dl class="pairs"><dt>due</dt><dd>${moment(answer.due_at)}</dd><dt>may be claimed</dt><dd>${moment(answer.visible_at)}</dd><dt>attempts</dt><dd>${answer.attempts} of ${answer.max_attempts}${answer.redrives ? `, ${redriven(answer.redrives)}` : ""}</dd><dt>shard</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${answer.shard}</a></dd>
         ${answer.death && html`<dt>died</dt><dd>${moment(answer.death.at)}: ${answer.death.reason}</dd>`}
         ${Object.entries(answer.headers ?? {}).map(([name, value]) => html`<dt class="mono">${name}</dt><dd class="mono">${value}</dd>`)}
         <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { age, curl, moment, number, seconds, word } from "../format.js";
+import { age, curl, moment, number, redrivenOf, seconds, word } from "../format.js";
 import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive, useSteady } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -50,7 +50,7 @@ export function PlanFirst({ topic, what, onClose }) {
       ${plan && html`<p class="quiet">Carried out by <code>${curl("POST", `${path}/${plan.id}/start`, { per_second: Number(rate) || RATE })}</code></p>`}`}>
     ${problem && html`<${Failed} problem=${problem} />`}
     ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
-    ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.join(", ")}</p>`}
+    ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.join(", ")}</p>`}
       <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} /></label>`}
   <//>`;
 }

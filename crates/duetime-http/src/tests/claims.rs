@@ -235,6 +235,24 @@ async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     assert_eq!(groups[0]["ids"].as_array().unwrap().len(), 2);
     let at = |field: &str| groups[0][field].as_i64().unwrap();
     assert_eq!(at("last") - at("first"), 11_000);
+    let redriven_before = |answer: &Value| answer["groups"][1]["redriven_before"].clone();
+    assert_eq!(redriven_before(&answer), 0);
+    // One of them is redriven, and dies again of the same.
+    assert_eq!(api.post("/v1/topics/orders/dead/redrive", r#"{"ids":["m-13"]}"#).await.json()["done"], 1);
+    let claim = api.post("/v1/topics/orders/claim", "{}").await.json();
+    let nack = json!({"receipts": [claim["messages"][0]["receipt"]], "reason": "connection refused"}).to_string();
+    assert_eq!(api.post("/v1/topics/orders/nack", &nack).await.status, 200);
+    assert_eq!(redriven_before(&api.get("/v1/topics/orders/dead/groups").await.json()), 1);
+    for path in ["messages/m-13", "messages/m-13/explain"] {
+        assert_eq!(api.get(&format!("/v1/topics/orders/{path}")).await.json()["redrives"], 1, "{path}");
+    }
+    let page = api.get("/v1/topics/orders/dead?limit=100").await.json();
+    let redrives = |message: &Value| message["redrives"].as_u64().unwrap();
+    assert_eq!(page["messages"].as_array().unwrap().iter().map(redrives).sum::<u64>(), 1);
+    let plan = api.post("/v1/topics/orders/plans", r#"{"action":"redrive"}"#).await.json();
+    assert_eq!((&plan["expected"], &plan["redriven_before"]), (&json!(15), &json!(1)));
+    let plan = api.post("/v1/topics/orders/plans", r#"{"action":"cancel"}"#).await.json();
+    assert_eq!(plan["redriven_before"], Value::Null, "it is of live messages");
     assert_eq!(api.get("/v1/topics/orders/dead/groups?samples=0").await.problem().0, 400);
     assert_eq!(api.get("/v1/topics/nope/dead/groups").await.problem().0, 404);
 }

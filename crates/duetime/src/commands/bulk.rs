@@ -213,6 +213,9 @@ fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
         ("unchanged", counts.unchanged.to_string()),
         ("failed", counts.failed.to_string()),
     ];
+    if let Some(redriven) = plan.redriven_before.filter(|redriven| *redriven > 0) {
+        rows.insert(4, ("redriven before", redriven.to_string()));
+    }
     if counts.unrecorded > 0 {
         rows.push(("not recorded", format!("{} (their node ended; they were carried out again)", counts.unrecorded)));
     }

@@ -106,11 +106,12 @@ async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Resul
             message.id.clone(),
             death.map_or_else(String::new, |death| output::away(death.at)),
             message.attempts.to_string(),
+            message.redrives.to_string(),
             death.map_or_else(String::new, |death| death.reason.clone()),
             output::payload(message.payload.as_deref(), message.payload_base64.as_deref()),
         ]
     });
-    output::table(&["id", "died", "attempts", "reason", "payload"], rows.collect(), "no dead letters")?;
+    output::table(&["id", "died", "attempts", "redrives", "reason", "payload"], rows.collect(), "no dead letters")?;
     if cursor.is_some() {
         output::line(&format!("there are more; list them with --limit {}", limit.saturating_mul(10)))?;
     }
@@ -144,9 +145,20 @@ async fn groups(topic: &str, samples: u16, connection: &NodeArgs) -> anyhow::Res
     }
     let rows = found.groups.iter().map(|group| {
         let (first, last) = (output::away(group.first), output::away(group.last));
-        vec![group.count.to_string(), first, last, group.reason.clone(), group.ids.join(" ")]
+        vec![
+            group.count.to_string(),
+            group.redriven_before.to_string(),
+            first,
+            last,
+            group.reason.clone(),
+            group.ids.join(" "),
+        ]
     });
-    output::table(&["dead", "first", "last", "reason", "for example"], rows.collect(), "no dead letters")?;
+    output::table(
+        &["dead", "redriven before", "first", "last", "reason", "for example"],
+        rows.collect(),
+        "no dead letters",
+    )?;
     if !found.whole {
         output::line(&format!("only {} dead letters were read; there are more", found.scanned))?;
     }

@@ -128,6 +128,7 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
             ("due", output::moment(message.due_at)),
             ("visible", output::moment(message.visible_at)),
             ("attempts", message.attempts.to_string()),
+            ("redrives", message.redrives.to_string()),
             ("shard", message.shard.to_string()),
             ("payload", output::payload(message.payload.as_deref(), message.payload_base64.as_deref())),
         ];
@@ -206,6 +207,7 @@ pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
             ("state", found.state.clone()),
             ("due", output::moment(found.due_at)),
             ("attempts", format!("{} of {}", found.attempts, found.max_attempts)),
+            ("redrives", found.redrives.to_string()),
             ("shard", format!("{}{slot}", found.shard)),
         ];
         lines.extend(found.key.clone().map(|key| ("key", key)));

@@ -51,6 +51,9 @@ pub const DUE_AHEAD_MAX: Duration = Duration::from_millis(315_576_000_000);
 /// Longest `smear` of a topic.
 pub const SMEAR_MAX: Duration = Duration::from_secs(3600);
 
+/// Longest reason of a pause, in bytes of UTF-8.
+pub const PAUSE_REASON_BYTES_MAX: usize = 200;
+
 /// Shortest and longest visibility timeout.
 pub const VISIBILITY_MIN: Duration = Duration::from_millis(100);
 /// See [`VISIBILITY_MIN`].

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
+use crate::pause::PauseNote;
 use crate::retry::RetryPolicy;
 use crate::routing::{Routing, RoutingState};
 use crate::topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord};
@@ -41,6 +42,13 @@ fn shape() -> &'static Value {
             },
             desired: Some(1),
             widest: 1,
+            pause: Some(PauseNote {
+                reason: Some(String::new()),
+                since_ms: Some(0),
+                by: Some(String::new()),
+                sink: Some(String::new()),
+                version: 1,
+            }),
             version: 1,
             created_at_ms: 0,
         };
@@ -68,14 +76,19 @@ fn split(value: &mut Value, shape: &Value) -> Map<String, Value> {
     unknown
 }
 
+/// Whether records, or the settings in them, have a field of this name.
+fn is_known(name: &str) -> bool {
+    shape().get(name).is_some() || shape()["config"].get(name).is_some()
+}
+
 fn join(into: &mut Value, unknown: Map<String, Value>) {
     let Value::Object(fields) = into else { return };
     for (name, value) in unknown {
         match (fields.get_mut(&name), value) {
             (Some(there @ Value::Object(_)), Value::Object(inner)) => join(there, inner),
             (Some(_), _) => {}
-            // What a setting that was taken out had of another version goes with it.
-            (None, Value::Object(_)) if shape().pointer(&format!("/config/{name}")).is_some() => {}
+            // What something that was taken out had of another version goes with it.
+            (None, Value::Object(_)) if is_known(&name) => {}
             (None, value) => {
                 fields.insert(name, value);
             }
@@ -155,5 +168,43 @@ mod tests {
         assert_eq!(read(&write(&record(), None)).unwrap(), record());
         assert!(read(r#"{"name":"odd"}"#).is_err());
         assert!(read("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_pause_is_read_by_a_node_that_knows_no_reasons_and_counts_no_more_after_its_change() {
+        let mut paused = record();
+        paused.config.paused = true;
+        paused.version = 3;
+        let note = PauseNote { reason: Some("the till is down".to_owned()), ..PauseNote::default() };
+        paused.pause = Some(note.at_version(3));
+        let text = write(&paused, None);
+        assert_eq!(read(&text).unwrap().pause().unwrap().reason.as_deref(), Some("the till is down"));
+
+        // A node of the version before reads all but the note, which it keeps whatever it changes: it resumes the topic
+        // and pauses it again.
+        let older = |text: &str, paused: bool| {
+            let mut value: Value = serde_json::from_str(text).unwrap();
+            value["config"]["paused"] = paused.into();
+            value["version"] = (value["version"].as_u64().unwrap() + 1).into();
+            value.to_string()
+        };
+        let resumed = older(&text, false);
+        assert_eq!(read(&resumed).unwrap().pause(), None);
+        let again = read(&older(&resumed, true)).unwrap();
+        assert!(again.config.paused && again.pause.is_some());
+        assert_eq!(again.pause(), None, "a reason of another pause is shown");
+
+        // What a newer version adds to the note goes with the note.
+        let mut newer: Value = serde_json::from_str(&text).unwrap();
+        newer["pause"]["ticket"] = serde_json::json!({"number": 7});
+        let mut resumed = paused.clone();
+        resumed.config.paused = false;
+        resumed.pause = None;
+        let back: Value = serde_json::from_str(&write(&resumed, Some(&newer.to_string()))).unwrap();
+        assert_eq!(back.get("pause"), None);
+        let without = r#"{"name":"a","config":{"paused":true},"routing":0,"version":1,"created_at_ms":0}"#;
+        let mut bare: Value = serde_json::from_str(without).unwrap();
+        bare["routing"] = newer["routing"].clone();
+        assert_eq!(read(&bare.to_string()).unwrap().pause(), None);
     }
 }

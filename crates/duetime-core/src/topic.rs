@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
 use crate::names::TopicName;
+use crate::pause::PauseNote;
 use crate::retry::RetryPolicy;
 use crate::routing::{Routing, RoutingRecord};
 use crate::time::Timestamp;
@@ -245,6 +246,9 @@ pub struct TopicRecord {
     /// The most shards it ever had: retired ones keep their record until the topic is deleted.
     #[serde(default)]
     pub widest: u32,
+    /// Why it is paused, as it was written; [`TopicRecord::pause`] says what of it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseNote>,
     /// Grows by one with every change; changes name the version they saw.
     pub version: u64,
     /// When it was created, milliseconds since the Unix epoch.
@@ -257,13 +261,19 @@ impl TopicRecord {
     pub fn new(name: TopicName, config: TopicConfig, nodes: u32, rid: String, now: Timestamp) -> Self {
         let routing = Routing::first(config.shards.resolve(nodes), rid);
         let widest = routing.shards;
-        Self { name, config, routing, desired: None, widest, version: 1, created_at_ms: now.as_millis() }
+        Self { name, config, routing, desired: None, widest, pause: None, version: 1, created_at_ms: now.as_millis() }
     }
 
     /// The same topic in life `life` of its name.
     #[must_use]
     pub fn in_life(self, life: u64) -> Self {
         Self { routing: self.routing.in_life(life), ..self }
+    }
+
+    /// Why it is paused, where it is and that is known.
+    #[must_use]
+    pub fn pause(&self) -> Option<&PauseNote> {
+        self.pause.as_ref().filter(|note| self.config.paused && note.version == self.version)
     }
 
     /// The part the authority of its routing decides on.
@@ -283,6 +293,12 @@ impl TopicRecord {
     pub fn keep_routing_of(&mut self, there: &Self) {
         self.widest = there.widest();
         self.set_routing(&there.routing_record());
+    }
+
+    /// Whether it is of an earlier change of the shard count than what is `known`, in the same life of the topic.
+    #[must_use]
+    pub fn is_older(&self, known: &Self) -> bool {
+        known.routing.life() == self.routing.life() && known.routing.epoch > self.routing.epoch
     }
 
     /// So many shards exist, or did.

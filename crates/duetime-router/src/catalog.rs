@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duetime_core::Draw;
-use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::store::{Adopt, Adopted};
 use duetime_core::{
     Clock, Routing, RoutingRecord, SinkBinder, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore, Topics,
@@ -20,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::change::TopicChange;
+use crate::change::{CatalogPut, TopicChange, TopicPut, check_sink};
 use crate::error::CatalogError;
 use crate::troubles::Troubles;
 
@@ -59,20 +58,6 @@ pub struct Catalog {
     reading: Mutex<u64>,
     /// When the last one began.
     read_at: parking_lot::Mutex<Instant>,
-}
-
-/// What [`Catalog::put`] did.
-#[derive(Clone, Debug)]
-pub struct TopicPut {
-    /// The topic as it is.
-    pub record: Arc<TopicRecord>,
-    /// It was not there before.
-    pub created: bool,
-}
-
-/// Whether `record` is of an earlier change of the shard count than what is known, in the same life of the topic.
-fn is_older(record: &TopicRecord, known: &TopicRecord) -> bool {
-    known.routing.life() == record.routing.life() && known.routing.epoch > record.routing.epoch
 }
 
 impl Catalog {
@@ -157,7 +142,7 @@ impl Catalog {
     pub(crate) fn go_back(&self, record: &Arc<TopicRecord>) -> bool {
         self.older.lock().remove(&record.name);
         self.topics.send_if_modified(|topics| {
-            let is_later = topics.get(&record.name).is_some_and(|known| is_older(record, known));
+            let is_later = topics.get(&record.name).is_some_and(|known| record.is_older(known));
             if is_later {
                 Arc::make_mut(topics).insert(record.name.clone(), record.clone());
             }
@@ -262,7 +247,7 @@ impl Catalog {
             let mut keep = |mut record: TopicRecord| match known.get(&record.name) {
                 Some(same) if **same == record => same.clone(),
                 // A shard told us of a later change than this look saw, or the store went back: see `older`.
-                Some(known) if is_older(&record, known) => {
+                Some(known) if record.is_older(known) => {
                     older.insert(record.name.clone(), Arc::new(record.clone()));
                     record.set_routing(&known.routing_record());
                     Arc::new(record)
@@ -338,17 +323,47 @@ impl Catalog {
     /// # Errors
     ///
     /// As [`Catalog::put`].
-    pub async fn change(&self, name: &TopicName, change: &TopicChange) -> Result<Option<TopicPut>, CatalogError> {
+    pub async fn change(&self, name: &TopicName, change: &TopicChange) -> CatalogPut {
         self.write(name, change, false).await
     }
 
-    async fn write(
+    /// Makes `change` to each of these topics that is there; one that fails fails alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`TopicStore::topics`]; nothing was changed.
+    pub async fn change_each(
         &self,
-        name: &TopicName,
+        names: impl IntoIterator<Item = TopicName>,
         change: &TopicChange,
-        creates: bool,
-    ) -> Result<Option<TopicPut>, CatalogError> {
+    ) -> Result<Vec<(CatalogPut, TopicName)>, StoreError> {
         self.refresh().await?;
+        let mut puts = Vec::new();
+        for name in names {
+            puts.push((self.write_known(&name, change, false).await, name));
+        }
+        self.read_back(puts.iter().filter_map(|(put, _)| put.as_ref().ok()?.as_ref())).await;
+        Ok(puts)
+    }
+
+    async fn write(&self, name: &TopicName, change: &TopicChange, creates: bool) -> CatalogPut {
+        self.refresh().await?;
+        let put = self.write_known(name, change, creates).await?;
+        self.read_back(&put).await;
+        Ok(put)
+    }
+
+    /// Reads what was changed as all others read it.
+    async fn read_back(&self, puts: impl IntoIterator<Item = &TopicPut>) {
+        let changed: Vec<&TopicPut> = puts.into_iter().filter(|put| put.changed).collect();
+        let Some(last) = changed.last() else { return };
+        if let Err(error) = self.refresh().await {
+            warn!(topic = %last.record.name, %error, "a changed topic could not be read back");
+            changed.iter().for_each(|put| self.take_in(&put.record));
+        }
+    }
+
+    async fn write_known(&self, name: &TopicName, change: &TopicChange, creates: bool) -> CatalogPut {
         let mut tries = 0;
         loop {
             match self.put_once(name, change, creates).await {
@@ -362,50 +377,38 @@ impl Catalog {
         }
     }
 
-    async fn put_once(
-        &self,
-        name: &TopicName,
-        change: &TopicChange,
-        creates: bool,
-    ) -> Result<Option<TopicPut>, CatalogError> {
+    async fn put_once(&self, name: &TopicName, change: &TopicChange, creates: bool) -> CatalogPut {
         let present = self.get(name);
         if present.is_none() && !creates {
             return Ok(None);
         }
-        let base = present.as_ref().map_or_else(TopicConfig::default, |record| record.config.clone());
-        let config = change.apply(&base)?;
+        let Some((config, note)) = change.made(present.as_deref(), self.clock.now())? else {
+            return Ok(present.map(|record| TopicPut { record, created: false, changed: false }));
+        };
         if let (Some(sink), Some((sinks, has_streams))) = (&config.sink, self.sinks.get())
             && (present.is_none() || change.has("sink"))
         {
-            let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
-            let bound = sinks.bind(name, sink).map_err(invalid)?;
-            if bound.in_place().is_some() && !has_streams {
-                return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
-            }
+            check_sink(name, sink, &**sinks, *has_streams)?;
         }
         let record = match &present {
-            None => {
-                let rid = format!("{:016x}", self.draw());
-                let mut record = TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now());
-                // Nobody outside can choose ids that all have one home.
-                record.routing.seed = Some(self.draw() as u32);
-                record
-            }
-            Some(old) if old.config == config => {
-                return Ok(Some(TopicPut { record: old.clone(), created: false }));
-            }
+            None => self.fresh(name, config),
             Some(old) => TopicRecord { config, version: old.version + 1, ..(**old).clone() },
         };
+        let record = TopicRecord { pause: note.map(|note| note.at_version(record.version)), ..record };
         let stored = self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await;
         if let Err(StoreError::Vanished { messages, .. }) = &stored {
             self.troubles.vanish(name, Some(*messages), None);
         }
         let record = Arc::new(stored?);
-        if let Err(error) = self.refresh().await {
-            warn!(topic = %name, %error, "a changed topic could not be read back");
-            self.take_in(&record);
-        }
-        Ok(Some(TopicPut { record, created: present.is_none() }))
+        Ok(Some(TopicPut { record, created: present.is_none(), changed: true }))
+    }
+
+    fn fresh(&self, name: &TopicName, config: TopicConfig) -> TopicRecord {
+        let rid = format!("{:016x}", self.draw());
+        let mut record = TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now());
+        // Nobody outside can choose ids that all have one home.
+        record.routing.seed = Some(self.draw() as u32);
+        record
     }
 
     /// Takes in what this node wrote, unless a later record of the topic is known.

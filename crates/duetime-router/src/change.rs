@@ -1,6 +1,10 @@
-//! A partial change of a topic: what is absent stays, `null` goes back to the default.
+//! A partial change of a topic: what is absent stays, `null` goes back to the default. With it goes the note of why
+//! the topic is paused.
 
-use duetime_core::TopicConfig;
+use std::sync::Arc;
+
+use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::{PauseNote, SinkBinder, SinkRef, Timestamp, TopicConfig, TopicName, TopicRecord};
 use serde_json::{Map, Value};
 
 use crate::error::CatalogError;
@@ -9,15 +13,72 @@ use crate::error::CatalogError;
 /// its settings belong to its name and are replaced together.
 const MERGED: [&str; 2] = ["retry", "rate_limit"];
 
+/// What a change made of a topic.
+#[derive(Clone, Debug)]
+pub struct TopicPut {
+    /// The topic as it is.
+    pub record: Arc<TopicRecord>,
+    /// It was not there before.
+    pub created: bool,
+    /// It was not as it is before.
+    pub changed: bool,
+}
+
+/// The same; `None`: there is no such topic.
+pub type CatalogPut = Result<Option<TopicPut>, CatalogError>;
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TopicChange(Map<String, Value>);
+pub struct TopicChange {
+    fields: Map<String, Value>,
+    /// Why the topic is to be paused.
+    reason: Option<String>,
+    /// Whose change it is.
+    by: Option<String>,
+    /// The sink through which the topic is paused or resumed: the change is for topics that this concerns, and leaves
+    /// all others as they are.
+    through: Option<String>,
+}
 
 impl TopicChange {
     /// A change written as the JSON object that users send.
     #[must_use]
     pub fn new(fields: Map<String, Value>) -> Self {
-        Self(fields)
+        Self { fields, ..Self::default() }
+    }
+
+    /// Pauses a topic. Without a `reason`, one that is paused keeps the reason it has.
+    #[must_use]
+    pub fn pause(reason: Option<String>) -> Self {
+        Self { reason, ..Self::set_paused(true) }
+    }
+
+    /// Resumes a topic, however it was paused.
+    #[must_use]
+    pub fn resume() -> Self {
+        Self::set_paused(false)
+    }
+
+    /// Pauses a topic if it delivers through `sink`, unless it is paused by itself.
+    #[must_use]
+    pub fn pause_sink(sink: &str, reason: Option<String>) -> Self {
+        Self { reason, through: Some(sink.to_owned()), ..Self::set_paused(true) }
+    }
+
+    /// Resumes a topic if it was paused through `sink`.
+    #[must_use]
+    pub fn resume_sink(sink: &str) -> Self {
+        Self { through: Some(sink.to_owned()), ..Self::set_paused(false) }
+    }
+
+    fn set_paused(paused: bool) -> Self {
+        Self::new(Map::from_iter([("paused".to_owned(), Value::Bool(paused))]))
+    }
+
+    /// The same, by whoever has a token of this name.
+    #[must_use]
+    pub fn by(self, name: Option<&str>) -> Self {
+        Self { by: name.map(str::to_owned), ..self }
     }
 
     /// Every field of `config`: the change that makes any topic like it.
@@ -30,13 +91,71 @@ impl TopicChange {
             fields.insert(absent.to_owned(), Value::Null);
         }
         fields.extend(to_map(config));
-        Self(fields)
+        Self::new(fields)
     }
 
     /// Whether the change names `field`.
     #[must_use]
     pub fn has(&self, field: &str) -> bool {
-        self.0.contains_key(field)
+        self.fields.contains_key(field)
+    }
+
+    /// Whether the change leaves a topic alone because of how it delivers, or was paused.
+    fn passes_over(&self, present: Option<&TopicRecord>) -> bool {
+        let Some(through) = &self.through else { return false };
+        let Some(present) = present else { return true };
+        let held_by = present.pause().and_then(|note| note.sink.as_ref());
+        if self.fields.get("paused") == Some(&Value::Bool(false)) {
+            return held_by != Some(through);
+        }
+        let delivers = present.config.sink.as_ref().is_some_and(|sink| sink.name == *through);
+        !delivers || (present.config.paused && held_by.is_none())
+    }
+
+    /// The settings, and why it is paused, of the topic once the change is made to `present`; `None`: it is so already,
+    /// or the change is not for it. The note has no version yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`TopicChange::apply`].
+    pub fn made(
+        &self,
+        present: Option<&TopicRecord>,
+        now: Timestamp,
+    ) -> Result<Option<(TopicConfig, Option<PauseNote>)>, CatalogError> {
+        if self.passes_over(present) {
+            return Ok(None);
+        }
+        let config = match present {
+            Some(present) => self.apply(&present.config)?,
+            None => self.apply(&TopicConfig::default())?,
+        };
+        let note = self.note(present.filter(|record| record.config.paused), &config, now);
+        let is_so = present.is_some_and(|present| present.config == config && present.pause() == note.as_ref());
+        Ok((!is_so).then_some((config, note)))
+    }
+
+    /// `paused`: the topic, where it is paused already.
+    fn note(&self, paused: Option<&TopicRecord>, config: &TopicConfig, now: Timestamp) -> Option<PauseNote> {
+        if !config.paused {
+            return None;
+        }
+        let (reason, by, sink) = (self.reason.clone(), self.by.clone(), self.through.clone());
+        let Some(paused) = paused else {
+            return Some(PauseNote { reason, since_ms: Some(now.as_millis()), by, sink, version: 0 });
+        };
+        let old = paused.pause().cloned();
+        if !self.has("paused") {
+            return old;
+        }
+        match old {
+            // Nothing else is said than before: it is a repetition, or whoever asks has nothing to add.
+            Some(old) if old.sink == sink && (reason.is_none() || reason == old.reason) => Some(old),
+            // Of another sink, or of none, the reason was about something else only where another is given.
+            Some(old) => Some(PauseNote { reason: reason.or(old.reason), by, sink, ..old }),
+            // It was paused by a node that notes nothing.
+            None => reason.map(|reason| PauseNote { reason: Some(reason), by, sink, ..PauseNote::default() }),
+        }
     }
 
     /// `present` with this change made to it.
@@ -46,7 +165,7 @@ impl TopicChange {
     /// [`CatalogError::Invalid`] with the field and the fix.
     pub fn apply(&self, present: &TopicConfig) -> Result<TopicConfig, CatalogError> {
         let mut merged = to_map(present);
-        for (name, value) in &self.0 {
+        for (name, value) in &self.fields {
             match (merged.get_mut(name), value) {
                 (_, Value::Null) => {
                     merged.remove(name);
@@ -76,6 +195,21 @@ impl TopicChange {
         })?;
         Ok(config)
     }
+}
+
+/// Refuses a sink that cannot be bound, or that hands over in place where the store has no streams.
+pub(crate) fn check_sink(
+    topic: &TopicName,
+    sink: &SinkRef,
+    sinks: &dyn SinkBinder,
+    has_streams: bool,
+) -> Result<(), CatalogError> {
+    let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
+    let bound = sinks.bind(topic, sink).map_err(invalid)?;
+    if bound.in_place().is_some() && !has_streams {
+        return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
+    }
+    Ok(())
 }
 
 fn to_map(config: &TopicConfig) -> Map<String, Value> {
@@ -151,5 +285,82 @@ mod tests {
             assert_eq!(named.as_deref(), Some(field), "{text}: {detail}");
             assert!(detail.contains(field), "{text}: {detail}");
         }
+    }
+
+    /// What `steps` make of a topic that delivers through the sink `shop`, one second after the other.
+    fn after(steps: impl IntoIterator<Item = TopicChange>) -> TopicRecord {
+        let config = change(r#"{"sink":{"name":"shop"}}"#).apply(&TopicConfig::default()).unwrap();
+        let mut record = TopicRecord::new("orders".parse().unwrap(), config, 1, "rid".to_owned(), Timestamp::ZERO);
+        for (at, step) in steps.into_iter().enumerate() {
+            let now = Timestamp::from_millis(1000 * (at as i64 + 1));
+            if let Some((config, note)) = step.made(Some(&record), now).unwrap() {
+                record.version += 1;
+                record.pause = note.map(|note| note.at_version(record.version));
+                record.config = config;
+            }
+        }
+        record
+    }
+
+    fn why(reason: &str) -> Option<String> {
+        Some(reason.to_owned())
+    }
+
+    /// The reason, since when, by whom and through which sink.
+    fn said(record: &TopicRecord) -> Option<(Option<&str>, Option<i64>, Option<&str>, Option<&str>)> {
+        let note = record.pause()?;
+        Some((note.reason.as_deref(), note.since_ms, note.by.as_deref(), note.sink.as_deref()))
+    }
+
+    #[test]
+    fn a_pause_is_noted_and_goes_with_its_resume() {
+        let first = || TopicChange::pause(why("stock is counted")).by(Some("ops"));
+        assert_eq!(said(&after([first()])), Some((Some("stock is counted"), Some(1000), Some("ops"), None)));
+        // Another reason replaces it; since when it is paused stays.
+        let second = TopicChange::pause(why("longer")).by(Some("eve"));
+        assert_eq!(said(&after([first(), second])), Some((Some("longer"), Some(1000), Some("eve"), None)));
+        // A repetition, another setting, and a pause without a reason leave it.
+        for step in [first().by(Some("eve")), change(r#"{"max_payload":10}"#), change(r#"{"paused":true}"#)] {
+            assert_eq!(said(&after([first(), step])), Some((Some("stock is counted"), Some(1000), Some("ops"), None)));
+        }
+        assert_eq!(after([first(), first()]).version, 2, "a repetition changes the topic");
+        for end in [TopicChange::resume(), change(r#"{"paused":null}"#)] {
+            let ended = after([first(), end]);
+            assert_eq!((ended.config.paused, ended.pause), (false, None));
+        }
+        let again = after([first(), TopicChange::resume(), change(r#"{"paused":true}"#)]);
+        assert_eq!(said(&again), Some((None, Some(3000), None, None)));
+    }
+
+    #[test]
+    fn a_sink_resumes_only_what_was_paused_through_it() {
+        let through = || TopicChange::pause_sink("shop", why("the shop moves"));
+        let held = after([through()]);
+        assert_eq!(said(&held), Some((Some("the shop moves"), Some(1000), None, Some("shop"))));
+        assert!(!after([through(), TopicChange::resume_sink("shop")]).config.paused);
+        assert!(!after([through(), TopicChange::resume()]).config.paused, "a topic is resumed by itself too");
+        assert_eq!(after([through(), TopicChange::resume_sink("other")]), held);
+        assert!(!after([TopicChange::pause_sink("other", None)]).config.paused, "it does not deliver through it");
+
+        // What was paused by itself stays as it is, whichever came first.
+        let own = TopicChange::pause(why("stock is counted"));
+        let own_first = after([own.clone(), through(), TopicChange::resume_sink("shop")]);
+        assert_eq!(said(&own_first), Some((Some("stock is counted"), Some(1000), None, None)));
+        let own_later = after([through(), own, TopicChange::resume_sink("shop")]);
+        assert_eq!(said(&own_later), Some((Some("stock is counted"), Some(1000), None, None)));
+        // One that goes to another sink meanwhile is that one's, once it is paused too.
+        let moved = change(r#"{"sink":{"name":"other"}}"#);
+        let taken = [through(), moved, TopicChange::pause_sink("other", None)];
+        assert_eq!(said(&after(taken.clone())).unwrap().3, Some("other"));
+        let shop = TopicChange::resume_sink("shop");
+        assert!(after(taken.into_iter().chain([shop])).config.paused);
+
+        // Paused by a node that notes nothing: it is as if it was paused by itself.
+        let mut older = after([]);
+        older.config.paused = true;
+        assert_eq!(through().made(Some(&older), Timestamp::ZERO).unwrap(), None);
+        assert_eq!(TopicChange::resume_sink("shop").made(Some(&older), Timestamp::ZERO).unwrap(), None);
+        let (_, note) = TopicChange::pause(why("found so")).made(Some(&older), Timestamp::ZERO).unwrap().unwrap();
+        assert_eq!(note.unwrap(), PauseNote { reason: why("found so"), ..PauseNote::default() });
     }
 }

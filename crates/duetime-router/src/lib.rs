@@ -37,8 +37,8 @@ mod tests;
 
 pub use bulk::{PER_SECOND_MAX, PlanError, PlanWatcher, Plans};
 pub use bulk_plan::{BulkAction, BulkFilter, BulkPlan, PlanAsk, PlanCounts, PlanCursor, PlanFailure, PlanState};
-pub use catalog::{Catalog, TopicPut};
-pub use change::TopicChange;
+pub use catalog::Catalog;
+pub use change::{CatalogPut, TopicChange, TopicPut};
 pub use dead::{DeadCursor, DeadLetters, DeadList, DeadSettled, DeadSweep};
 pub use dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX};
 pub use error::{CatalogError, RouteError};

@@ -84,12 +84,14 @@ async fn put_back(
     let config = ask.config.clone().or_else(|| best.as_ref().map(|record| record.config.clone()));
     let of_this_life = |found: &Found| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
     let last = found.iter().rposition(of_this_life).unwrap_or(0);
+    let version = best.as_ref().map_or(1, |record| record.version + 1);
     let record = TopicRecord {
         name: topic.clone(),
         config: config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?,
         desired: None,
         widest: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
-        version: best.as_ref().map_or(1, |record| record.version + 1),
+        pause: best.as_ref().and_then(|record| record.pause().cloned()).map(|note| note.at_version(version)),
+        version,
         created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
         routing,
     };

@@ -255,6 +255,7 @@ async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Optio
         routing,
         desired: None,
         widest,
+        pause: None,
         version: 1,
         created_at_ms: now,
     }))

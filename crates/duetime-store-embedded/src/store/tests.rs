@@ -31,6 +31,7 @@ async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
         routing,
         desired: None,
         widest: 2,
+        pause: None,
         version: 1,
         created_at_ms: NOW.as_millis(),
     };

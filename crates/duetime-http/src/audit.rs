@@ -216,6 +216,14 @@ pub(crate) struct AuditLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     id: Option<String>,
+    /// Of the sink, where it was about all topics of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    sink: Option<String>,
+    /// Why, as whoever asked said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
     /// Items it was about.
     count: u64,
     /// Items of them that were refused or failed.
@@ -262,6 +270,8 @@ impl PlanWatcher for PlanAudit {
             action: format!("plan {} {:?}", plan.id, plan.action),
             topic: Some(plan.topic.clone()),
             id: Some(id.to_owned()),
+            sink: None,
+            reason: None,
             count: 1,
             refused: 1,
             outcome: "failed",
@@ -286,6 +296,8 @@ pub(crate) struct Entry {
     action: String,
     topic: Option<String>,
     id: Option<String>,
+    sink: Option<String>,
+    reason: Mutex<Option<String>>,
     count: AtomicU64,
     refused: AtomicU64,
     /// 0: not answered.
@@ -329,6 +341,8 @@ impl Drop for Entry {
             count: if counted == 0 && outcome == "done" && self.id.is_some() { 1 } else { counted },
             topic: self.topic.take(),
             id: self.id.take(),
+            sink: self.sink.take(),
+            reason: self.reason.get_mut().take(),
             refused: *self.refused.get_mut(),
             outcome,
             status,
@@ -345,6 +359,13 @@ impl Drop for Entry {
 pub(crate) fn called_by(name: Option<&str>) {
     if let Some(entry) = Entry::current() {
         *entry.who.lock() = name.map(str::to_owned);
+    }
+}
+
+/// Says why it is made.
+pub(crate) fn because(reason: &str) {
+    if let Some(entry) = Entry::current() {
+        *entry.reason.lock() = Some(reason.to_owned());
     }
 }
 
@@ -374,6 +395,8 @@ fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry
         action: format!("{} {route}", request.method()),
         topic: part("{topic}"),
         id: part("{id}"),
+        sink: part("{sink}"),
+        reason: Mutex::default(),
         count: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         status: AtomicU64::new(0),

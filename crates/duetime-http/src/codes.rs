@@ -30,6 +30,7 @@ pub(crate) const CODES: &[&str] = &[
     "unknown_message",
     "unknown_plan",
     "unknown_node",
+    "unknown_sink",
     "last_node",
     "unknown_route",
     "method_not_allowed",

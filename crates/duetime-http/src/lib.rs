@@ -56,6 +56,7 @@ mod scopes;
 mod scrape;
 mod server;
 mod shards;
+mod sink_pause;
 mod sinks;
 mod spool;
 mod state;

@@ -25,7 +25,7 @@ use crate::results::{Outcomes, Results, Style};
 use crate::schema;
 use crate::sinks::SinkTroubleView;
 use crate::state::HttpParts;
-use crate::view::{MessageView, OutcomeView};
+use crate::view::{MessageView, OutcomeView, PauseView};
 
 /// Largest body of a request about one message.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -96,6 +96,7 @@ fn in_words(
     message: &StoredMessage,
     record: &TopicRecord,
     trouble: Option<&SinkTroubleView>,
+    pause: Option<&PauseView<'_>>,
     now: Timestamp,
 ) -> String {
     let target = match &record.config.sink {
@@ -118,11 +119,15 @@ fn in_words(
             "Its claim for attempt {attempts} of {max} ran out at {visible_at} without a verdict; the next look at \
              its shard decides whether it is tried again."
         ),
-        MessageState::Scheduled if record.config.paused => format!(
-            "{} {visible_at}, and its topic is paused: nothing is claimed until it is resumed, by `duetime resume {}`.",
-            if visible_at > now { "Due at" } else { "Due since" },
-            record.name
-        ),
+        MessageState::Scheduled if record.config.paused => {
+            let why = pause.and_then(|pause| pause.reason).map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!(
+                "{} {visible_at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \
+                 resume {}`.",
+                if visible_at > now { "Due at" } else { "Due since" },
+                record.name
+            )
+        }
         MessageState::Scheduled if visible_at > now && attempts > 0 => {
             format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
         }
@@ -156,6 +161,7 @@ pub(crate) async fn explain(
     let record = app.router.topic(&topic).await?;
     let (shard, message) = find(&app, &topic, id).await?;
     let trouble = SinkTroubleView::of(&app, &topic, &caller);
+    let pause = PauseView::of(&record, &caller);
     let Whereabouts { key, slot, file } = app.store.whereabouts(&record.routing.shard(&topic, shard));
     let explained = Explained {
         id: message.id.as_str(),
@@ -169,7 +175,7 @@ pub(crate) async fn explain(
         attempts: message.attempts,
         redrives: message.redrives,
         max_attempts: record.config.retry.max_attempts,
-        next: in_words(&message, &record, trouble.as_ref(), app.clock.now()),
+        next: in_words(&message, &record, trouble.as_ref(), pause.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
 }

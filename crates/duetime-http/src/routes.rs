@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, life, list, me, messages, observe,
-    outages, pause, plans, recent, report, scrape, shards, sinks, topics,
+    outages, pause, plans, recent, report, scrape, shards, sink_pause, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -59,6 +59,8 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(report::get))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
+        .routes(routes!(sink_pause::pause))
+        .routes(routes!(sink_pause::resume))
         .routes(routes!(outages::list))
         .routes(routes!(observe::nodes))
         .routes(routes!(drain::drain))

@@ -38,6 +38,8 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("POST", "/topics/{topic}/plans/{id}/stop", &[Admin]),
     ("GET", "/topics/{topic}/sink", &[View]),
     ("POST", "/topics/{topic}/sink/probe", &[Admin]),
+    ("POST", "/sinks/{sink}/pause", &[Admin]),
+    ("POST", "/sinks/{sink}/resume", &[Admin]),
     ("GET", "/topics/{topic}/messages", &[View]),
     ("POST", "/topics/{topic}/messages", &[Produce]),
     ("GET", "/topics/{topic}/messages/{id}", &[Produce, View]),

@@ -69,7 +69,7 @@ pub(crate) async fn list(
     let surveys = app.router.surveyor.survey_all().await?;
     let seen = surveys.iter().filter(|survey| caller.sees(survey.record.name.as_str()));
     let trouble = |name: &TopicName| SinkTroubleView::of(&app, name, &caller);
-    let topics = seen.map(|survey| TopicView::new(survey, trouble(&survey.record.name))).collect();
+    let topics = seen.map(|survey| TopicView::new(survey, trouble(&survey.record.name), &caller)).collect();
     Ok(Json(TopicViews { topics }).into_response())
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let survey = app.router.surveyor.survey(&topic).await?;
     let trouble = SinkTroubleView::of(&app, &topic, &caller);
-    Ok(Json(TopicView::new(&survey, trouble)).into_response())
+    Ok(Json(TopicView::new(&survey, trouble, &caller)).into_response())
 }
 
 fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
@@ -168,7 +168,7 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
-    let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?;
+    let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?.by(caller.name());
     let resizes = change.has("shards");
     let _alone = if caller.has_topic_limit() { Some(app.options.making_topics.lock().await) } else { None };
     if caller.has_topic_limit() && app.catalog.find(&topic).await?.is_none() {
@@ -189,7 +189,7 @@ pub(crate) async fn put(
     let survey = survey_of(&app, &put.record).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     let trouble = SinkTroubleView::of(&app, &topic, &caller);
-    Ok((status, Json(TopicView::new(&survey, trouble))).into_response())
+    Ok((status, Json(TopicView::new(&survey, trouble, &caller))).into_response())
 }
 
 /// Finishes what was begun when its client goes away.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Headers, StoredMessage, TopicConfig};
+use duetime_core::{Headers, StoredMessage, TopicConfig, TopicRecord};
 use duetime_router::TopicSurvey;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
@@ -144,6 +144,40 @@ struct TopicSettings {
     paused: Option<bool>,
 }
 
+/// Why a topic is paused. What is absent was not said, or is not for this token.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PauseView<'a> {
+    /// As it was given. For tokens with the scope `view` or `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    pub reason: Option<&'a str>,
+    /// When the pause began, milliseconds since the Unix epoch, by the clock of the node that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    since: Option<i64>,
+    /// The name of the token of whoever paused it, or gave the reason. For tokens with the scope `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    by: Option<&'a str>,
+    /// The sink through which it was paused; absent: by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    sink: Option<&'a str>,
+}
+
+impl<'a> PauseView<'a> {
+    /// What is noted of the pause of a topic, if it is paused, as far as the caller may know.
+    pub fn of(record: &'a TopicRecord, caller: &Caller) -> Option<Self> {
+        let note = record.pause()?;
+        Some(Self {
+            reason: note.reason.as_deref().filter(|_| caller.sees_reasons()),
+            since: note.since_ms,
+            by: note.by.as_deref().filter(|_| caller.may_change_topics()),
+            sink: note.sink.as_deref(),
+        })
+    }
+}
+
 /// A topic: its settings as they apply, and its counts.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TopicView<'a> {
@@ -179,6 +213,10 @@ pub(crate) struct TopicView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     sink_trouble: Option<SinkTroubleView>,
+    /// Why it is paused; absent when it is not, or when nothing was noted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pause: Option<PauseView<'a>>,
 }
 
 /// Whether to leave a count of what is missing out.
@@ -194,7 +232,7 @@ pub(crate) fn zero(count: &u64) -> bool {
 }
 
 impl<'a> TopicView<'a> {
-    pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>) -> Self {
+    pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>, caller: &Caller) -> Self {
         let (record, total) = (&survey.record, &survey.total);
         Self {
             name: record.name.as_str(),
@@ -209,6 +247,7 @@ impl<'a> TopicView<'a> {
             oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
             unreachable_shards: survey.silent(),
             sink_trouble,
+            pause: PauseView::of(record, caller),
         }
     }
 }

@@ -54,6 +54,8 @@ const WANTED: &[(&str, &[&str])] = &[
     ("stop_plan", &[]),
     ("get_sink", &["view"]),
     ("probe_sink", &[]),
+    ("pause_sink", &[]),
+    ("resume_sink", &[]),
     // Open to everybody.
     ("healthz", &["view", "produce", "consume"]),
     ("readyz", &["view", "produce", "consume"]),
@@ -105,7 +107,7 @@ async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() 
                 for topic in ["own", "other"] {
                     // Each try meets the same state, whatever the one before did.
                     let api = api().await;
-                    let path = template.replace("{topic}", topic).replace("{id}", "a");
+                    let path = template.replace("{topic}", topic).replace("{id}", "a").replace("{sink}", "shop");
                     let (status, text) = ask(&api, scope, &method.to_uppercase(), &path, "{}").await;
                     let foreign = template.contains("{topic}") && topic == "other";
                     let allowed = (wanted.contains(&scope) || scope == "admin") && !foreign;

@@ -1,0 +1,209 @@
+//! Pauses and resumes all topics that deliver through a sink: its breaker, opened by hand for all nodes.
+//!
+//! Each topic is paused by itself, with a note of the sink in its record, and that note says which topics the resume of
+//! the sink is for. There is no record of the sink: a topic that comes to it later is not paused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, extract::Path};
+use duetime_core::{TopicName, TopicRecord};
+use duetime_router::TopicChange;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::audit::Entry;
+use crate::auth::Caller;
+use crate::body;
+use crate::pause::{PauseSchema, read_reason};
+use crate::problem::Problem;
+use crate::schema;
+use crate::state::HttpParts;
+use crate::topics::to_its_end;
+
+/// Topics that one request changes: so many are written within the time that a request has.
+const SINK_TOPICS_MAX: usize = 1000;
+
+const OWN_PAUSE: &str = "it is paused by itself, and stays so until it is resumed by itself";
+const OTHER_SINK: &str = "it does not deliver through this sink any more";
+const GONE: &str = "it was deleted";
+
+/// Why a topic could not be paused or resumed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SinkTopicProblem {
+    /// Stable word for programs.
+    #[schema(value_type = schema::Code)]
+    code: &'static str,
+    /// What is wrong and what to do, for people.
+    detail: String,
+}
+
+/// What became of one topic.
+#[derive(Default, Serialize, ToSchema)]
+pub(crate) struct SinkTopicView {
+    topic: String,
+    /// `paused` through the sink, `resumed`, or `left` as it was, of which `detail` has the reason. Absent: it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    detail: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    error: Option<SinkTopicProblem>,
+}
+
+/// What became of the topics of a sink.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SinkTopicsView {
+    sink: String,
+    /// By name. After a resume: those that were paused.
+    topics: Vec<SinkTopicView>,
+    /// Topics of this sink that the token is not for. They were left as they are.
+    other_topics: usize,
+    /// There are more to be changed: send the same request again.
+    more: bool,
+}
+
+/// What is asked of the topics of a sink.
+#[derive(Clone, Debug)]
+struct SinkAsk {
+    sink: String,
+    pauses: bool,
+    change: TopicChange,
+}
+
+impl SinkAsk {
+    /// Whether the answer tells of this topic.
+    fn is_about(&self, record: &TopicRecord) -> bool {
+        let delivers = record.config.sink.as_ref().is_some_and(|sink| sink.name == self.sink);
+        if self.pauses { delivers } else { self.holds(record) || (delivers && record.config.paused) }
+    }
+
+    fn holds(&self, record: &TopicRecord) -> bool {
+        record.pause().is_some_and(|note| note.sink.as_ref() == Some(&self.sink))
+    }
+
+    fn outcome(&self, record: Option<&TopicRecord>) -> (&'static str, Option<&'static str>) {
+        match record {
+            None => ("left", Some(GONE)),
+            Some(record) if self.pauses && self.holds(record) => ("paused", None),
+            Some(record) if !record.config.paused && self.pauses => ("left", Some(OTHER_SINK)),
+            Some(record) if !record.config.paused => ("resumed", None),
+            Some(_) => ("left", Some(OWN_PAUSE)),
+        }
+    }
+
+    fn view(&self, topic: &TopicName, record: Option<&TopicRecord>) -> SinkTopicView {
+        let (outcome, detail) = self.outcome(record);
+        SinkTopicView { topic: topic.to_string(), outcome: Some(outcome), detail, error: None }
+    }
+}
+
+async fn set(app: Arc<HttpParts>, caller: &Caller, ask: SinkAsk) -> Result<Response, Problem> {
+    app.catalog.refresh().await?;
+    let all = app.catalog.all();
+    let (about, others): (Vec<_>, Vec<_>) =
+        all.values().filter(|record| ask.is_about(record)).partition(|record| caller.sees(record.name.as_str()));
+    if about.is_empty()
+        && others.is_empty()
+        && !all.values().any(|record| record.config.sink.as_ref().is_some_and(|sink| sink.name == ask.sink))
+    {
+        let detail =
+            format!("no topic delivers through a sink {:?}; see the sinks of topics in GET /v1/topics", ask.sink);
+        return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_sink", detail).at("sink"));
+    }
+    let now = app.clock.now();
+    let mut views = BTreeMap::new();
+    let mut to_change = Vec::new();
+    for record in about {
+        // What cannot be made of it is said when it is tried.
+        if matches!(ask.change.made(Some(record), now), Ok(None)) {
+            views.insert(record.name.clone(), ask.view(&record.name, Some(record)));
+        } else {
+            to_change.push(record.name.clone());
+        }
+    }
+    to_change.sort_unstable();
+    let more = to_change.len() > SINK_TOPICS_MAX;
+    to_change.truncate(SINK_TOPICS_MAX);
+    let puts = to_its_end({
+        let (app, change) = (app.clone(), ask.change.clone());
+        async move { app.catalog.change_each(to_change, &change).await }
+    });
+    let mut failed = 0;
+    for (put, name) in puts.await?? {
+        let view = match put {
+            Ok(put) => ask.view(&name, put.as_ref().map(|put| &*put.record)),
+            Err(error) => {
+                failed += 1;
+                let Problem { code, detail, .. } = Problem::from(error);
+                let error = Some(SinkTopicProblem { code, detail });
+                SinkTopicView { topic: name.to_string(), error, ..SinkTopicView::default() }
+            }
+        };
+        views.insert(name, view);
+    }
+    if let Some(entry) = Entry::current() {
+        entry.count(views.len() as u64, failed);
+    }
+    let topics = views.into_values().collect();
+    Ok(Json(SinkTopicsView { sink: ask.sink, topics, other_topics: others.len(), more }).into_response())
+}
+
+/// Pause a sink
+///
+/// Pauses every topic that delivers through it and that the token is for, each by itself, and notes the sink in their
+/// records: its circuit breaker opened by hand, at all nodes and over restarts. A topic that is paused by itself is left
+/// as it is. One that is given this sink later is not paused: send the request again. The resume of the sink ends it.
+#[utoipa::path(
+    post, path = "/v1/sinks/{sink}/pause", tag = "operations", operation_id = "pause_sink",
+    params(("sink" = String, Path, description = "Name of the sink, as topics name it")),
+    request_body(content = Option<PauseSchema>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "What became of each topic: one that fails fails alone", body = SinkTopicsView),
+        (status = 404, description = "`unknown_sink`: no topic delivers through it", body = Problem,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn pause(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Path(sink): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let reason = read_reason(&headers, body).await?;
+    let change = TopicChange::pause_sink(&sink, reason).by(caller.name());
+    set(app, &caller, SinkAsk { sink, pauses: true, change }).await
+}
+
+/// Resume a sink
+///
+/// Resumes the topics that were paused through it and that the token is for, wherever they deliver by now. What was
+/// paused by itself stays so.
+#[utoipa::path(
+    post, path = "/v1/sinks/{sink}/resume", tag = "operations", operation_id = "resume_sink",
+    params(("sink" = String, Path, description = "Name of the sink, as topics name it")),
+    responses(
+        (status = 200, description = "What became of each topic: one that fails fails alone", body = SinkTopicsView),
+        (status = 404, description = "`unknown_sink`: no topic delivers through it", body = Problem,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn resume(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Path(sink): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let change = TopicChange::resume_sink(&sink);
+    set(app, &caller, SinkAsk { sink, pauses: false, change }).await
+}

@@ -10,6 +10,7 @@ use serde_json::Value;
 mod config;
 mod consuming;
 mod messages;
+mod pausing;
 mod printed;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");

@@ -24,7 +24,7 @@ mod topics;
 
 pub use answers::{
     Adopted, Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
-    Placed, Refused, Resize, ResizePreview, ShardView, Shards, Topic,
+    Placed, Refused, Resize, ResizePreview, ShardView, Shards, Topic, TopicPause,
 };
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
 pub use call::Client;
@@ -42,4 +42,4 @@ pub use recent::{
     AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
     TopicReport,
 };
-pub use sink::{Outage, Outages, Probed, Scanner, SinkTrouble, SinkView};
+pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkTrouble, SinkView};

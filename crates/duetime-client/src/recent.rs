@@ -151,6 +151,12 @@ pub struct AuditLine {
     /// The message it was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// The sink, where it was about all topics of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink: Option<String>,
+    /// Why, as whoever asked said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Items it was about.
     pub count: u64,
     /// Items of them that were refused or failed.

@@ -98,3 +98,43 @@ pub struct Outages {
     /// The latest first.
     pub outages: Vec<Outage>,
 }
+
+/// Why a topic of a sink could not be paused or resumed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkTopicError {
+    /// Stable word for programs.
+    pub code: String,
+    /// What is wrong and what to do, for people.
+    pub detail: String,
+}
+
+/// What became of one topic of a sink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkTopic {
+    /// Its name.
+    pub topic: String,
+    /// `paused`, `resumed` or `left`; absent: it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// Why it was left as it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<SinkTopicError>,
+}
+
+/// What became of the topics of a sink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkTopics {
+    /// The sink.
+    pub sink: String,
+    /// By name.
+    pub topics: Vec<SinkTopic>,
+    /// Topics of this sink that the token is not for.
+    #[serde(default)]
+    pub other_topics: usize,
+    /// There are more to be changed: send the same request again.
+    #[serde(default)]
+    pub more: bool,
+}

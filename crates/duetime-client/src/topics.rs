@@ -12,7 +12,11 @@ use crate::error::ClientError;
 use crate::forecast::{Forecast, WhatIf};
 use crate::message::millis;
 use crate::recent::TopicReport;
-use crate::sink::{Outages, Probed, SinkView};
+use crate::sink::{Outages, Probed, SinkTopics, SinkView};
+
+fn why(reason: Option<&str>) -> Value {
+    reason.map_or_else(|| serde_json::json!({}), |reason| serde_json::json!({ "reason": reason }))
+}
 
 impl Client {
     /// Every topic with its counts.
@@ -60,14 +64,40 @@ impl Client {
         self.call(self.request(Method::DELETE, &format!("/v1/topics/{}{force}", part(name)))).await
     }
 
-    /// Pauses a topic, or resumes it.
+    /// Pauses a topic. Without a `reason`, one that is paused keeps the reason it has.
     ///
     /// # Errors
     ///
     /// The node refuses with the code `unknown_topic` when there is none.
-    pub async fn pause_topic(&self, name: &str, paused: bool) -> Result<Topic, ClientError> {
-        let path = format!("/v1/topics/{}/{}", part(name), if paused { "pause" } else { "resume" });
-        self.send_json(Method::POST, &path, &serde_json::json!({})).await
+    pub async fn pause_topic(&self, name: &str, reason: Option<&str>) -> Result<Topic, ClientError> {
+        self.send_json(Method::POST, &format!("/v1/topics/{}/pause", part(name)), &why(reason)).await
+    }
+
+    /// Resumes a topic, however it was paused.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::pause_topic`].
+    pub async fn resume_topic(&self, name: &str) -> Result<Topic, ClientError> {
+        self.send_json(Method::POST, &format!("/v1/topics/{}/resume", part(name)), &why(None)).await
+    }
+
+    /// Pauses the topics that deliver through a sink.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `unknown_sink` when there is none.
+    pub async fn pause_sink(&self, sink: &str, reason: Option<&str>) -> Result<SinkTopics, ClientError> {
+        self.send_json(Method::POST, &format!("/v1/sinks/{}/pause", part(sink)), &why(reason)).await
+    }
+
+    /// Resumes the topics that were paused through a sink.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::pause_sink`].
+    pub async fn resume_sink(&self, sink: &str) -> Result<SinkTopics, ClientError> {
+        self.send_json(Method::POST, &format!("/v1/sinks/{}/resume", part(sink)), &why(None)).await
     }
 
     /// Puts back the record of a topic that vanished, with these settings or with those it had; with

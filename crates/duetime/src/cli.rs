@@ -68,11 +68,11 @@ pub enum Command {
     /// Pauses a topic: nothing is claimed until it is resumed, all else goes on.
     Pause(pause::PauseArgs),
     /// Resumes a paused topic.
-    Resume(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
     /// Shows the shards of a topic.
     #[command(subcommand)]
     Shards(shards::ShardsCommand),
-    /// Shows whether the sink of a topic is down, and tries it at once.
+    /// Shows whether the sink of a topic is down, tries it at once, and pauses or resumes all topics of a sink.
     #[command(subcommand)]
     Sink(sink::SinkCommand),
     /// Lists the nodes.

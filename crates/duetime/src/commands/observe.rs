@@ -204,13 +204,17 @@ pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
             text(&line.who),
             text(&line.from),
             line.action.clone(),
-            text(&line.topic),
+            line.topic
+                .clone()
+                .or_else(|| line.sink.as_ref().map(|sink| format!("sink {sink}")))
+                .unwrap_or_else(|| "–".to_owned()),
             text(&line.id),
             format!("{} ({} refused)", line.count, line.refused),
             format!("{} {}", line.outcome, line.status),
+            line.reason.clone().unwrap_or_default(),
         ]
     });
-    let head = ["time", "who", "from", "action", "topic", "message", "items", "outcome"];
+    let head = ["time", "who", "from", "action", "topic", "message", "items", "outcome", "reason"];
     output::table(&head, rows.collect(), "nothing was changed since the node started")?;
     Ok(true)
 }

@@ -1,9 +1,9 @@
-//! `duetime sink get|probe|outages`
+//! `duetime sink get|probe|outages|pause|resume`
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use duetime_client::{Outage, SinkTrouble, SinkView};
+use duetime_client::{ClientError, Outage, Probed, Scanner, SinkTopics, SinkTrouble, SinkView};
 use duetime_core::units::show_duration;
 
 use super::output;
@@ -15,9 +15,46 @@ pub enum SinkCommand {
     /// Shows whether a topic's sink is down, why, what waits, and when it is tried next.
     Get(SinkArgs),
     /// Tries a sink that is down at once, with messages that are due.
-    Probe(SinkArgs),
+    Probe(ProbeArgs),
     /// Shows when sinks were down at a node, the latest first, and why.
     Outages(OutagesArgs),
+    /// Pauses every topic that delivers through a sink, at all nodes, until the sink is resumed.
+    Pause(SinkPauseArgs),
+    /// Resumes the topics that were paused through a sink; what was paused by itself stays so.
+    Resume(SinkResumeArgs),
+}
+
+/// The sink to be paused.
+#[derive(Debug, Args)]
+pub struct SinkPauseArgs {
+    /// The sink, as topics name it.
+    sink: String,
+    /// Why, in one line of 200 bytes at most, for all who look at the topics.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    connection: NodeArgs,
+}
+
+/// The sink to be resumed.
+#[derive(Debug, Args)]
+pub struct SinkResumeArgs {
+    /// The sink, as topics name it.
+    sink: String,
+    #[command(flatten)]
+    connection: NodeArgs,
+}
+
+/// The sink to be tried.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// The topic.
+    topic: String,
+    /// Ask all nodes that scan shards of the topic, one after the other, at the addresses that the first one knows.
+    #[arg(long)]
+    all_nodes: bool,
+    #[command(flatten)]
+    connection: NodeArgs,
 }
 
 /// Times in which sinks were down.
@@ -50,7 +87,8 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
             }
             Ok(view.trouble.is_none())
         }
-        SinkCommand::Probe(SinkArgs { topic, connection }) => {
+        SinkCommand::Probe(ProbeArgs { topic, all_nodes: true, connection }) => probe_all(&topic, &connection).await,
+        SinkCommand::Probe(ProbeArgs { topic, all_nodes: false, connection }) => {
             let probed = connection.client()?.probe_sink(&topic).await?;
             if connection.json {
                 output::json(&probed)?;
@@ -59,6 +97,14 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
                 show(&topic, &probed.view)?;
             }
             Ok(probed.view.trouble.is_none())
+        }
+        SinkCommand::Pause(SinkPauseArgs { sink, reason, connection }) => {
+            let client = connection.client()?;
+            all_of(&connection, async || client.pause_sink(&sink, reason.as_deref()).await).await
+        }
+        SinkCommand::Resume(SinkResumeArgs { sink, connection }) => {
+            let client = connection.client()?;
+            all_of(&connection, async || client.resume_sink(&sink).await).await
         }
         SinkCommand::Outages(OutagesArgs { topic, connection }) => {
             let answer = connection.client()?.outages(topic.as_deref()).await?;
@@ -72,6 +118,79 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
             Ok(true)
         }
     }
+}
+
+/// Asks until there is no more to be changed; false: a topic failed.
+async fn all_of(connection: &NodeArgs, ask: impl AsyncFn() -> Result<SinkTopics, ClientError>) -> anyhow::Result<bool> {
+    loop {
+        let answer = ask().await?;
+        let done = answer.topics.iter().all(|topic| topic.error.is_none());
+        // What fails would come again for ever.
+        let again = answer.more && done;
+        if connection.json {
+            if !again {
+                output::json(&answer)?;
+            }
+        } else if !again {
+            let rows = answer.topics.iter().map(|topic| {
+                let error = topic.error.as_ref().map(|error| format!("{}: {}", error.code, error.detail));
+                let outcome = topic.outcome.clone().unwrap_or_else(|| "failed".to_owned());
+                vec![topic.topic.clone(), outcome, error.or_else(|| topic.detail.clone()).unwrap_or_default()]
+            });
+            output::table(&["topic", "outcome", ""], rows.collect(), "no topic was to be changed")?;
+            if answer.other_topics > 0 {
+                let others = answer.other_topics;
+                output::line(&format!(
+                    "{others} more topics of this sink are not for this token: they stay as they are"
+                ))?;
+            }
+        }
+        if !again {
+            return Ok(done);
+        }
+    }
+}
+
+/// Tries the sink of a topic from every node that scans shards of it; false: one finds it down, or does not answer.
+async fn probe_all(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
+    let first = connection.client()?;
+    let view = first.sink(topic).await?;
+    let mut tried = vec![(view.node.clone(), first.probe_sink(topic).await)];
+    for Scanner { id, address, .. } in view.other_nodes {
+        // All nodes of a cluster are spoken to as the first one is.
+        let scheme = if connection.node.starts_with("https://") { "https" } else { "http" };
+        let other = NodeArgs { node: format!("{scheme}://{address}"), ..connection.clone() };
+        tried.push((id, other.client()?.probe_sink(topic).await));
+    }
+    let mut is_up = true;
+    let mut rows = Vec::new();
+    for (node, answer) in tried {
+        let (outcome, state) = match &answer {
+            Ok(Probed { outcome, view }) => {
+                is_up &= view.trouble.is_none();
+                (outcome.clone(), view.trouble.as_ref().map_or_else(|| "up".to_owned(), in_words))
+            }
+            // It has no breaker of this topic.
+            Err(ClientError::Refused(problem)) if problem.code == "not_scanned_here" => {
+                ("not_scanned_here".to_owned(), "–".to_owned())
+            }
+            Err(error) => {
+                is_up = false;
+                ("failed".to_owned(), error.to_string())
+            }
+        };
+        rows.push((node, outcome, state));
+    }
+    if connection.json {
+        let lines = rows
+            .iter()
+            .map(|(node, outcome, state)| serde_json::json!({ "node": node, "outcome": outcome, "state": state }));
+        output::json(&lines.collect::<Vec<_>>())?;
+    } else {
+        let rows = rows.into_iter().map(|(node, outcome, state)| vec![node, meaning(&outcome).to_owned(), state]);
+        output::table(&["node", "outcome", "state"], rows.collect(), "no node scans shards of the topic")?;
+    }
+    Ok(is_up)
 }
 
 fn outage(outage: &Outage) -> Vec<String> {
@@ -98,6 +217,7 @@ fn meaning(outcome: &str) -> &str {
         "was_up" => "it was not taken to be down",
         "down" => "it is still down",
         "nothing_due" => "no message could be tried: the next that falls due is",
+        "not_scanned_here" => "it scans no shard of the topic",
         "under_way" => "it is being tried, and has not answered yet",
         other => other,
     }

@@ -11,8 +11,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 
-use super::output;
 use super::topic::{named, sink_of};
+use super::{output, pause};
 
 /// A message that waits so long is late, and very late.
 const LATE_S: [f64; 2] = [1.0, 10.0];
@@ -376,6 +376,10 @@ impl Screen {
             text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.handed_over));
             text.push(format!("{:>14}  {}", "Capacity/s", rates.capacity.map_or_else(|| "–".to_owned(), rate)));
         }
+        if topic.paused {
+            let why = topic.pause.as_ref().map_or_else(|| "yes".to_owned(), pause::in_words);
+            text.push(format!("{:>14}  {why}", "Paused"));
+        }
         if let Some(trouble) = &topic.sink_trouble {
             let reason = trouble.reason.as_deref().unwrap_or("of a reason that this token may not see");
             let since = trouble.since.map_or_else(String::new, |since| format!(" since {}", output::moment(since)));
@@ -409,7 +413,8 @@ mod tests {
             "name": name, "shards": 4, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
             "max_payload": 10, "scheduled": 7, "due": due, "in_flight": 1, "dead": 3, "shard_count": 4,
             "oldest_due_at": oldest, "sink": {"name": "shop"},
-            "sink_trouble": {"state": "down", "since": 5, "reason": "refused"}
+            "sink_trouble": {"state": "down", "since": 5, "reason": "refused"},
+            "paused": true, "pause": {"since": 7, "by": "ops", "sink": "shop", "reason": "the shop moves"}
         }))
         .unwrap()
     }
@@ -472,7 +477,9 @@ mod tests {
         assert!(drawn(&screen).contains("Address"));
         press(&mut screen, "t\n");
         assert_eq!(screen.page, Page::Topic("orders".to_owned()));
-        assert!(drawn(&screen).contains("duetime topic get orders"));
+        let text = drawn(&screen);
+        assert!(text.contains("duetime topic get orders"), "{text}");
+        assert!(text.contains("Paused  since") && text.contains("by ops through sink shop: the shop moves"), "{text}");
         let forecast = KeyEvent::new(KeyCode::Char('f'), KeyModifiers::NONE);
         assert_eq!(screen.press(forecast), Asked::Look);
         assert_eq!(screen.page, Page::Forecast("orders".to_owned()));

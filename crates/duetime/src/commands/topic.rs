@@ -6,7 +6,7 @@ use duetime_client::Topic;
 use duetime_core::{ShardCount, units};
 use serde_json::{Map, Value, json};
 
-use super::{output, sink};
+use super::{output, pause, sink};
 use crate::connection::NodeArgs;
 
 /// Where the messages of a topic without a sink go.
@@ -288,6 +288,11 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     for topic in topics.iter().filter(|topic| topic.unreachable_shards > 0) {
         output::line(&not_counted(topic))?;
     }
+    for topic in topics {
+        if let Some(pause) = &topic.pause {
+            output::line(&format!("{} is paused {}", topic.name, pause::in_words(pause)))?;
+        }
+    }
     for (topic, trouble) in topics.iter().filter_map(|topic| Some((topic, topic.sink_trouble.as_ref()?))) {
         let sink = topic.sink.as_ref().map_or("", |sink| &sink.name);
         output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(trouble)))?;
@@ -316,6 +321,14 @@ fn shards(topic: &Topic) -> String {
     }
 }
 
+fn paused(topic: &Topic) -> String {
+    match &topic.pause {
+        Some(pause) => pause::in_words(pause),
+        None if topic.paused => "yes".to_owned(),
+        None => "no".to_owned(),
+    }
+}
+
 fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     if connection.json {
         return output::json(topic);
@@ -334,6 +347,7 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     let delivery = serde_json::to_value(topic.delivery)?.as_str().unwrap_or_default().to_owned();
     output::pairs(vec![
         ("topic", named(topic)),
+        ("paused", paused(topic)),
         ("shards", shards(topic)),
         ("sink", sink),
         ("sink state", topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),

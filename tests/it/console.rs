@@ -32,11 +32,20 @@ async fn every_screen_and_every_action_works_in_a_browser_under_its_policy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_may_only_look_is_offered_nothing_else() {
+    with_tokens(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/rights.py")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_and_sinks_are_paused_through_the_page_and_say_why() {
+    with_tokens(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/pauses.py")).await;
+}
+
+/// Runs `script` on a node that knows one token that may look, and one that may do everything.
+async fn with_tokens(script: &'static str) {
     let tokens = "[[auth.tokens]]\nname = \"looks\"\nsecret = \"looks-0123456789abcdef\"\nscopes = [\"view\"]\n\
                   [[auth.tokens]]\nname = \"ops\"\nsecret = \"ops-0123456789abcdef\"\nscopes = [\"admin\"]\n";
     let node = Node::start_embedded(PROGRAM, &format!("{CONFIG}{tokens}")).await;
     let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/rights.py");
     let output = tokio::task::spawn_blocking({
         let url = node.url();
         move || Command::new(python).args([script, &url]).output().expect("Python starts")

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { live, may, Problem, readOnly } from "./api.js";
-import { curl } from "./format.js";
+import { curl, moment, number } from "./format.js";
 
 const STEADY_AFTER_MS = 1000;
 
@@ -64,6 +64,18 @@ export const Commands = ({ method, path, body, command }) =>
 // Why what changes something is not offered here.
 export const Barred = ({ scope, what }) =>
   !may(live.state, scope) && html`<p class="quiet barred">${what}: ${readOnly ? "this console is read-only ([console] mode)." : `this token may not; it needs the scope ${scope}.`}</p>`;
+
+// Since when, by whom, through which sink and why something is paused, as far as that is known.
+export const HowPaused = ({ of }) => {
+  const { since, by, sink, reason } = of ?? {};
+  return html`${since === undefined ? "" : ` since ${moment(since)}`}${by ? ` by ${by}` : ""}${sink ? html` through the sink <b>${sink}</b>` : ""}${reason ? html`: <span class="mono">${reason}</span>` : ""}`;
+};
+
+export const Paused = ({ topic }) => topic?.paused && html`<div class="banner" role="status">This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${number(topic.due)} messages are due and wait.</div>`;
+
+// The node refuses what is too long in bytes.
+export const Reason = ({ value, set }) => html`<label>Why? One line, for all who look; it may be left empty<input value=${value} maxlength="200" onInput=${(event) => set(event.target.value)} autocomplete="off" autofocus /></label>`;
+export const because = (reason) => (reason.trim() ? { reason: reason.trim() } : {});
 
 // Not in the first moment after `what` changed: what is pressed may not be what was aimed at.
 export function useSteady(what) {

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
 import { moment, number, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
-import { Barred, Commands, Failed, useLive } from "../parts.js";
+import { Barred, Commands, Failed, Paused, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const PAGE = 100;
@@ -66,7 +66,7 @@ export function Messages({ topic, rest }) {
   const what = (action) => ({ action, ...Object.fromEntries(given.map(([name, text]) => [name, name.startsWith("due_") ? Number(text) : text])) });
   const rows = found.messages.map((message) => ({ key: message.id, ...message }));
   const command = `duetime list ${word(topic)}${given.map(([name, text]) => ` --${name.replace("_", "-")} ${word(text)}`).join("")}`;
-  return html`<div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", slot ? [...WITHIN, [SLOT, `${when(slot[0])} to ${when(slot[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
+  return html`<${Paused} topic=${live.topics?.find((one) => one.name === topic)} /><div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", slot ? [...WITHIN, [SLOT, `${when(slot[0])} to ${when(slot[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
     <div class="card"><h2>${number(rows.length)} ${rows.length === 1 ? "message" : "messages"}${found.next ? " and perhaps more" : ""}</h2>

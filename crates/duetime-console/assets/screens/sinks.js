@@ -1,9 +1,9 @@
 // Is the other side up?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, live, may, rates, sees, sinks, topicPath } from "../api.js";
+import { Problem, ask, live, may, rates, sees, sinks, topicPath } from "../api.js";
 import { age, moment, number, rate, seconds, word } from "../format.js";
-import { Barred, Commands, TopicLink, complain, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, HowPaused, Reason, TopicLink, because, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const ASKED_MAX = 8;
@@ -34,8 +34,53 @@ function Hour({ outages, begun }) {
 
 const tags = (errors, mood) => (errors.length ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `) : html`<span class="quiet">none</span>`);
 
+const sinkPath = (sink, act) => `/v1/sinks/${encodeURIComponent(sink)}/${act}`;
+const topicsSay = (n) => `${number(n)} ${n === 1 ? "topic" : "topics"}`;
+
+// Each sink with what delivers through it, and what was paused through it, which may deliver elsewhere by now.
+function bySink(topics) {
+  const found = new Map();
+  const of = (name) => found.get(name) ?? found.set(name, { key: name, name, topics: [], held: [], own: 0, down: 0 }).get(name);
+  for (const topic of topics) {
+    if (topic.paused && topic.pause?.sink) of(topic.pause.sink).held.push(topic);
+    if (!topic.sink) continue;
+    const sink = of(topic.sink.name);
+    sink.topics.push(topic);
+    if (topic.paused && !topic.pause?.sink) sink.own += 1;
+    if (topic.open) sink.down += 1;
+  }
+  return [...found.values()];
+}
+
+// What became of each topic, until there is no more to be changed.
+async function actOnSink(sink, act, body) {
+  let answer;
+  let failed;
+  do {
+    answer = await ask("POST", sinkPath(sink, act), body);
+    failed = answer.topics.filter((topic) => topic.error);
+  } while (answer.more && !failed.length);
+  if (failed.length) throw new Problem(0, { detail: `${topicsSay(failed.length)} of ${answer.topics.length} failed, the first: ${failed[0].topic}: ${failed[0].error.detail}` });
+  const left = answer.topics.filter((topic) => topic.outcome === "left").length + answer.other_topics;
+  tell(`${topicsSay(answer.topics.filter((topic) => topic.outcome !== "left").length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${number(left)} left as they were` : ""}`);
+  live.refresh();
+}
+
+function PauseSink({ sink, act, onClose }) {
+  const [text, setText] = useState("");
+  const pauses = act === "pause";
+  const body = because(pauses ? text : "");
+  const due = (pauses ? sink.topics : sink.held).reduce((all, topic) => all + topic.due, 0);
+  return html`<${Confirm} title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}" label=${pauses ? "Pause it" : "Resume it"} onClose=${onClose} onDone=${() => actOnSink(sink.name, act, body)}
+    commands=${html`<${Commands} method="POST" path=${sinkPath(sink.name, act)} body=${body} command=${`duetime sink ${act} ${word(sink.name)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}>
+    <p>${pauses ? `Its ${topicsSay(sink.topics.length)} are paused one by one, at all nodes and over restarts: nothing is claimed, ${number(due)} messages are due now and wait. What is paused by itself stays as it is. A topic that is given this sink later is not paused.` : `The ${topicsSay(sink.held.length)} that were paused through it go on: ${number(due)} messages are due and go out at once. What was paused by itself stays so.`}</p>
+    ${pauses && html`<${Reason} value=${text} set=${setText} />`}
+  <//>`;
+}
+
 export function Sinks() {
   const state = useLive();
+  const [acting, setActing] = useState(null);
   const [trying, setTrying] = useState();
   const probe = async (topic) => {
     setTrying(topic);
@@ -65,12 +110,19 @@ export function Sinks() {
   const behind = [
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<${TopicLink} name=${row.name} />` },
     { name: "Sink", left: true, value: (row) => row.sink.name, cell: (row) => row.sink.name },
-    { name: "State", left: true, value: (row) => (row.open ? 1 : 0), cell: (row) => (row.open ? html`<span class="tag bad">down</span>` : html`<span class="tag good">up</span>`) },
+    { name: "State", left: true, value: (row) => (row.open ? 1 : 0), cell: (row) => html`${(row.open ? html`<span class="tag bad">down</span>` : html`<span class="tag good">up</span>`)}${row.paused && html` <span class="tag">paused</span>`}` },
     { name: "The last hour", left: true, cell: (row) => html`<${Hour} begun=${begun} outages=${known.outages.filter((one) => one.topic === row.name)} />` },
     { name: "Waits", value: (row) => row.due, cell: (row) => number(row.due) },
     { name: "Oldest", value: (row) => age(row.oldest_due_at), cell: (row) => seconds(age(row.oldest_due_at)) },
     { name: "Out", value: (row) => row.delivered, cell: (row) => rate(row.delivered) },
     { name: "Caught up in", cell: (row) => caughtUp(row, able[row.name]) },
+  ];
+  const together = [
+    { name: "Sink", left: true, value: (row) => row.name, cell: (row) => row.name },
+    { name: "Topics", value: (row) => row.topics.length, cell: (row) => number(row.topics.length) },
+    { name: "State", left: true, value: (row) => row.down, cell: (row) => (row.down ? html`<span class="tag bad">down for ${number(row.down)} of ${number(row.topics.length)}</span>` : html`<span class="tag good">up</span>`) },
+    { name: "Paused", left: true, wrap: true, value: (row) => row.held.length, cell: (row) => html`${row.held.length > 0 && html`<span class="tag">${topicsSay(row.held.length)}</span><${HowPaused} of=${{ ...row.held[0].pause, sink: undefined }} />`}${row.own > 0 && html` <span class="quiet">${topicsSay(row.own)} by itself</span>`}${!row.held.length && !row.own && html`<span class="quiet">no</span>`}` },
+    ...(may(state, "admin") ? [{ name: "Do", left: true, cell: (row) => html`${row.topics.length > row.own + row.topics.filter((topic) => row.held.includes(topic)).length && html`<button aria-label="Pause the sink ${row.name}" onClick=${() => setActing({ sink: row, act: "pause" })}>Pause …</button>`} ${row.held.length > 0 && html`<button aria-label="Resume the sink ${row.name}" onClick=${() => setActing({ sink: row, act: "resume" })}>Resume …</button>`}` }] : []),
   ];
   const past = [
     { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => html`<${TopicLink} name=${row.topic} />` },
@@ -89,7 +141,9 @@ export function Sinks() {
   };
   return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
     ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}${troubled.map(trouble)}
+    <div class="card"><h2>Paused by hand</h2><${Barred} scope="admin" what="Pausing and resuming a sink" /><${Table} label="sinks" columns=${together} rows=${bySink((state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })))} empty="No topic has a sink: consumers claim." first=${{ name: "Sink", down: false }} /><p class="quiet">A pause holds at all nodes and over restarts, until somebody ends it; a breaker is one node's, and ends by itself.</p></div>
     <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /><${Commands} method="GET" path="/v1/topics" command="duetime sink get TOPIC" /></div>
     ${sees(state, "view") ? html`<div class="card"><h2>When they were down</h2><${Table} label="outages" columns=${past} rows=${known.outages.slice(0, ROWS_MAX).map((one) => ({ key: `${one.topic} ${one.since}`, ...one }))} empty="No sink was down since this node started." first=${{ name: "Down since", down: true }} /><${Commands} method="GET" path="/v1/outages" command="duetime sink outages" /></div>` : state.me && html`<p class="quiet">When and why sinks were down is for tokens with the scope view or admin.</p>`}
-    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>`;
+    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>
+    ${acting && html`<${PauseSink} sink=${acting.sink} act=${acting.act} onClose=${() => setActing(null)} />`}`;
 }

@@ -23,7 +23,7 @@ const times = (burn) => (burn === undefined ? "–" : `${burn < 10 ? burn.toFixe
 function causes(step, row, usual, entries) {
   const found = [];
   if (row.open) found.push("the sink is taken to be down");
-  if (row.paused) found.push("the topic is paused");
+  if (row.paused) found.push(`the topic is paused${row.pause?.reason ? `: ${row.pause.reason}` : ""}`);
   if (row.unreachable_shards) found.push(`${number(row.unreachable_shards)} shards do not answer`);
   if (usual > 0 && step.delivered > 3 * usual) found.push(`a herd: ${number(Math.round(step.delivered))} a second`);
   const began = step.at - 30_000;

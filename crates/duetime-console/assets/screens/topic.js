@@ -4,10 +4,10 @@ import { html, useState } from "../vendor/preact.js";
 import { ask, history, live, rates, may, topicPath } from "../api.js";
 import { age, number, rate, seconds, word } from "../format.js";
 import { Bars } from "../canvas.js";
-import { Barred, Commands, Confirm, Figures, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, Figures, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
 
-const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state", "sink_down", "sink_trouble"];
+const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state", "sink_down", "sink_trouble", "pause"];
 
 const shown = (name, value) => (value === null || value === undefined ? "–" : name.startsWith("max_") && value >= 1000 ? `${number(value)}${/payload|bytes/.test(name) ? " bytes" : ""}` : String(value));
 
@@ -103,10 +103,13 @@ function Delete({ topic, counts, onClose }) {
 function Pause({ topic, counts, onClose }) {
   const act = counts.paused ? "resume" : "pause";
   const path = topicPath(topic, `/${act}`);
+  const [text, setText] = useState("");
+  const body = because(counts.paused ? "" : text);
   return html`<${Confirm} title="${counts.paused ? "Resume" : "Pause"} ${topic}" label=${counts.paused ? "Resume it" : "Pause it"} onClose=${onClose}
-    commands=${html`<${Commands} method="POST" path=${path} body=${{}} command=${`duetime ${act} ${word(topic)}`} />`}
-    onDone=${async () => { await ask("POST", path, {}); tell(counts.paused ? `${topic} goes on` : `${topic} is paused`); }}>
+    commands=${html`<${Commands} method="POST" path=${path} body=${body} command=${`duetime ${act} ${word(topic)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}
+    onDone=${async () => { await ask("POST", path, body); tell(counts.paused ? `${topic} goes on` : `${topic} is paused`); }}>
     <p>${counts.paused ? `${number(counts.due)} messages are due and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
+    ${!counts.paused && html`<${Reason} value=${text} set=${setText} />`}
   <//>`;
 }
 
@@ -125,7 +128,7 @@ export function Topic({ topic }) {
   const settings = flat(settingsOf(answer)).sort();
   const from = (name) => ({ file: "the node's file", set: "set" })[report?.origins[name]] ?? "default";
   const flow = history(state, topic, "delivered");
-  return html`${answer.paused && html`<div class="banner" role="status">This topic is paused: nothing is claimed, ${number(answer.due)} messages are due and wait.</div>`}
+  return html`<${Paused} topic=${answer} />
     ${now.open && html`<div class="banner bad" role="status">The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried again every few seconds.</div>`}
     <${Figures} of=${[["Oldest due", seconds(waited), mood(waited)], ["Late, p50", seconds(now.p50)], ["Late, p99", seconds(now.p99), mood(now.p99)], ["Due", number(answer.due)], ["Scheduled", number(answer.scheduled)], ["In flight", number(answer.in_flight)], ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""], ["In", rate(now.enqueued)], ["Cancelled", ratio], ["Out", rate(now.delivered)]]} />
     <div class="grid">

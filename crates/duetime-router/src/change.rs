@@ -307,7 +307,9 @@ mod tests {
     }
 
     /// The reason, since when, by whom and through which sink.
-    fn said(record: &TopicRecord) -> Option<(Option<&str>, Option<i64>, Option<&str>, Option<&str>)> {
+    type Said<'a> = (Option<&'a str>, Option<i64>, Option<&'a str>, Option<&'a str>);
+
+    fn said(record: &TopicRecord) -> Option<Said<'_>> {
         let note = record.pause()?;
         Some((note.reason.as_deref(), note.since_ms, note.by.as_deref(), note.sink.as_deref()))
     }

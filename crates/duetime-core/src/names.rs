@@ -110,6 +110,9 @@ impl TopicName {
 }
 
 impl Namespace {
+    /// The one that is taken where none is given.
+    pub const DEFAULT: &str = "duetime";
+
     /// Checks and takes a namespace.
     ///
     /// # Errors
@@ -122,7 +125,7 @@ impl Namespace {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self("duetime".into())
+        Self(Self::DEFAULT.into())
     }
 }
 

@@ -13,6 +13,7 @@ mod body;
 mod checkpoint;
 mod claim;
 mod clock;
+mod config;
 mod damage;
 mod directory;
 mod edit;
@@ -39,4 +40,5 @@ mod verify;
 mod write_context;
 mod writer;
 
+pub use config::EmbeddedStoreConfig;
 pub use store::EmbeddedStore;

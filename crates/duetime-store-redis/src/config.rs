@@ -49,7 +49,7 @@ impl TryFrom<String> for Durability {
     }
 }
 
-/// The section `[store]` of a configuration; where `url` is that of another store, the rest is of no use.
+/// The section `[store]` of a configuration where `url` is one of Redis.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisStoreConfig {
@@ -104,6 +104,8 @@ impl Default for RedisStoreConfig {
     }
 }
 
+/// What its URLs begin with.
+const SCHEMES: [&str; 6] = ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
 /// Most replicas that are waited for.
 const REPLICAS_MAX: u8 = 16;
 /// Most connections one node may hold.
@@ -141,6 +143,23 @@ impl RedisStoreConfig {
             _ => {}
         }
         found
+    }
+
+    /// Whether `url` has a scheme of this store.
+    #[must_use]
+    pub fn is_url(url: &str) -> bool {
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        SCHEMES.contains(&scheme)
+    }
+
+    /// The kind of installation, for metrics.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match RedisUrl::parse(self.url.expose()) {
+            Ok(RedisUrl::Cluster { .. }) => "redis-cluster",
+            Ok(RedisUrl::Sentinel { .. }) => "redis-sentinel",
+            _ => "redis",
+        }
     }
 
     pub(crate) fn link(&self) -> Result<LinkConfig, LinkError> {

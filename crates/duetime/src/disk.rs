@@ -11,8 +11,6 @@ use tracing::debug;
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// The server by whose name the metrics go.
-const SERVER: &str = "embedded";
 
 /// Bytes of the files in `folder`, and of what is free for more.
 fn used_and_free(folder: &Path) -> std::io::Result<(u64, u64)> {
@@ -25,12 +23,12 @@ fn used_and_free(folder: &Path) -> std::io::Result<(u64, u64)> {
     Ok((used, disk.blocks_available() * disk.fragment_size()))
 }
 
-/// Looks until `stop`.
-pub async fn watch(folder: PathBuf, meters: Arc<Meters>, stop: CancellationToken) {
+/// Looks until `stop`; `server` is the name that the metrics go by.
+pub async fn watch(server: &'static str, folder: PathBuf, meters: Arc<Meters>, stop: CancellationToken) {
     loop {
         let of = folder.clone();
         match tokio::task::spawn_blocking(move || used_and_free(&of)).await {
-            Ok(Ok((used, free))) => meters.store_bytes(SERVER, used, Some(used.saturating_add(free))),
+            Ok(Ok((used, free))) => meters.store_bytes(server, used, Some(used.saturating_add(free))),
             Ok(Err(error)) => debug!(%error, "the disk of the store cannot be looked at"),
             Err(error) => debug!(%error, "looking at the disk of the store ended by itself"),
         }

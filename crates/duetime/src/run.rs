@@ -72,7 +72,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
 async fn bench(args: duetime_bench::Args) -> anyhow::Result<bool> {
     let open_store: duetime_bench::OpenStore = Box::new(|url, meters| {
         Box::pin(async move {
-            let config = StoreConfig { url: duetime_settings::Secret::new(url), ..StoreConfig::default() };
+            let config = StoreConfig::of_url(duetime_settings::Secret::new(url)).map_err(anyhow::Error::msg)?;
             let store: Arc<dyn Store> = stores::open(&config, meters).await?.store;
             Ok(store)
         })

@@ -243,7 +243,10 @@ async fn start(
         forecaster.watch(owned, stop)
     });
     if let Some(folder) = folder {
-        loops.start("disk", (folder, meters.clone()), |(folder, meters), stop| disk::watch(folder, meters, stop));
+        let server = config.store.kind();
+        loops.start("disk", (folder, meters.clone()), move |(folder, meters), stop| {
+            disk::watch(server, folder, meters, stop)
+        });
     }
     loops.start("log", log_rate::OURS.clone(), log_rate::LogRate::run);
     let begun = tokio::time::Instant::now();
@@ -257,11 +260,7 @@ async fn start(
     loops.start("bulk plans", plans.clone(), |plans, stop| plans.run(stop));
     let has_topics = !catalog.all().is_empty();
     let node = NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() };
-    meters.build_info(
-        [version::VERSION, version::COMMIT, version::features()],
-        stores::kind(&config.store),
-        ownership.mode(),
-    );
+    meters.build_info([version::VERSION, version::COMMIT, version::features()], config.store.kind(), ownership.mode());
     info!(%address, node = %node.id, store = %shown, "node is serving");
     let feed = Feed::new(router.clone(), catalog.clone(), meters.clone(), engine.sinks(), clock.clone());
     let (counting, stop) = (feed.clone(), shutdown.clone());

@@ -57,7 +57,7 @@ pub struct Parts {
 /// A store that cannot be shared.
 pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Ownership>> {
     let Parts { me, store, link, clock, meters, supervisor } = parts;
-    let namespace = config.store.namespace.clone();
+    let namespace = config.store.namespace();
     let late = Late::new(store, clock);
     let tickets = |link: &Arc<Link>| -> Arc<dyn Tickets> { RedisTickets::new(link.clone(), namespace.clone()) };
     Ok(match config.ownership.mode {
@@ -69,7 +69,7 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
         }
         OwnershipMode::Etcd => {
             let tickets = link.as_ref().map(tickets);
-            let etcd = config.ownership.etcd();
+            let etcd = config.ownership.etcd.clone();
             Etcd::start(etcd, namespace, me, late, tickets, meters, &supervisor)
         }
     })

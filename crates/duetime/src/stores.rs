@@ -1,11 +1,11 @@
-//! Which store a URL names, and opening it.
+//! Opens the store that is configured.
 
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use duetime_core::Store;
 use duetime_metrics::Meters;
 use duetime_redis::Link;
@@ -13,18 +13,8 @@ use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::RedisStore;
 use tracing::info;
 
-use crate::config::{StoreConfig, StoreUrl};
+use crate::config::StoreConfig;
 use crate::manager;
-
-/// The URL as it may be shown: without user and password.
-#[must_use]
-pub fn shown(config: &StoreConfig) -> String {
-    let url = config.url.expose();
-    match StoreUrl::parse(url) {
-        Ok(StoreUrl::Redis) => duetime_settings::TargetUrl::new(url).to_string(),
-        _ => url.to_owned(),
-    }
-}
 
 /// An open store.
 #[derive(Debug)]
@@ -50,16 +40,6 @@ pub struct Opened {
 /// one; where all shards are on one server, no time helps.
 const MOVE_GRACE: Duration = Duration::from_secs(2);
 
-/// The kind of a store, for metrics.
-pub fn kind(config: &StoreConfig) -> &'static str {
-    match config.url.expose() {
-        url if url.contains("-cluster://") => "redis-cluster",
-        url if url.contains("-sentinel://") => "redis-sentinel",
-        url if url.starts_with("redis") => "redis",
-        _ => "embedded",
-    }
-}
-
 /// A store that has not opened after this is said to be waited for.
 const QUIET_MAX: Duration = Duration::from_secs(1);
 
@@ -69,7 +49,7 @@ pub async fn open_patiently(config: &StoreConfig, meters: Arc<Meters>) -> anyhow
     if let Ok(opened) = tokio::time::timeout(QUIET_MAX, &mut opened).await {
         return opened;
     }
-    info!(store = %shown(config), "waiting for the store, which does not answer yet");
+    info!(store = %config.shown(), "waiting for the store, which does not answer yet");
     manager::waits_for_store();
     opened.await
 }
@@ -80,22 +60,32 @@ pub async fn open_patiently(config: &StoreConfig, meters: Arc<Meters>) -> anyhow
 ///
 /// What the store refuses, with the remedy.
 pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
-    let shown = shown(config);
+    let shown = config.shown();
     let doing = || format!("opening the store {shown}");
-    match StoreUrl::parse(config.url.expose()).map_err(|error| anyhow!("store.url: {error}"))? {
-        StoreUrl::Redis => {
-            let store = RedisStore::connect(config.clone(), meters).await.with_context(doing)?;
+    match config {
+        StoreConfig::Redis(config) => {
+            let store = RedisStore::connect(config.as_ref().clone(), meters).await.with_context(doing)?;
             let link = store.link();
             let move_grace = if link.is_cluster() { MOVE_GRACE } else { Duration::ZERO };
             Ok(Opened { store, shown, shared: true, has_clock: true, move_grace, link: Some(link), folder: None })
         }
-        StoreUrl::Embedded(folder) => {
+        StoreConfig::Embedded(config) => {
             // Opening reads the index of what is there, from the disk.
-            let of = folder.clone();
+            let (of, folder) = (config.folder.clone(), config.folder.clone());
             let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&of, meters)).await;
             let store = opened.context("opening the store in a thread of its own")?.with_context(doing)?;
             let (move_grace, folder) = (Duration::ZERO, Some(folder));
             Ok(Opened { store, shown, shared: false, has_clock: false, move_grace, link: None, folder })
         }
     }
+}
+
+/// Why a check has to leave the store unopened, where it has to; that is no fault of the file.
+pub fn unopened(config: &StoreConfig) -> Option<String> {
+    let folder = config.folder()?;
+    if !folder.exists() {
+        return Some("will be created at the first start".to_owned());
+    }
+    // The node whose file this is may be running.
+    EmbeddedStore::user(folder).map(|process| format!("in use by the duetime of process {process}"))
 }

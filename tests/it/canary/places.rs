@@ -101,7 +101,7 @@ pub const PLACES: &[Place] = &[
         redis_url("redis-sentinel://", "HOST/m", text)
     }),
     place("crates/duetime-store-redis/src/config.rs: sentinel_password", SENTINEL, Manner::Redis, str::to_owned),
-    place("crates/duetime/src/config/mod.rs: etcd_password", ETCD, Manner::Raw, str::to_owned),
+    place("crates/duetime-ownership/src/etcd/config.rs: password", ETCD, Manner::Raw, str::to_owned),
     path("crates/duetime-settings/src/tls.rs: key_file", REDIS_KEY, Manner::Raw, private_key),
     path("crates/duetime-settings/src/tls.rs: key_file", ETCD_KEY, Manner::Raw, private_key),
     path("crates/duetime-http/src/tls.rs: key", NODE_KEY, Manner::Raw, private_key),

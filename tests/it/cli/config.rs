@@ -78,7 +78,10 @@ fn what_is_not_in_this_version_is_said_clearly() {
         ),
         ("[store]\nurl = \"rediss-cluster://a:1\"\nsentinel_password = \"s\"", "is for sentinels; leave it out"),
         ("[store]\nurl = \"mysql://x\"", "embedded:PATH"),
-        ("[store]\ndurability = \"replicas:1\"", "store.durability: \"replicas:1\" is for Redis"),
+        (
+            "[store]\ndurability = \"replicas:1\"",
+            "store.durability: is for Redis, and the store is embedded; leave it out",
+        ),
         ("[store]\nurl = \"redis://a\"\ndurability = \"replicas:0\"", "write \"memory\" or \"replicas:1\""),
         ("[ownership]\nmode = \"etcd\"", "\"etcd\" shares shards among nodes, and an embedded store has one"),
         (

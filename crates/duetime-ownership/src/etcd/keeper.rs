@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::EtcdConfig;
+use super::config::EtcdConfig;
 use super::link::{Change, EtcdError, EtcdLink};
 use super::view::View;
 use crate::ShardName;

@@ -12,7 +12,7 @@ use etcd_client::{
 use futures::StreamExt;
 use tracing::debug;
 
-use super::EtcdConfig;
+use super::config::EtcdConfig;
 use crate::ShardName;
 
 /// Longest wait for one answer.

@@ -7,6 +7,7 @@
 //! ```
 //! A dead node's lease ends and its keys with it. `view` decides, `link` calls, `keeper` runs.
 
+mod config;
 mod keeper;
 mod link;
 mod view;
@@ -22,13 +23,14 @@ use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::{Drain, Fleet, Member, Namespace, OwnedShards, Ownership, TopicName};
 use duetime_metrics::Meters;
-use duetime_settings::{ClientTls, Secret};
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+pub use config::EtcdConfig;
 
 use crate::ShardName;
 use crate::late::Late;
@@ -39,21 +41,6 @@ use crate::tickets::Tickets;
 const SETTLED_MAX: usize = 4096;
 /// Longest wait for the goodbye; then the lease ends by itself.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
-
-/// How to reach etcd, and how long leases live.
-#[derive(Clone, Debug)]
-pub struct EtcdConfig {
-    /// `http://HOST:PORT` or `https://HOST:PORT`, of all members of the cluster.
-    pub endpoints: Vec<String>,
-    /// User, where etcd asks for one.
-    pub user: Option<String>,
-    /// Its password.
-    pub password: Option<Secret>,
-    /// For `https://`.
-    pub tls: ClientTls,
-    /// How long a silent node keeps its shards.
-    pub lease_ttl: Duration,
-}
 
 /// See the module.
 #[derive(Debug)]

@@ -9,11 +9,10 @@ use duetime_core::{SinkBinder as _, TopicName};
 use duetime_metrics::Meters;
 use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
-use duetime_store_embedded::EmbeddedStore;
 
 use super::output;
 use crate::clock::SystemClock;
-use crate::config::{self, OwnershipMode, ReadConfig, StoreConfig, StoreUrl};
+use crate::config::{self, OwnershipMode, ReadConfig, StoreConfig};
 use crate::stores;
 
 /// Longest wait for a store that does not answer.
@@ -39,7 +38,7 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
         good = false;
     }
     if config.ownership.mode == OwnershipMode::Etcd {
-        match Etcd::check(&config.ownership.etcd(), &config.store.namespace).await {
+        match Etcd::check(&config.ownership.etcd, &config.store.namespace()).await {
             Ok(()) => output::line("etcd: answers")?,
             Err(error) => {
                 complain(&["ownership", "etcd"], error);
@@ -87,17 +86,10 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
 
 /// Opens the store, and says what is wrong with it.
 async fn store(config: &StoreConfig) -> anyhow::Result<Result<(), String>> {
-    let shown = stores::shown(config);
-    if let Ok(StoreUrl::Embedded(folder)) = StoreUrl::parse(config.url.expose()) {
-        if !folder.exists() {
-            output::line(&format!("store {shown}: will be created at the first start"))?;
-            return Ok(Ok(()));
-        }
-        // The node whose file this is may be running: that is no fault of the file.
-        if let Some(process) = EmbeddedStore::user(&folder) {
-            output::line(&format!("store {shown}: in use by the duetime of process {process}"))?;
-            return Ok(Ok(()));
-        }
+    let shown = config.shown();
+    if let Some(why) = stores::unopened(config) {
+        output::line(&format!("store {shown}: {why}"))?;
+        return Ok(Ok(()));
     }
     match tokio::time::timeout(STORE_MAX, stores::open(config, Arc::new(Meters::new()))).await {
         Ok(Ok(_)) => {

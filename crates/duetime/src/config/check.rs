@@ -4,15 +4,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::{SinkBinder as _, TopicName};
 use duetime_sinks::{SinkConfig, SinkRegistry};
-use duetime_store_redis::Durability;
 
 use super::read::ConfigFault;
-use super::{Config, OwnershipMode, StoreUrl};
+use super::{Config, OwnershipMode};
 use crate::clock::SystemClock;
 
 /// Most connections that can be asked for.
@@ -20,10 +18,6 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 
 /// Least memory for requests: twice the largest body.
 const REQUEST_MEMORY_MIN: u64 = 64 << 20;
-
-/// Bounds of `ownership.lease_ttl`.
-const LEASE_MIN: Duration = Duration::from_secs(1);
-const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// All faults of `config`, but those that follow from the keys in `wrong`.
 pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<ConfigFault> {
@@ -57,31 +51,16 @@ impl Rules<'_> {
         }
     }
 
-    /// What kind of store it is, where that can be told.
-    fn store_url(&self) -> Option<StoreUrl> {
-        StoreUrl::parse(self.config.store.url.expose()).ok().filter(|_| self.is_sound(&["store", "url"]))
+    /// Whether it is known that the store is of one node alone.
+    fn is_unshared(&self) -> bool {
+        self.is_sound(&["store", "url"]) && !self.config.store.is_shared()
     }
 
     fn store(&mut self) {
-        let store = &self.config.store;
-        match StoreUrl::parse(store.url.expose()) {
-            Err(fault) => self.add(&["store", "url"], fault),
-            // What the rest means depends on it.
-            Ok(_) if !self.is_sound(&["store", "url"]) => {}
-            Ok(StoreUrl::Redis) => {
-                for (key, fault) in store.faults() {
-                    self.add(&["store", key], fault);
-                }
-            }
-            Ok(StoreUrl::Embedded(_)) => {
-                if store.durability != Durability::Memory {
-                    let fault = format!(
-                        "{:?} is for Redis; an embedded store has everything on its disk before it answers, write \
-                         \"memory\"",
-                        store.durability.to_string()
-                    );
-                    self.add(&["store", "durability"], fault);
-                }
+        // What the rest means depends on it.
+        if self.is_sound(&["store", "url"]) {
+            for (key, fault) in self.config.store.faults() {
+                self.add(&["store", key], fault);
             }
         }
     }
@@ -89,34 +68,22 @@ impl Rules<'_> {
     fn ownership(&mut self) {
         let ownership = &self.config.ownership;
         let mode = ownership.mode;
-        if mode != OwnershipMode::Solo && matches!(self.store_url(), Some(StoreUrl::Embedded(_))) {
+        if mode != OwnershipMode::Solo && self.is_unshared() {
             let fault =
                 format!("{:?} shares shards among nodes, and an embedded store has one; use redis://", mode.word());
             self.add(&["ownership", "mode"], fault);
         }
-        let lease_ttl = ownership.lease_ttl;
-        if !(LEASE_MIN..=LEASE_MAX).contains(&lease_ttl) || lease_ttl.subsec_nanos() != 0 {
-            self.add(&["ownership", "lease_ttl"], "must be 1s to 10m, in whole seconds");
+        if let Some(fault) = ownership.etcd.lease_fault() {
+            self.add(&["ownership", "lease_ttl"], fault);
         }
         if mode != OwnershipMode::Etcd {
             return;
         }
-        let etcd = ownership.etcd();
-        let is_plain = |address: &String| {
-            ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme)) && !address.contains('@')
-        };
-        if etcd.endpoints.is_empty() {
-            let fault = "mode \"etcd\" needs its addresses; write etcd = [\"http://HOST:2379\"]";
-            self.add(&["ownership", "etcd"], fault);
-        } else if !etcd.endpoints.iter().all(is_plain) {
-            let fault = "write addresses as http://HOST:2379 or https://HOST:2379, and the user in ownership.etcd_user";
-            self.add(&["ownership", "etcd"], fault);
-        }
-        if etcd.user.is_some() != etcd.password.is_some() && self.is_sound(&["ownership", "etcd_password"]) {
-            self.add(&["ownership", "etcd_user"], "give both etcd_user and etcd_password, or neither");
-        }
-        if let Some(fault) = etcd.tls.fault() {
-            self.add(&["ownership", "etcd_tls"], fault);
+        for (key, fault) in ownership.etcd.faults() {
+            // Without its password, which is wrong already, a user says nothing.
+            if key != "etcd_user" || self.is_sound(&["ownership", "etcd_password"]) {
+                self.add(&["ownership", key], fault);
+            }
         }
     }
 
@@ -211,7 +178,7 @@ impl Rules<'_> {
                 }
                 continue;
             };
-            if SinkConfig::is_in_place(named) && matches!(self.store_url(), Some(StoreUrl::Embedded(_))) {
+            if SinkConfig::is_in_place(named) && self.is_unshared() {
                 self.add(&path, format!("it {IN_PLACE_NEEDS_STREAMS}"));
             }
             let is_good = !faults.iter().any(|(faulty, _)| *faulty == sink.name);

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use duetime_core::suggest;
+use duetime_ownership::EtcdConfig;
 use duetime_sinks::SinkConfig;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 use zeroize::Zeroizing;
 
 use super::read::{self, ConfigFault};
-use super::{Config, DEFAULT_STORE, check};
+use super::store::{self, DEFAULT_STORE};
+use super::{Config, OwnershipConfig, OwnershipMode, check};
 
 const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
 
@@ -159,10 +162,14 @@ impl Reading<'_> {
     }
 
     fn section<T: DeserializeOwned + Default>(&mut self, name: &str) -> T {
+        self.section_by(name, read::section)
+    }
+
+    fn section_by<T: Default>(&mut self, name: &str, read: impl Fn(&Table) -> read::Read<T>) -> T {
         match self.table.get(name) {
             None => T::default(),
             Some(Value::Table(table)) => {
-                let read = read::section::<T>(table);
+                let read = read(table);
                 self.note(&[name], read.faults);
                 read.value.unwrap_or_default()
             }
@@ -195,6 +202,30 @@ impl Reading<'_> {
         }
         all
     }
+}
+
+/// Reads who shares the shards: `mode` is the program's, all else is about etcd.
+fn ownership(table: &Table) -> read::Read<OwnershipConfig> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Choice {
+        mode: OwnershipMode,
+    }
+    let known: Vec<&str> = std::iter::once("mode").chain(read::keys::<EtcdConfig>()).collect();
+    let (mut choice, mut etcd, mut faults) = (Table::new(), Table::new(), Vec::new());
+    for (key, value) in table {
+        if !known.contains(&key.as_str()) {
+            faults.push((vec![key.clone()], suggest::unknown("key", key, &known)));
+            continue;
+        }
+        let part = if key == "mode" { &mut choice } else { &mut etcd };
+        part.insert(key.clone(), value.clone());
+    }
+    let (choice, read) = (read::section::<Choice>(&choice), read::section::<EtcdConfig>(&etcd));
+    read::wipe(etcd);
+    faults.extend(choice.faults.into_iter().chain(read.faults));
+    let value = OwnershipConfig { mode: choice.value.unwrap_or_default().mode, etcd: read.value.unwrap_or_default() };
+    read::Read { value: Some(value), faults }
 }
 
 /// Reads one sink by its `type`.
@@ -263,8 +294,8 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
     let mut reading = Reading { table: &table, faults: Vec::new() };
     let mut config = Config {
         node: reading.section("node"),
-        store: reading.section("store"),
-        ownership: reading.section("ownership"),
+        store: reading.section_by("store", store::section),
+        ownership: reading.section_by("ownership", ownership),
         resize: reading.section("resize"),
         console: reading.section("console"),
         auth: reading.section("auth"),

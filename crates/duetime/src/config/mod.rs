@@ -7,7 +7,7 @@ mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod read;
-mod store_url;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +19,11 @@ use duetime_core::TopicConfig;
 use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
 use duetime_ownership::EtcdConfig;
 use duetime_resize::ResizeConfig;
-use duetime_settings::{ClientTls, Secret, TargetUrl};
 use duetime_sinks::SinkConfig;
-use duetime_store_redis::RedisStoreConfig;
 use serde::Deserialize;
 
 pub use file::{ConfigLines, Overlay, ReadConfig, load};
-pub use store_url::StoreUrl;
+pub use store::StoreConfig;
 
 use crate::logs::LogFormat;
 
@@ -86,12 +84,6 @@ impl Default for NodeConfig {
     }
 }
 
-/// The section `[store]`: its `url` says which store, all else is about Redis.
-pub type StoreConfig = RedisStoreConfig;
-
-/// The `url` of the section `[store]` where none is given.
-pub const DEFAULT_STORE: &str = "embedded:./duetime-data";
-
 /// Who shares the shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -106,39 +98,12 @@ pub enum OwnershipMode {
 }
 
 /// The section `[ownership]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default)]
 pub struct OwnershipConfig {
     /// `solo`, `round-robin` or `etcd`. Default `solo`.
     pub mode: OwnershipMode,
-    /// Addresses of etcd.
-    pub etcd: Vec<String>,
-    /// User of etcd.
-    pub etcd_user: Option<String>,
-    /// Its password: a string, `{ file = "PATH" }` or `{ env = "NAME" }`.
-    pub etcd_password: Option<Secret>,
-    /// For `https://` addresses: `ca_file`, `cert_file`, `key_file`, `server_name`. Default: the
-    /// public authorities.
-    pub etcd_tls: ClientTls,
-    /// How long a silent node keeps its shards, 1 s to 10 m, in whole seconds. Default `10s`.
-    ///
-    /// Set it above the longest stall of a healthy machine: too low means that shards wander, too
-    /// high that a dead node's messages are late by that much.
-    #[serde(with = "duetime_core::units::duration")]
-    pub lease_ttl: Duration,
-}
-
-impl Default for OwnershipConfig {
-    fn default() -> Self {
-        Self {
-            mode: OwnershipMode::Solo,
-            etcd: Vec::new(),
-            etcd_user: None,
-            etcd_password: None,
-            etcd_tls: ClientTls::default(),
-            lease_ttl: Duration::from_secs(10),
-        }
-    }
+    /// All other keys.
+    pub etcd: EtcdConfig,
 }
 
 impl OwnershipMode {
@@ -149,22 +114,6 @@ impl OwnershipMode {
             Self::Solo => "solo",
             Self::RoundRobin => "round-robin",
             Self::Etcd => "etcd",
-        }
-    }
-}
-
-impl OwnershipConfig {
-    /// How to reach etcd.
-    #[must_use]
-    pub fn etcd(&self) -> EtcdConfig {
-        let whole =
-            |address: &String| if address.contains("://") { address.clone() } else { format!("http://{address}") };
-        EtcdConfig {
-            endpoints: self.etcd.iter().map(whole).collect(),
-            user: self.etcd_user.clone(),
-            password: self.etcd_password.clone(),
-            tls: self.etcd_tls.clone(),
-            lease_ttl: self.lease_ttl,
         }
     }
 }
@@ -252,8 +201,7 @@ impl Config {
     /// What is secret of it, besides what is written as a [`Secret`] as a whole. Of tokens there are hashes only.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
-        let store = Some(self.store.url.expose()).filter(|url| !url.starts_with("embedded:"));
-        store.map_or_else(Vec::new, |url| TargetUrl::new(url).secrets())
+        self.store.secrets()
     }
 
     /// The node's name.

@@ -4,7 +4,8 @@
 //! often as there are faults.
 
 use duetime_core::suggest;
-use serde::de::DeserializeOwned;
+use serde::de::value::Error as ValueError;
+use serde::de::{DeserializeOwned, Visitor};
 use serde_path_to_error::{Deserializer, Path, Segment, Track};
 use toml::{Table, Value};
 use zeroize::Zeroize as _;
@@ -63,6 +64,39 @@ pub fn section_by<T>(
             return Read { value: None, faults };
         }
         items_left_out.push(path);
+    }
+}
+
+/// The keys that a section of type `T` may have.
+pub fn keys<T: DeserializeOwned>() -> Vec<&'static str> {
+    let mut keys = Vec::new();
+    let _ = T::deserialize(FieldNames(&mut keys));
+    keys
+}
+
+/// Asks a type for the names of its fields, and reads nothing.
+pub struct FieldNames<'a>(pub &'a mut Vec<&'static str>);
+
+impl<'de> serde::Deserializer<'de> for FieldNames<'_> {
+    type Error = ValueError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, ValueError> {
+        Err(serde::de::Error::custom("nothing is read"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ValueError> {
+        self.0.extend(fields);
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 

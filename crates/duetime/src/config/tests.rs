@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use duetime_core::{RateLimit, RetryPolicy, TopicConfig};
 use duetime_http::{AuthConfig, TlsFiles, TokenConfig};
+use duetime_ownership::EtcdConfig;
 use duetime_resize::ResizeConfig;
 use duetime_settings::ClientTls;
 use duetime_sinks::SinkConfig;
-use serde::de::value::Error;
-use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
+use duetime_store_redis::RedisStoreConfig;
 
-use super::file::{Complaint, parse};
-use super::{ConsoleConfig, NodeConfig, OwnershipConfig, StoreConfig};
+use super::file::{Complaint, Overlay, parse};
+use super::read::{FieldNames, keys};
+use super::{ConsoleConfig, NodeConfig};
 
 fn complaints(text: &str) -> Vec<String> {
     let found = parse(text, PathBuf::from("duetime.toml"), &[]).err().unwrap_or_default();
@@ -89,39 +90,6 @@ fn what_follows_from_a_fault_is_no_fault_of_its_own() {
     assert!(found[0].contains(":2: store.url: ") && found[1].contains(":8: auth.tokens: "), "{found:#?}");
 }
 
-/// Asks a type for the names of its fields, and reads nothing.
-struct Fields<'a>(&'a mut Vec<&'static str>);
-
-impl<'de> Deserializer<'de> for Fields<'_> {
-    type Error = Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
-        Err(Error::custom("nothing is read"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        self.0.extend(fields);
-        self.deserialize_any(visitor)
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-fn fields<T: for<'de> Deserialize<'de>>() -> Vec<&'static str> {
-    let mut fields = Vec::new();
-    let _ = T::deserialize(Fields(&mut fields));
-    assert!(!fields.is_empty());
-    fields
-}
-
 #[test]
 fn the_example_has_every_key_of_every_section_and_of_every_type_of_sink() {
     let example = include_str!("../../../../duetime.example.toml");
@@ -133,25 +101,26 @@ fn the_example_has_every_key_of_every_section_and_of_every_type_of_sink() {
         found.unwrap_or_else(|| panic!("the example has no {begin}"))
     };
     let mut wanted = vec![
-        ("[node]", fields::<NodeConfig>()),
-        ("[node]", fields::<TlsFiles>()),
-        ("[store]", fields::<StoreConfig>()),
+        ("[ownership]", vec!["mode"]),
+        ("[node]", keys::<NodeConfig>()),
+        ("[node]", keys::<TlsFiles>()),
+        ("[store]", keys::<RedisStoreConfig>()),
         // The name in a certificate is for etcd alone.
-        ("[store]", fields::<ClientTls>().into_iter().filter(|key| *key != "server_name").collect()),
-        ("[ownership]", fields::<OwnershipConfig>()),
-        ("[ownership]", fields::<ClientTls>()),
-        ("[resize]", fields::<ResizeConfig>()),
-        ("[auth]", fields::<AuthConfig>()),
-        ("[console]", fields::<ConsoleConfig>()),
-        ("[auth]", fields::<TokenConfig>()),
-        ("[topics.", fields::<TopicConfig>()),
-        ("[topics.", fields::<RetryPolicy>()),
-        ("[topics.", fields::<RateLimit>()),
+        ("[store]", keys::<ClientTls>().into_iter().filter(|key| *key != "server_name").collect()),
+        ("[ownership]", keys::<EtcdConfig>()),
+        ("[ownership]", keys::<ClientTls>()),
+        ("[resize]", keys::<ResizeConfig>()),
+        ("[auth]", keys::<AuthConfig>()),
+        ("[console]", keys::<ConsoleConfig>()),
+        ("[auth]", keys::<TokenConfig>()),
+        ("[topics.", keys::<TopicConfig>()),
+        ("[topics.", keys::<RetryPolicy>()),
+        ("[topics.", keys::<RateLimit>()),
     ];
     let begins: Vec<String> = SinkConfig::TYPES.iter().map(|kind| format!("type = {kind:?}")).collect();
     for (kind, begin) in SinkConfig::TYPES.iter().zip(&begins) {
         let mut fields = Vec::new();
-        let _ = SinkConfig::read(kind, Fields(&mut fields)).expect("a type that is listed is known");
+        let _ = SinkConfig::read(kind, FieldNames(&mut fields)).expect("a type that is listed is known");
         wanted.push((begin, fields));
     }
     let mut missing = Vec::new();
@@ -205,4 +174,44 @@ fn every_secret_may_be_in_a_file_or_in_a_variable() {
             "{template}: {unset:?}"
         );
     }
+}
+
+#[test]
+fn a_key_of_redis_is_refused_beside_an_embedded_url_unless_it_says_what_the_example_says() {
+    let keys = "namespace = \"shop\"\ndurability = \"replicas:1\"\ntls = { ca_file = \"a\" }\nconnections = 3\n\
+                sentinel_user = \"u\"\nsentinel_password = \"p\"\nconnect_timeout = \"2s\"\nresponse_timeout = 5\n\
+                retry_for = \"1s\"\n";
+    let says = "is for Redis, and the store is embedded; leave it out, or write url = \"redis://HOST:PORT/DB\"";
+    let named = ["namespace", "durability", "tls", "connections", "sentinel_user", "sentinel_password"];
+    let named = named.into_iter().chain(["connect_timeout", "response_timeout", "retry_for"]);
+    let named: Vec<String> =
+        named.zip(2..).map(|(key, line)| format!("duetime.toml:{line}: store.{key}: {says}")).collect();
+    assert_eq!(named.len() + 1, super::read::keys::<RedisStoreConfig>().len());
+    // The default is embedded too.
+    assert_eq!(complaints(&format!("[store]\n{keys}")), named);
+    assert_eq!(complaints(&format!("[store]\n{keys}url = \"embedded:data\"\n")), named);
+    let copied = "[store]\nurl = \"embedded:data\"\nnamespace = \"duetime\"\ndurability = \"memory\"\n";
+    assert_eq!(complaints(copied), Vec::<String>::new());
+    let found = complaints("[store]\nurl = \"embedded:data\"\nconections = 3\n");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("duetime.toml:3: store.conections: unknown key"), "{found:?}");
+}
+
+#[test]
+fn a_flag_for_redis_is_named_beside_an_embedded_url() {
+    let overlay = Overlay { flag: "--namespace", key: ("store", "namespace"), value: "shop".into() };
+    let found = parse("[store]\nurl = \"embedded:data\"\n", PathBuf::new(), &[overlay]).unwrap_err();
+    assert!(found[0].to_string().starts_with("--namespace: store.namespace: is for Redis"), "{found:?}");
+    let overlay = Overlay { flag: "--store", key: ("store", "url"), value: "redis://a".into() };
+    parse("[store]\nurl = \"embedded:data\"\nnamespace = \"shop\"\n", PathBuf::new(), &[overlay]).unwrap();
+}
+
+#[test]
+fn a_misspelt_key_of_the_section_ownership_finds_the_mode_too() {
+    let found = complaints("[ownership]\nmod = \"solo\"\netcd_usr = \"a\"\n");
+    assert!(found[0].contains("2: ownership.mod: unknown key \"mod\", did you mean \"mode\"?"), "{found:?}");
+    assert!(
+        found[1].contains("3: ownership.etcd_usr: unknown key \"etcd_usr\", did you mean \"etcd_user\"?"),
+        "{found:?}"
+    );
 }

@@ -46,7 +46,7 @@ async fn on_etcd(config: EtcdConfig) {
 
 #[tokio::test]
 async fn one_node_keeps_what_is_promised_of_ownership() {
-    let start = async |id: &str| Solo::new(me(id), meters()) as Arc<dyn Ownership>;
+    let start = async |id: &str| Solo::new(me(id), Arc::new(WallClock), meters()) as Arc<dyn Ownership>;
     run_all(start, false).await;
 }
 

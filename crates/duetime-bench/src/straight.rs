@@ -189,6 +189,10 @@ impl Ownership for OwnsAll {
         watch::Sender::default().subscribe()
     }
 
+    fn past_owners(&self, _topic: &TopicName, _index: u32) -> duetime_core::PastOwners {
+        duetime_core::PastOwners::default()
+    }
+
     async fn settled(&self, _topic: &TopicName, _index: u32) {}
 
     async fn unfit(&self, _why: Option<String>) {}

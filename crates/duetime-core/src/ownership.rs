@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::names::TopicName;
+use crate::past_owners::PastOwners;
 use crate::place::Place;
 
 /// What is to be shared: each topic with its number of shards.
@@ -181,6 +182,9 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
 
     /// All nodes and who scans what, now and as it changes.
     fn fleet(&self) -> watch::Receiver<Arc<Fleet>>;
+
+    /// Who had shard `index` of `topic` before, as far as this node saw since it started. In memory; costs one look.
+    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners;
 
     /// Says that everything in flight of a shard that is no longer owned is settled.
     async fn settled(&self, topic: &TopicName, index: u32);

@@ -5,6 +5,7 @@
 //! only asks when shards fall due.
 
 mod etcd;
+mod history;
 mod late;
 mod presence;
 mod round_robin;
@@ -23,9 +24,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use duetime_core::ownership::Demand;
-use duetime_core::{OwnedShards, TopicName};
+use duetime_core::{OwnedShards, OwnerReason, TopicName};
 use duetime_metrics::Meters;
 use tokio::sync::watch;
+
+use crate::history::SeenChange;
 
 /// A topic and the number of one of its shards.
 type ShardName = (TopicName, u32);
@@ -41,22 +44,55 @@ fn flat(demand: &Demand) -> Vec<ShardName> {
     all
 }
 
-/// Publishes `wanted` and counts what was taken and given up.
-fn publish(to: &watch::Sender<Arc<OwnedShards>>, meters: &Meters, wanted: BTreeSet<ShardName>) {
+/// What was taken and given up.
+#[derive(Debug, Default)]
+struct OwnedChanges {
+    taken: Vec<ShardName>,
+    given_up: Vec<ShardName>,
+}
+
+impl OwnedChanges {
+    /// As what was seen of the node `name`, each taken and given up for these reasons.
+    fn seen(
+        self,
+        name: &Arc<str>,
+        taken: impl Fn(&ShardName) -> OwnerReason,
+        given_up: OwnerReason,
+    ) -> Vec<SeenChange> {
+        let gone = self.given_up.into_iter().map(|shard| SeenChange { shard, owner: None, reason: Some(given_up) });
+        let come = self.taken.into_iter().map(|shard| {
+            let reason = Some(taken(&shard));
+            SeenChange { shard, owner: Some(name.clone()), reason }
+        });
+        gone.chain(come).collect()
+    }
+}
+
+/// Publishes `wanted`; counts and tells what was taken and given up.
+fn publish(to: &watch::Sender<Arc<OwnedShards>>, meters: &Meters, wanted: BTreeSet<ShardName>) -> OwnedChanges {
+    let mut changes = OwnedChanges::default();
     to.send_if_modified(|owned| {
-        let taken = wanted.difference(&owned.0).count() as u64;
-        let given_up = owned.0.difference(&wanted).count() as u64;
-        meters.lease_changes("taken", taken);
-        meters.lease_changes("given_up", given_up);
-        if taken > 0 || given_up > 0 {
+        changes.taken = wanted.difference(&owned.0).cloned().collect();
+        changes.given_up = owned.0.difference(&wanted).cloned().collect();
+        meters.lease_changes("taken", changes.taken.len() as u64);
+        meters.lease_changes("given_up", changes.given_up.len() as u64);
+        let is_changed = !changes.taken.is_empty() || !changes.given_up.is_empty();
+        if is_changed {
             *owned = Arc::new(OwnedShards(wanted));
         }
-        taken > 0 || given_up > 0
+        is_changed
     });
+    changes
 }
 
 /// A name for this start of this node: two nodes may have the same id, and a node that was killed
 /// and started again is another one.
 fn unique(id: &str) -> String {
     format!("{id}~{:08x}", rand::random::<u32>())
+}
+
+/// The id in such a name.
+fn id_of(name: &str) -> &str {
+    let is_start = |start: &str| start.len() == 8 && start.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.rsplit_once('~').filter(|(_, start)| is_start(start)).map_or(name, |(id, _)| id)
 }

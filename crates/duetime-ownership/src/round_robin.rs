@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
+use duetime_core::{
+    Drain, Fleet, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, Place, TopicName,
+};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use tokio::sync::watch;
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::ShardName;
+use crate::history::OwnerHistory;
 use crate::late::Late;
 use crate::presence::Presence;
 use crate::silent::Silent;
@@ -55,6 +58,7 @@ pub struct RoundRobin {
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     fleet: watch::Sender<Arc<Fleet>>,
+    history: Arc<OwnerHistory>,
     stop: CancellationToken,
     presence: Arc<dyn Presence>,
     name: Arc<str>,
@@ -79,6 +83,7 @@ impl RoundRobin {
             drain: watch::Sender::default(),
             owned: watch::Sender::default(),
             fleet: watch::Sender::default(),
+            history: OwnerHistory::new(late.clock()),
             stop: CancellationToken::new(),
             presence: presence.clone(),
             name: name.clone(),
@@ -98,6 +103,7 @@ impl RoundRobin {
             drain: round_robin.drain.clone(),
             owned: round_robin.owned.clone(),
             fleet: round_robin.fleet.clone(),
+            history: round_robin.history.clone(),
             nodes: Nodes::default(),
             number: 0,
             is_away: false,
@@ -115,6 +121,7 @@ impl Ownership for RoundRobin {
     }
 
     async fn demand(&self, demand: Demand) {
+        self.history.keep(&demand);
         self.demand.send_replace(demand);
     }
 
@@ -124,6 +131,10 @@ impl Ownership for RoundRobin {
 
     fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
         self.fleet.subscribe()
+    }
+
+    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
+        self.history.of(topic, index)
     }
 
     /// Nobody waits for it: another node may have had its turn already.
@@ -190,6 +201,14 @@ impl Nodes {
     }
 }
 
+/// The shards of a turn.
+#[derive(Debug, Default)]
+struct Places {
+    wanted: BTreeSet<ShardName>,
+    /// Those of them that are taken besides, since nobody served them.
+    late: Vec<ShardName>,
+}
+
 #[derive(Debug)]
 struct Turner {
     name: Arc<str>,
@@ -205,6 +224,7 @@ struct Turner {
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     fleet: watch::Sender<Arc<Fleet>>,
+    history: Arc<OwnerHistory>,
     nodes: Nodes,
     number: u64,
     is_away: bool,
@@ -247,9 +267,16 @@ impl Turner {
             MemberState::Draining => !self.others_serve(),
             MemberState::Unfit => false,
         };
-        let wanted = if takes && !all.is_empty() { self.places(&all).await } else { Some(BTreeSet::new()) };
-        if let Some(wanted) = wanted {
-            crate::publish(&self.owned, &self.meters, wanted);
+        let wanted = if takes && !all.is_empty() { self.places(&all).await } else { Some(Places::default()) };
+        if let Some(Places { wanted, late }) = wanted {
+            let changes = crate::publish(&self.owned, &self.meters, wanted);
+            let taken = |shard: &ShardName| if late.contains(shard) { OwnerReason::Late } else { OwnerReason::Turn };
+            let given_up = match self.me.state {
+                MemberState::Serving => OwnerReason::Turn,
+                MemberState::Draining => OwnerReason::Drained,
+                MemberState::Unfit => OwnerReason::Unfit,
+            };
+            self.history.record(changes.seen(&self.name, taken, given_up));
         }
         self.show().await;
         self.number += 1;
@@ -263,7 +290,7 @@ impl Turner {
     }
 
     /// The shards of the next turn; `None`: nobody answered, so this one goes on.
-    async fn places(&mut self, all: &[ShardName]) -> Option<BTreeSet<ShardName>> {
+    async fn places(&mut self, all: &[ShardName]) -> Option<Places> {
         let count = all.len() as u64;
         let share = count.div_ceil(self.nodes.count()).clamp(1, count);
         let turn = match self.tickets.take(share).await {
@@ -282,12 +309,14 @@ impl Turner {
         let place = |n: u64| all[usize::try_from(n % count).expect("below the length")].clone();
         let mut wanted: BTreeSet<ShardName> = (turn.end.saturating_sub(share)..turn.end).map(place).collect();
         self.for_each_other(all, &mut wanted);
+        let mut late = Vec::new();
         if self.number % LATE_EVERY == LATE_EVERY - 1 && wanted.len() < all.len() {
-            let late = self.late.find(all, &wanted).await;
-            self.meters.lease_changes("late", late.len().min(LATE_MAX) as u64);
-            wanted.extend(late.into_iter().take(LATE_MAX));
+            late = self.late.find(all, &wanted).await;
+            late.truncate(LATE_MAX);
+            self.meters.lease_changes("late", late.len() as u64);
+            wanted.extend(late.iter().cloned());
         }
-        Some(wanted)
+        Some(Places { wanted, late })
     }
 
     /// Leaves shards of servers that are silent to this node to nodes that they answer, and takes theirs.

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership, TopicName};
+use duetime_core::{
+    Clock, Drain, Fleet, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, TopicName,
+};
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::info;
+
+use crate::history::OwnerHistory;
 
 /// Owns every shard there is, until it leaves.
 #[derive(Debug)]
@@ -17,19 +21,21 @@ pub struct Solo {
     me: Mutex<(Member, Demand)>,
     owned: watch::Sender<Arc<OwnedShards>>,
     fleet: watch::Sender<Arc<Fleet>>,
+    history: Arc<OwnerHistory>,
     meters: Arc<Meters>,
 }
 
 impl Solo {
     /// Owns nothing until it is told what there is.
     #[must_use]
-    pub fn new(me: Member, meters: Arc<Meters>) -> Arc<Self> {
+    pub fn new(me: Member, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Arc<Self> {
         meters.owners("solo", 1);
         let solo = Self {
             name: me.id.as_str().into(),
             me: Mutex::new((me, Demand::new())),
             owned: watch::Sender::default(),
             fleet: watch::Sender::default(),
+            history: OwnerHistory::new(clock),
             meters,
         };
         solo.publish();
@@ -41,7 +47,10 @@ impl Solo {
         let serves = member.state == MemberState::Serving;
         let all = if serves { crate::flat(&demand) } else { Vec::new() };
         let owners = all.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
-        crate::publish(&self.owned, &self.meters, all.into_iter().collect());
+        let changes = crate::publish(&self.owned, &self.meters, all.into_iter().collect());
+        let given_up = if member.state == MemberState::Unfit { OwnerReason::Unfit } else { OwnerReason::Unknown };
+        self.history.keep(&demand);
+        self.history.record(changes.seen(&self.name, |_| OwnerReason::Alone, given_up));
         let members = [(self.name.clone(), member)].into();
         self.fleet.send_replace(Arc::new(Fleet { members, owners }));
     }
@@ -64,6 +73,10 @@ impl Ownership for Solo {
 
     fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
         self.fleet.subscribe()
+    }
+
+    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
+        self.history.of(topic, index)
     }
 
     async fn settled(&self, _topic: &TopicName, _index: u32) {}

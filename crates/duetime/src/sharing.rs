@@ -58,10 +58,10 @@ pub struct Parts {
 pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Ownership>> {
     let Parts { me, store, link, clock, meters, supervisor } = parts;
     let namespace = config.store.namespace();
-    let late = Late::new(store, clock);
+    let late = Late::new(store, clock.clone());
     let tickets = |link: &Arc<Link>| -> Arc<dyn Tickets> { RedisTickets::new(link.clone(), namespace.clone()) };
     Ok(match config.ownership.mode {
-        OwnershipMode::Solo => Solo::new(me, meters),
+        OwnershipMode::Solo => Solo::new(me, clock, meters),
         OwnershipMode::RoundRobin => {
             let link = link.ok_or_else(|| anyhow!("round-robin counts in Redis, and the store is none"))?;
             let presence = RedisPresence::new(link.clone(), &namespace);

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Drain, Fleet, Member, MemberState, OwnedShards, Ownership, TopicName};
+use duetime_core::{
+    Drain, Fleet, Member, MemberState, OwnedShards, OwnerChange, OwnerReason, Ownership, PastOwners, Timestamp,
+    TopicName,
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
@@ -27,6 +30,22 @@ impl Ownership for Asked {
     }
     fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
         watch::Sender::default().subscribe()
+    }
+    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
+        if (topic.as_str(), index) != ("orders", 0) {
+            return PastOwners { since: Some(Timestamp::from_millis(NOW_MS)), ..PastOwners::default() };
+        }
+        let step = |seconds: i64, owner: Option<&str>, reason| OwnerChange {
+            at: Timestamp::from_millis(NOW_MS + seconds * 1_000),
+            owner: owner.map(Arc::from),
+            reason,
+        };
+        let changes = vec![
+            step(6, Some("n1"), OwnerReason::LeaseEnded),
+            step(5, None, OwnerReason::LeaseEnded),
+            step(0, Some("n2"), OwnerReason::Found),
+        ];
+        PastOwners { since: Some(Timestamp::from_millis(NOW_MS)), changes, forgotten: true }
     }
     async fn settled(&self, _: &TopicName, _: u32) {}
     async fn unfit(&self, _: Option<String>) {}

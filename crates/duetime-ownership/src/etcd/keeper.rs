@@ -20,8 +20,9 @@ use tracing::{info, warn};
 
 use super::config::EtcdConfig;
 use super::link::{Change, EtcdError, EtcdLink};
-use super::view::View;
+use super::view::{View, why_given_up};
 use crate::ShardName;
+use crate::history::{OwnerHistory, SeenChange};
 use crate::late::Late;
 use crate::silent::Silent;
 use crate::tickets::Tickets;
@@ -61,6 +62,7 @@ pub(super) struct Keeper {
     pub settled: mpsc::Receiver<ShardName>,
     pub owned: watch::Sender<Arc<OwnedShards>>,
     pub fleet: watch::Sender<Arc<Fleet>>,
+    pub history: Arc<OwnerHistory>,
     pub lease: Option<Lease>,
     pub silent: Silent,
     /// As etcd said last.
@@ -138,6 +140,8 @@ impl Keeper {
         };
         let now = Instant::now();
         let is_new = !lives;
+        // Its keys went with the lease it had, if it had one.
+        let lost = is_new.then(|| self.name.clone());
         let lease = match self.lease {
             Some(lease) if lives => Lease { ends: now + lease.ttl, ..lease },
             old => {
@@ -164,6 +168,7 @@ impl Keeper {
         for change in changes {
             apply(&mut view, change);
         }
+        self.history.compare(&view.fleet().owners, lost.as_deref());
         view.adopt(self.adopted.clone(), Instant::now() + lease.ttl + ADOPTED_SLACK);
         let (renew, renewed) = link.keeper().keep_alive(lease.id).await?;
         Ok(Session { link, view, watch, renew, renewed })
@@ -234,14 +239,16 @@ impl Keeper {
                     // What goes together with this node itself goes with its lease.
                     let is_gone = |change: &Change| matches!(change, Change::Member(name, None) if *name == self.name);
                     let lost = changes.iter().any(is_gone);
+                    let mut seen = Vec::new();
                     for change in changes {
                         match change {
                             Change::Drain(name, drain) if name == self.name && !lost => {
                                 self.drained(drain, &session.link, lease.id).await?;
                             }
-                            change => apply(&mut session.view, change),
+                            change => seen.extend(apply(&mut session.view, change)),
                         }
                     }
+                    self.history.record(seen);
                 }
                 Some(shard) = self.settled.recv() => {
                     session.view.settled(&shard, Instant::now());
@@ -279,7 +286,11 @@ impl Keeper {
         self.adopted = view.adopted();
         crate::publish(&self.owned, &self.meters, plan.owned.clone());
         if !plan.drop.is_empty() {
-            for (shard, revision) in session.link.drop_keys(&plan.drop, &self.name).await? {
+            let (dropped, reason) = (session.link.drop_keys(&plan.drop, &self.name).await?, why_given_up(&self.me));
+            let seen =
+                |(shard, _): &(ShardName, i64)| SeenChange { shard: shard.clone(), owner: None, reason: Some(reason) };
+            self.history.record(dropped.iter().map(seen).collect());
+            for (shard, revision) in dropped {
                 view.key(shard, None, revision);
             }
         }
@@ -290,6 +301,10 @@ impl Keeper {
             if over > 0 {
                 info!(shards = over, "shards of a node that is gone are taken over");
             }
+            let owner = Some(self.name.clone());
+            let seen =
+                |(shard, _): &(ShardName, i64)| SeenChange { shard: shard.clone(), owner: owner.clone(), reason: None };
+            self.history.record(taken.iter().map(seen).collect());
             for (shard, revision) in taken {
                 view.key(shard.clone(), Some(self.name.clone()), revision);
                 plan.owned.insert(shard);
@@ -374,12 +389,20 @@ const VITALS_EVERY: Duration = Duration::from_secs(10);
 /// No plan is due until something happens.
 const FAR: Duration = Duration::from_secs(3600);
 
-fn apply(view: &mut View, change: Change) {
+/// Takes a change in; tells of a shard that has another owner since.
+fn apply(view: &mut View, change: Change) -> Option<SeenChange> {
     match change {
         Change::Member(name, member) => view.member(name, member, Instant::now()),
-        Change::Key(shard, owner, revision) => view.key(shard, owner, revision),
+        Change::Key(shard, owner, revision) => {
+            let before = view.owner(&shard);
+            view.key(shard.clone(), owner, revision);
+            let owner = view.owner(&shard);
+            let reason = owner.is_none().then(|| view.why_free(&shard));
+            return (owner != before).then_some(SeenChange { shard, owner, reason });
+        }
         // The node it is about says so itself.
         Change::Drain(..) => {}
         Change::Vitals(name, vitals) => view.vitals(name, vitals),
     }
+    None
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Drain, Fleet, Member, Namespace, OwnedShards, Ownership, TopicName};
+use duetime_core::{Drain, Fleet, Member, Namespace, OwnedShards, Ownership, PastOwners, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
@@ -33,6 +33,7 @@ use tracing::{info, warn};
 pub use config::EtcdConfig;
 
 use crate::ShardName;
+use crate::history::OwnerHistory;
 use crate::late::Late;
 use crate::tickets::Tickets;
 
@@ -52,6 +53,7 @@ pub struct Etcd {
     settled: mpsc::Sender<ShardName>,
     owned: watch::Sender<Arc<OwnedShards>>,
     fleet: watch::Sender<Arc<Fleet>>,
+    history: Arc<OwnerHistory>,
     stop: CancellationToken,
     keeping: Mutex<Option<JoinHandle<()>>>,
 }
@@ -88,6 +90,7 @@ impl Etcd {
             settled,
             owned: watch::Sender::default(),
             fleet: watch::Sender::default(),
+            history: OwnerHistory::new(late.clock()),
             stop: CancellationToken::new(),
             keeping: Mutex::default(),
         };
@@ -107,6 +110,7 @@ impl Etcd {
             settled: settled_words,
             owned: etcd.owned.clone(),
             fleet: etcd.fleet.clone(),
+            history: etcd.history.clone(),
             lease: None,
         };
         // It holds the lease, which ends with it: another keeper would be another member.
@@ -122,6 +126,7 @@ impl Ownership for Etcd {
     }
 
     async fn demand(&self, demand: Demand) {
+        self.history.keep(&demand);
         self.demand.send_replace(demand);
     }
 
@@ -131,6 +136,10 @@ impl Ownership for Etcd {
 
     fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
         self.fleet.subscribe()
+    }
+
+    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
+        self.history.of(topic, index)
     }
 
     async fn settled(&self, topic: &TopicName, index: u32) {

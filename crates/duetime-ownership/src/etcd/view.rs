@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Fleet, Member, MemberState, Place, Vitals, assign};
+use duetime_core::{Fleet, Member, MemberState, OwnerReason, Place, Vitals, assign};
 use tokio::time::Instant;
 
 use crate::ShardName;
@@ -50,8 +50,8 @@ pub(super) struct View {
     /// How they do, as they said last.
     vitals: BTreeMap<Arc<str>, Vitals>,
     keys: BTreeMap<ShardName, Key>,
-    /// Who held a key that went away, for as long as nobody took it.
-    orphans: HashMap<ShardName, Arc<str>>,
+    /// Who held a key that went away, and when it went, for as long as nobody took it.
+    orphans: HashMap<ShardName, Key>,
     /// Keys this node gives up, and until when it waits for what is in flight.
     giving: BTreeMap<ShardName, Instant>,
     /// This node's share, and of which shards and members it was made.
@@ -111,7 +111,8 @@ impl View {
     /// The key of `shard` was written (or deleted: `None`) at `revision`.
     pub fn key(&mut self, shard: ShardName, owner: Option<Arc<str>>, revision: i64) {
         // What this node wrote itself is known before the watch tells what came earlier.
-        if self.keys.get(&shard).is_some_and(|key| key.revision > revision) {
+        let known = self.keys.get(&shard).or_else(|| self.orphans.get(&shard));
+        if known.is_some_and(|key| key.revision > revision) {
             return;
         }
         match owner {
@@ -122,9 +123,24 @@ impl View {
             }
             None => {
                 if let Some(key) = self.keys.remove(&shard) {
-                    self.orphans.insert(shard, key.owner);
+                    self.orphans.insert(shard, Key { revision, ..key });
                 }
             }
+        }
+    }
+
+    /// Who holds the key of `shard`.
+    pub fn owner(&self, shard: &ShardName) -> Option<Arc<str>> {
+        self.keys.get(shard).map(|key| key.owner.clone())
+    }
+
+    /// Why `shard`, whose key has just gone, is nobody's. etcd tells of what goes with a lease in the order of the
+    /// names, nodes before shards: a node that is still there gave its key up.
+    pub fn why_free(&self, shard: &ShardName) -> OwnerReason {
+        match self.orphans.get(shard).map(|key| self.members.get(&key.owner)) {
+            None => OwnerReason::Unknown,
+            Some(None) => OwnerReason::LeaseEnded,
+            Some(Some(member)) => why_given_up(member),
         }
     }
 
@@ -137,7 +153,7 @@ impl View {
 
     /// Whether the node that held `shard` before is gone.
     pub fn is_orphan(&self, shard: &ShardName) -> bool {
-        self.orphans.get(shard).is_some_and(|owner| !self.members.contains_key(owner))
+        self.orphans.get(shard).is_some_and(|key| !self.members.contains_key(&key.owner))
     }
 
     /// Scans these shards of others on, but no longer than until then.
@@ -237,6 +253,15 @@ impl View {
             member.vitals = self.vitals.get(name).cloned();
         }
         Fleet { members, owners }
+    }
+}
+
+/// Why a node gives a shard up, by how it presents itself.
+pub(super) fn why_given_up(member: &Member) -> OwnerReason {
+    match member.state {
+        MemberState::Serving => OwnerReason::Balanced,
+        MemberState::Draining => OwnerReason::Drained,
+        MemberState::Unfit => OwnerReason::Unfit,
     }
 }
 

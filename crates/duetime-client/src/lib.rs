@@ -18,6 +18,7 @@ mod messages;
 mod ndjson;
 mod nodes;
 mod observe;
+mod owners;
 mod recent;
 mod sink;
 mod topics;
@@ -38,6 +39,7 @@ pub use list::{ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
+pub use owners::{ShardOwnerChange, ShardOwners};
 pub use recent::{
     AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
     TopicReport,

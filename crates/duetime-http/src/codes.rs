@@ -29,6 +29,7 @@ pub(crate) const CODES: &[&str] = &[
     "unknown_topic",
     "unknown_message",
     "unknown_plan",
+    "unknown_shard",
     "unknown_node",
     "unknown_sink",
     "last_node",

@@ -41,6 +41,7 @@ mod openapi;
 mod options;
 mod origin;
 mod outages;
+mod owners;
 mod path;
 mod pause;
 mod peer;

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, life, list, me, messages, observe,
-    outages, pause, plans, recent, report, scrape, shards, sink_pause, sinks, topics,
+    outages, owners, pause, plans, recent, report, scrape, shards, sink_pause, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -49,6 +49,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(dead::redrive))
         .routes(routes!(dead_groups::get))
         .routes(routes!(shards::get, shards::put))
+        .routes(routes!(owners::get))
         .routes(routes!(forecast::forecast))
         .routes(routes!(pause::pause))
         .routes(routes!(pause::resume))

@@ -54,7 +54,7 @@ pub struct HttpParts {
     pub options: HttpOptions,
     /// This node.
     pub node: NodeInfo,
-    /// Asked to drain a node, and nothing else.
+    /// Asked to drain a node, and who had a shard before.
     pub ownership: Arc<dyn Ownership>,
     /// All nodes and who scans what.
     pub fleet: watch::Receiver<Arc<Fleet>>,

@@ -12,7 +12,7 @@ pub fn operations() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (template, item) in document["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
-            let path = template.replace("{topic}", "orders").replace("{id}", "a");
+            let path = template.replace("{topic}", "orders").replace("{id}", "a").replace("{shard}", "0");
             found.push((method.to_uppercase(), path));
         }
     }

@@ -16,6 +16,7 @@ mod life;
 mod list;
 mod messages;
 mod operations;
+mod owners;
 mod pauses;
 mod plans;
 mod sinks;

@@ -45,7 +45,8 @@ export function Nodes() {
   ];
   const left = (node) => state.nodes.filter((one) => one.id !== node.id && one.state === "serving").length;
   const versions = new Set(rows.map((row) => row.version));
-  return html`<h1>Nodes</h1>${versions.size > 1 && html`<div class="banner">Nodes of ${versions.size} versions: a rolling upgrade is under way.</div>`}
+  const counted = [...versions].sort().map((version) => `${number(rows.filter((row) => row.version === version).length)} of ${version || "an unknown version"}`);
+  return html`<h1>Nodes</h1>${versions.size > 1 && html`<div class="banner" role="status">Nodes of ${versions.size} versions, ${counted.join(" and ")}: a rolling upgrade is under way, or was left half done.</div>`}
     <div class="card"><${Table} columns=${columns} rows=${rows} empty="No node is known: this one has just started." first=${{ name: "Node", down: false }} label="nodes" /><${Commands} method="GET" path="/v1/nodes" command="duetime nodes" /></div>
     ${rows.some((row) => row.mode !== "solo") && html`<${Barred} scope="admin" what="Draining a node" />`}
     ${doing && html`<${Drain} node=${doing} left=${left(doing)} onClose=${() => setDoing(null)} />`}`;

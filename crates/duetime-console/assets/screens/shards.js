@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { age, number, seconds, word } from "../format.js";
+import { age, moment, number, seconds, word } from "../format.js";
 import { Squares } from "../canvas.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -24,6 +24,24 @@ function colour(shard) {
   if (mood(waited) === "bad") return "very-late";
   if (mood(waited) === "careful") return "late";
   return shard.scheduled + shard.in_flight === 0 ? "idle" : "";
+}
+
+const REASONS = {
+  found: "so it was when this node first looked", free: "nobody had it, as far as this node saw", lease_ended: "the lease of the node before ended: it stopped, died or was cut off",
+  drained: "the node before was drained", unfit: "the node before could not claim", balanced: "the nodes shared the shards anew", turn: "by turns",
+  late: "it was late, and taken besides its turn", alone: "there is one node", unknown: "why is not known",
+};
+
+// Who had it, as the node that answers saw it.
+function Owners({ topic, index }) {
+  const path = topicPath(topic, `/shards/${index}/owners`);
+  const { answer, problem } = useAnswer((signal) => ask("GET", path, undefined, signal), SEEN_EVERY_MS, [path]);
+  if (!answer || answer.index !== index) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
+  const turns = answer.mode === "round-robin";
+  return html`<h3>Who scanned shard ${index}</h3>
+    <p class="quiet">${turns ? `What this node (${answer.node}) knows: its own turns` : `As this node (${answer.node}) saw it`}${answer.since ? ` since it started, ${moment(answer.since)}` : ""}.${answer.forgotten ? " Earlier changes are forgotten." : ""}</p>
+    ${answer.changes.length === 0 ? html`<p>No change was seen.</p>` : html`<ol class="life" aria-label="owners">${answer.changes.map((change, at) => html`<li key=${`${change.at} ${at}`} class=${change.owner ? "good" : "careful"}><strong>${change.owner ?? (turns ? "another node or none" : "nobody")}</strong> since ${moment(change.at)}<div class="quiet">${REASONS[change.reason] ?? change.reason}</div></li>`)}</ol>`}
+    <${Commands} method="GET" path=${path} command=${`duetime shards owners ${word(topic)} ${index}`} />`;
 }
 
 function Resize({ topic, answer, onClose, onStarted }) {
@@ -65,13 +83,14 @@ export function Shards({ topic }) {
     ${resize && html`<div class="card"><h2>From ${number(resize.from)} to ${number(resize.to)} shards</h2>
       <progress max=${resize.moved + resize.remaining} value=${resize.moved} aria-label="moved"></progress>
       <p>${number(resize.moved)} moved, ${number(resize.remaining)} left${resize.per_second ? `, ${number(Math.round(resize.per_second))} a second` : ""}${resize.seconds_left ? `, about ${seconds(resize.seconds_left)}` : ""}.</p>
-      ${resize.blocked && html`<div class="banner bad">${resize.blocked}</div>`}</div>`}
+      ${resize.desired !== undefined && html`<p>Then ${number(resize.desired)} shards: that request follows this change.</p>`}
+      ${resize.blocked && html`<div class="banner bad">It waits: ${resize.blocked}</div>`}</div>`}
     <div class="card"><div class="row spread"><h2>${number(answer.shard_count)} shards (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${may(state, "admin") && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
       <div class="shards ${few ? "few" : "many"}" role="group" aria-label="shards">${few ? shards.map((shard) => html`<button key=${shard.index} class="shard ${colour(shard)}" aria-pressed=${shard.index === chosen} title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled" onClick=${() => setChosen(shard.index)}>${shard.index}</button>`)
         : html`<${Squares} shards=${shards} mood=${colour} chosen=${chosen} label=${summary()} onPoint=${(shard) => setUnder(shard?.index)} onChoose=${setChosen} />`}</div>
       ${!few && html`<div class="row spread"><p class="quiet">${pointed ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}` : summary()}</p><label class="row">Shard<input class="number" type="number" min="0" max=${shards.length - 1} value=${chosen ?? ""} onInput=${(event) => setChosen(event.target.value === "" ? null : Number(event.target.value))} /></label></div>`}
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
-      ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl>`}
+      ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl><${Owners} key=${one.index} topic=${topic} index=${one.index} />`}
       <${Barred} scope="admin" what="Another number of shards" /><${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
     <div class="card fit"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
     ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;

@@ -38,7 +38,7 @@ fn shards() -> Vec<Shard> {
 async fn make_topic(store: &EmbeddedStore) {
     let name = TopicName::new(TOPIC).unwrap();
     let routing = Routing::first(SHARDS as u32, "0123456789abcdef".to_owned());
-    let fresh = TopicRecord::new(name, TopicConfig::default(), 1, routing.rid.clone(), Timestamp::ZERO);
+    let fresh = TopicRecord::new(name, TopicConfig::default(), 1, routing.change_id.clone(), Timestamp::ZERO);
     let record = TopicRecord { routing, ..fresh };
     store.put_topic(&record, None).await.unwrap();
 }

@@ -17,7 +17,7 @@ pub async fn left(store: &dyn Store) -> FinalState {
     let (mut all, mut counts) = (Vec::new(), (0, 0, 0));
     for record in store.topics().await.unwrap() {
         let topic = &record.name;
-        for (index, inspected) in (0..).zip(store.inspect(topic, 0..record.widest()).await.unwrap()) {
+        for (index, inspected) in (0..).zip(store.inspect(topic, 0..record.max_shards_ever()).await.unwrap()) {
             let Some(inspected) = inspected else { continue };
             let shard = inspected.routing.shard(topic, index);
             let mut ids = std::collections::BTreeSet::new();
@@ -42,7 +42,7 @@ pub async fn left(store: &dyn Store) -> FinalState {
                     });
                 }
             }
-            let survey = store.survey(std::slice::from_ref(&shard), WallClock.now()).await.unwrap()[0];
+            let survey = store.counts(std::slice::from_ref(&shard), WallClock.now()).await.unwrap()[0];
             counts = (counts.0 + survey.scheduled, counts.1 + survey.in_flight, counts.2 + survey.dead);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duetime_core::{Member, Namespace, Ownership, TopicName};
 use duetime_metrics::Meters;
-use duetime_ownership::{Etcd, EtcdConfig, Late, RedisPresence, RedisTickets, RoundRobin, Solo};
+use duetime_ownership::{Etcd, EtcdConfig, OverdueShards, RedisPresence, RedisTickets, RoundRobin, Solo};
 use duetime_redis::{Link, LinkConfig, RedisUrl};
 use duetime_settings::{ClientTls, PemFile, Secret};
 use duetime_supervisor::Supervisor;
@@ -29,8 +29,8 @@ fn supervisor() -> Supervisor {
     Supervisor::new(meters())
 }
 
-fn late() -> Late {
-    Late::new(MemStore::new(), Arc::new(WallClock))
+fn late() -> OverdueShards {
+    OverdueShards::new(MemStore::new(), Arc::new(WallClock))
 }
 
 fn config(etcd: &EtcdServers) -> EtcdConfig {
@@ -131,9 +131,9 @@ async fn with_etcd_a_node_tells_how_a_shard_went_from_node_to_node_and_why() {
     let second = start("second").await;
     saw(&*first, |past| past == [by("second", "balanced"), (None, "balanced"), by("first", "free")]).await;
     saw(&*second, |past| past == [by("second", "balanced"), (None, "balanced"), by("first", "found")]).await;
-    second.unfit(Some("does not reach the store".to_owned())).await;
+    second.set_unhealthy(Some("does not reach the store".to_owned())).await;
     saw(&*first, |past| past.starts_with(&[by("first", "unfit"), (None, "unfit"), by("second", "balanced")])).await;
-    second.unfit(None).await;
+    second.set_unhealthy(None).await;
     saw(&*first, |past| past.starts_with(&[by("second", "balanced"), (None, "balanced"), by("first", "unfit")])).await;
     second.leave().await;
     saw(&*first, |past| past.starts_with(&[by("first", "lease_ended"), (None, "lease_ended")])).await;

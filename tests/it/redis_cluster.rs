@@ -15,7 +15,7 @@ use duetime_core::{Namespace, Store, TopicName};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::conformance::{StoreFactory, reshard, store};
+use duetime_testkit::conformance::{StoreFactory, resize, store};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 
 /// Stores on one installation, each with a namespace of its own.
@@ -52,7 +52,7 @@ async fn the_whole_contract_holds_on_a_cluster_of_three_masters_with_replicas() 
     let cluster = RedisCluster::start(3, 1).await;
     let spaces = Spaces::new(cluster.url());
     store::run_all(&spaces).await;
-    reshard::run_all(&spaces).await;
+    resize::run_all(&spaces).await;
     // The tags put shards where the servers look for them.
     let topic = TopicName::new("orders").unwrap();
     for index in 0..32 {
@@ -67,5 +67,5 @@ async fn the_whole_contract_holds_behind_sentinel() {
     let servers = Sentinel::start(1).await;
     let spaces = Spaces::new(servers.url());
     store::run_all(&spaces).await;
-    reshard::run_all(&spaces).await;
+    resize::run_all(&spaces).await;
 }

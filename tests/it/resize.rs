@@ -44,7 +44,7 @@ async fn check_homes(store: Arc<dyn Store>, kept: usize) {
     let record = store.topics().await.unwrap().into_iter().find(|record| record.name == topic).unwrap();
     assert!(!record.routing.is_moving());
     let mut seen = 0;
-    for (index, inspected) in (0..).zip(store.inspect(&topic, 0..record.widest()).await.unwrap()) {
+    for (index, inspected) in (0..).zip(store.inspect(&topic, 0..record.max_shards_ever()).await.unwrap()) {
         let Some(inspected) = inspected else { continue };
         assert_eq!(inspected.outbox, None, "shard {index}");
         let shard = inspected.routing.shard(&topic, index);

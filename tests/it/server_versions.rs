@@ -1,6 +1,6 @@
 //! The store contract on every server version that can be had, besides the system's own.
 
-use duetime_testkit::conformance::{reshard, store};
+use duetime_testkit::conformance::{resize, store};
 use duetime_testkit::servers::{RedisCluster, RedisOptions, RedisServer, Sentinel, ServerVersion};
 
 use crate::redis_cluster::Spaces;
@@ -8,7 +8,7 @@ use crate::redis_cluster::Spaces;
 async fn holds_at(url: String) {
     let spaces = Spaces::new(url);
     store::run_all(&spaces).await;
-    reshard::run_all(&spaces).await;
+    resize::run_all(&spaces).await;
 }
 
 /// The server is what the test says it is.

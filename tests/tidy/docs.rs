@@ -102,7 +102,7 @@ fn methods(text: &str) -> (usize, usize) {
 #[test]
 fn the_size_of_the_contract_and_of_the_product_is_stated_as_it_is() {
     let page = files(|path| path == "docs/ARCHITECTURE.md").remove(0).text;
-    let contract = ["contract", "reshard", "plans"].map(|name| format!("crates/duetime-core/src/{name}.rs"));
+    let contract = ["contract", "resize_store", "plans"].map(|name| format!("crates/duetime-core/src/{name}.rs"));
     let (mut bare, mut whole) = (0, 0);
     for file in files(|path| contract.iter().any(|known| known == path)) {
         let (without, with) = methods(&file.text);

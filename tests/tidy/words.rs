@@ -122,7 +122,7 @@ fn no_two_types_of_the_product_have_one_name() {
     for file in files(of_the_product) {
         let code = file.text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         for (number, line) in code.lines().enumerate() {
-            if let Some(name) = public_type(line) {
+            if let Some(name) = type_name(line) {
                 places.entry(name.to_owned()).or_default().push(format!("{}:{}", file.path, number + 1));
             }
         }
@@ -132,26 +132,32 @@ fn no_two_types_of_the_product_have_one_name() {
     none("one name, one meaning: say in the name what the type is of", broken);
 }
 
-/// The name of the type that a line begins, if more than its file sees it.
-fn public_type(line: &str) -> Option<&str> {
-    let rest = line.trim_start().strip_prefix("pub")?;
+/// The name of the type that a line begins. A `type` that is set in belongs to a trait.
+fn type_name(line: &str) -> Option<&str> {
+    let rest = line.trim_start();
+    let rest = rest.strip_prefix("pub").unwrap_or(rest);
     let rest = if rest.starts_with('(') { rest.split_once(')')?.1 } else { rest };
     let (kind, rest) = rest.trim_start().split_once(' ')?;
     let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
     // In a macro the name may be a variable.
-    (["struct", "enum", "trait", "type"].contains(&kind) && end > 0).then(|| &rest[..end])
+    let is_type = ["struct", "enum", "trait"].contains(&kind) || kind == "type" && !line.starts_with(' ');
+    (is_type && end > 0).then(|| &rest[..end])
 }
 
 #[test]
-fn the_name_of_a_public_type_is_read_right() {
-    assert_eq!(public_type("    pub(crate) struct Found<'a> {"), Some("Found"));
-    assert_eq!(public_type("pub enum Lookup<T> {"), Some("Lookup"));
-    assert_eq!(public_type("pub fn found() -> Found {"), None);
-    assert_eq!(public_type("struct Own;"), None);
+fn the_name_of_a_type_is_read_right() {
+    assert_eq!(type_name("    pub(crate) struct Found<'a> {"), Some("Found"));
+    assert_eq!(type_name("pub enum Lookup<T> {"), Some("Lookup"));
+    assert_eq!(type_name("pub fn found() -> Found {"), None);
+    assert_eq!(type_name("struct Own;"), Some("Own"));
+    assert_eq!(type_name("    type Answer = u8;"), None);
 }
 
 /// Words that stand for a part of the program in a picture, or that few readers know, and what to write instead.
-const BANNED: [(&str, &str); 11] = [
+const BANNED: [(&str, &str); 14] = [
+    ("reshard", "resize"),
+    ("unfit", "unhealthy"),
+    ("old home", "source shard"),
     ("house", "product, crate or node"),
     ("hall", "program"),
     ("front door", "HTTP API"),

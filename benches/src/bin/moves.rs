@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, BatchPut, Floor, Reshard, RoutingAuthority};
+use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor, ResizeStore, RoutingAuthority};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
@@ -27,7 +27,7 @@ const ENQUEUED_AT_ONCE: usize = 64;
 const PAGE: usize = 256;
 /// How often the cost of asking is measured.
 const CALIBRATIONS: usize = 50;
-/// Ids of one call at the old home.
+/// Ids of one call at the source shard.
 const OLD: usize = 25;
 
 /// What the server used for one kind of step.
@@ -140,10 +140,10 @@ async fn main() {
         })
         .await;
 
-    let rid = "fedcba9876543210".to_owned();
+    let change_id = "fedcba9876543210".to_owned();
     let routing = Routing {
         epoch: record.routing.epoch + 1,
-        rid,
+        change_id,
         shards: TO,
         previous: FROM,
         state: RoutingState::Moving,
@@ -154,7 +154,7 @@ async fn main() {
     costs
         .of("fence, a shard", async {
             for index in 0..TO {
-                store.fence(&topic, index, &routing, &Floor::default()).await.expect("the server answers");
+                store.fence(&topic, index, &routing, &DeadlineFloor::default()).await.expect("the server answers");
             }
             u64::from(TO)
         })
@@ -191,7 +191,8 @@ async fn main() {
         .map(|id| Edit::Reschedule(id.clone(), Due::At(now().plus(Duration::from_secs(3600)))))
         .collect();
     let (source, _) = *moving.keys().next().expect("something moves");
-    for (kind, batch) in [("reschedule at the old home, 1 id", 1), ("reschedule at the old home, 25 ids", OLD)] {
+    for (kind, batch) in [("reschedule at the source shard, 1 id", 1), ("reschedule at the source shard, 25 ids", OLD)]
+    {
         costs
             .of(kind, async {
                 let shard = routing.shard(&topic, source);
@@ -233,7 +234,7 @@ async fn main() {
             .of("look again (memory)", async {
                 for one in &taken {
                     let shard = routing.shard(&topic, one.to);
-                    let last = store.memory(&shard, one.from).await.expect("the server answers");
+                    let last = store.last_applied_batch(&shard, one.from).await.expect("the server answers");
                     assert_eq!(last, Some(one.name));
                 }
                 items
@@ -243,7 +244,7 @@ async fn main() {
             .of("drop", async {
                 for one in &taken {
                     let shard = routing.shard(&topic, one.from);
-                    assert!(store.drop_batch(&shard, one.name.nonce).await.expect("the server answers"));
+                    assert!(store.discard_batch(&shard, one.name.nonce).await.expect("the server answers"));
                 }
                 items
             })

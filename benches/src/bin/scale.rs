@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use duetime_benches::brokers::cost::Spent;
-use duetime_benches::scale::fleet::{Fleet, Measured, each_us};
+use duetime_benches::scale::fleet::{ClusterNodes, Measured, each_us};
 use duetime_benches::scale::{PAYLOAD, idle};
 use duetime_testkit::servers::{RedisCluster, RedisServer};
 
@@ -65,7 +65,7 @@ async fn fleets(program: &Path, count: u64) -> String {
     );
     let server = RedisServer::start().await;
     for nodes in NODES {
-        let fleet = Fleet::start(program, &server.url(), &format!("nodes{nodes}"), nodes, FLEET_SHARDS).await;
+        let fleet = ClusterNodes::start(program, &server.url(), &format!("nodes{nodes}"), nodes, FLEET_SHARDS).await;
         fleet_row(&mut out, "standalone", nodes, count, &fleet.measure(count).await);
     }
     drop(server);
@@ -75,7 +75,8 @@ async fn fleets(program: &Path, count: u64) -> String {
             node.cli(&["CONFIG", "SET", "appendonly", "no"]);
         }
         for nodes in NODES {
-            let fleet = Fleet::start(program, &cluster.url(), &format!("nodes{nodes}"), nodes, FLEET_SHARDS).await;
+            let fleet =
+                ClusterNodes::start(program, &cluster.url(), &format!("nodes{nodes}"), nodes, FLEET_SHARDS).await;
             let name = format!("cluster of {masters}");
             fleet_row(&mut out, &name, nodes, count, &fleet.measure(count).await);
         }
@@ -93,7 +94,7 @@ async fn shards(program: &Path, count: u64) -> String {
     );
     for shards in SHARDS {
         let server = RedisServer::start().await;
-        let fleet = Fleet::start(program, &server.url(), "shards", 1, shards).await;
+        let fleet = ClusterNodes::start(program, &server.url(), "shards", 1, shards).await;
         let told = fleet.measure(count).await;
         let idle = idle::watch(&fleet, &server, u64::from(shards.max(4096))).await;
         let cpu =

@@ -32,14 +32,14 @@ pub struct Measured {
 }
 
 /// Nodes that share the shards of one topic.
-pub struct Fleet {
+pub struct ClusterNodes {
     nodes: Vec<Node>,
     /// One for each node.
     pub clients: Vec<Client>,
     _etcd: Option<EtcdServers>,
 }
 
-impl Fleet {
+impl ClusterNodes {
     /// Starts `count` nodes of `program` on `store` and waits until each has its share of the shards.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use std::time::Duration;
 use duetime_testkit::servers::RedisServer;
 use tokio::time::{Instant, sleep};
 
-use super::fleet::{Fleet, each_us};
+use super::fleet::{ClusterNodes, each_us};
 use crate::brokers::cost;
 use crate::brokers::node::now_ms;
 
@@ -41,7 +41,7 @@ fn calls(server: &RedisServer) -> (f64, f64) {
 }
 
 /// Watches a fleet of one node for a while in which nothing is due, with `waiting` messages an hour ahead.
-pub async fn watch(fleet: &Fleet, server: &RedisServer, waiting: u64) -> Idle {
+pub async fn watch(fleet: &ClusterNodes, server: &RedisServer, waiting: u64) -> Idle {
     fleet.enqueue(waiting, now_ms() + AN_HOUR_MS).await;
     sleep(CALM).await;
     server.cli(&["CONFIG", "RESETSTAT"]);

@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(30);
 const BURST_PER_S: u64 = 20_000;
 
 #[derive(Debug)]
-struct Seen {
+struct SeenDeliveries {
     late: Histogram<u64>,
     early: u64,
     all: u64,
@@ -39,12 +39,12 @@ struct Watch {
     clock: FineClock,
     /// Messages due before this are warm-up.
     from: Timestamp,
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenDeliveries>,
 }
 
 impl Watch {
     fn new(clock: FineClock, from: Timestamp) -> Arc<Self> {
-        let seen = Seen { late: histogram(), early: 0, all: 0, first: None, last: None };
+        let seen = SeenDeliveries { late: histogram(), early: 0, all: 0, first: None, last: None };
         Arc::new(Self { clock, from, seen: Mutex::new(seen) })
     }
 

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use duetime_client::{Answer, Claim, ClaimedMessage, Client, NewMessage, Outcome};
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{Due, MessageId, Timestamp};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value};
@@ -86,13 +86,13 @@ impl LoadTarget for BenchNode {
             let (client, topic) = (self.client.clone(), self.topic.clone());
             consumers.spawn(consume(client, topic, recorder.clone(), stop.subscribe()));
         }
-        Ok(Box::new(Running { consumers, stop }))
+        Ok(Box::new(RunningConsumers { consumers, stop }))
     }
 
-    async fn survey(&self) -> anyhow::Result<Survey> {
+    async fn survey(&self) -> anyhow::Result<ShardCounts> {
         let topic = self.client.topic(&self.topic).await?;
         let (scheduled, due, in_flight, dead) = (topic.scheduled, topic.due, topic.in_flight, topic.dead);
-        Ok(Survey { scheduled, due, in_flight, dead, head: None })
+        Ok(ShardCounts { scheduled, due, in_flight, dead, head: None })
     }
 
     async fn memory(&self) -> Option<u64> {
@@ -117,13 +117,13 @@ impl LoadTarget for BenchNode {
     }
 }
 
-struct Running {
+struct RunningConsumers {
     consumers: JoinSet<anyhow::Result<()>>,
     stop: watch::Sender<bool>,
 }
 
 #[async_trait]
-impl Consuming for Running {
+impl Consuming for RunningConsumers {
     async fn stop(mut self: Box<Self>) -> anyhow::Result<()> {
         self.stop.send_replace(true);
         while let Some(consumer) = self.consumers.join_next().await {

@@ -83,7 +83,7 @@ impl Recorder for Ledger {
 
 /// What the ledger says in the end.
 #[derive(Debug, Default)]
-struct Verdict {
+struct OrdersVerdict {
     scheduled: u64,
     cancelled: u64,
     delivered: u64,
@@ -97,7 +97,7 @@ struct Verdict {
     vanished: u64,
 }
 
-impl Verdict {
+impl OrdersVerdict {
     fn of(orders: &[AtomicU16]) -> Self {
         let mut sum = Self::default();
         for order in orders {
@@ -164,7 +164,7 @@ pub async fn run(
     let left = wait(own, target).await?;
     consuming.stop().await?;
 
-    let verdict = Verdict::of(&ledger.orders);
+    let verdict = OrdersVerdict::of(&ledger.orders);
     report.figure("orders", count as f64, "");
     report.figure("placed", own.rate as f64, "orders/s");
     report.figure("time to pay", own.timeout.as_secs_f64(), "s");
@@ -294,9 +294,10 @@ mod tests {
     fn the_ledger_finds_each_kind_of_wrong() {
         let orders = |bits: &[u16]| -> Vec<AtomicU16> { bits.iter().map(|b| AtomicU16::new(*b)).collect() };
         use known::*;
-        let fine = Verdict::of(&orders(&[SCHEDULED | CANCELLED, SCHEDULED | ONCE, SCHEDULED | IN_FLIGHT, UNSURE]));
+        let fine =
+            OrdersVerdict::of(&orders(&[SCHEDULED | CANCELLED, SCHEDULED | ONCE, SCHEDULED | IN_FLIGHT, UNSURE]));
         assert_eq!((fine.lost, fine.early, fine.twice, fine.cancelled_and_delivered, fine.vanished), (0, 0, 0, 0, 0));
-        let wrong = Verdict::of(&orders(&[
+        let wrong = OrdersVerdict::of(&orders(&[
             SCHEDULED,
             SCHEDULED | ONCE | EARLY,
             SCHEDULED | ONCE | AGAIN,

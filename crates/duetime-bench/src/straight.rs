@@ -9,10 +9,11 @@ use async_trait::async_trait;
 use duetime_core::around::Surrounded;
 use duetime_core::ownership::Demand;
 use duetime_core::reinstate::SameShard;
-use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Survey};
+use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, ShardCounts};
 use duetime_core::{
-    Clock, Delivery, Due, Fleet, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard, ShardCount,
-    Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics, Verdict,
+    Clock, ClusterNodes, Delivery, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard,
+    ShardCount, Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    Topics, Verdict,
 };
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_metrics::Meters;
@@ -53,8 +54,8 @@ impl Straight {
             ..TopicConfig::default()
         };
         config.check().map_err(anyhow::Error::msg)?;
-        let rid = format!("{:016x}", rand::random::<u64>());
-        let record = TopicRecord::new(name, config, 1, rid, clock.now());
+        let change_id = format!("{:016x}", rand::random::<u64>());
+        let record = TopicRecord::new(name, config, 1, change_id, clock.now());
         let watch = Arc::new(Stopwatch::new());
         let store = Surrounded::new(inner, watch.clone());
         let record = Arc::new(store.put_topic(&record, None).await.context("making the bench's topic")?);
@@ -121,12 +122,12 @@ impl LoadTarget for Straight {
             supervisor: Supervisor::new(self.meters.clone()),
             tracer: None,
         });
-        Ok(Box::new(Running { engine, _topics: topics }))
+        Ok(Box::new(RunningEngine { engine, _topics: topics }))
     }
 
-    async fn survey(&self) -> anyhow::Result<Survey> {
-        let all = self.store.survey(&self.shards, self.clock.now()).await?;
-        Ok(all.into_iter().fold(Survey::default(), |sum, one| Survey {
+    async fn survey(&self) -> anyhow::Result<ShardCounts> {
+        let all = self.store.counts(&self.shards, self.clock.now()).await?;
+        Ok(all.into_iter().fold(ShardCounts::default(), |sum, one| ShardCounts {
             scheduled: sum.scheduled + one.scheduled,
             due: sum.due + one.due,
             in_flight: sum.in_flight + one.in_flight,
@@ -155,14 +156,14 @@ impl LoadTarget for Straight {
     }
 }
 
-struct Running {
+struct RunningEngine {
     engine: Engine,
     /// The engine hears of topics as long as somebody could change them.
     _topics: watch::Sender<Arc<Topics>>,
 }
 
 #[async_trait]
-impl Consuming for Running {
+impl Consuming for RunningEngine {
     async fn stop(self: Box<Self>) -> anyhow::Result<()> {
         self.engine.drain(STOP_WITHIN).await;
         Ok(())
@@ -185,7 +186,7 @@ impl Ownership for OwnsAll {
         self.0.subscribe()
     }
 
-    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
+    fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         watch::Sender::default().subscribe()
     }
 
@@ -195,7 +196,7 @@ impl Ownership for OwnsAll {
 
     async fn settled(&self, _topic: &TopicName, _index: u32) {}
 
-    async fn unfit(&self, _why: Option<String>) {}
+    async fn set_unhealthy(&self, _why: Option<String>) {}
 
     async fn drain(&self, _member: &str, _drain: Option<duetime_core::Drain>) -> Result<(), String> {
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{MessageId, Timestamp};
 use hdrhistogram::Histogram;
 
@@ -61,7 +61,7 @@ pub trait LoadTarget: Send + Sync + 'static {
     async fn consume(&self, recorder: Arc<dyn Recorder>) -> anyhow::Result<Box<dyn Consuming>>;
 
     /// Counts over all shards.
-    async fn survey(&self) -> anyhow::Result<Survey>;
+    async fn survey(&self) -> anyhow::Result<ShardCounts>;
 
     /// Resident memory of the process that claims and delivers, in bytes.
     async fn memory(&self) -> Option<u64>;

@@ -12,7 +12,7 @@ use crate::load::{histogram, micros};
 
 /// What is timed, and how the report names it.
 const OPS: [(&str, &str); 5] =
-    [("enqueue", "enqueue"), ("edit", "edit"), ("claim", "claim"), ("settle", "settle"), ("heads", "look")];
+    [("enqueue", "enqueue"), ("edit", "edit"), ("claim", "claim"), ("settle", "settle"), ("next_due", "look")];
 
 /// See the module.
 #[derive(Debug)]

@@ -46,7 +46,7 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn redrive(&self, topic: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
-        self.settle_dead(Method::POST, &format!("/v1/topics/{}/dead/redrive", part(topic)), which).await
+        self.resolve_dead_letters(Method::POST, &format!("/v1/topics/{}/dead/redrive", part(topic)), which).await
     }
 
     /// Removes dead letters for good.
@@ -55,10 +55,15 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn purge(&self, topic: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
-        self.settle_dead(Method::DELETE, &format!("/v1/topics/{}/dead", part(topic)), which).await
+        self.resolve_dead_letters(Method::DELETE, &format!("/v1/topics/{}/dead", part(topic)), which).await
     }
 
-    async fn settle_dead(&self, method: Method, path: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
+    async fn resolve_dead_letters(
+        &self,
+        method: Method,
+        path: &str,
+        which: &DeadChoice,
+    ) -> Result<DeadDone, ClientError> {
         let body = match which {
             DeadChoice::Ids(ids) => serde_json::json!({ "ids": ids }),
             DeadChoice::All => serde_json::json!({ "all": true }),

@@ -166,19 +166,19 @@ pub fn routes<S: Clone + Send + Sync + 'static>(mode: Mode) -> Router<S> {
     if mode == Mode::Off {
         return Router::new();
     }
-    let page = Arc::new(Page::new(mode));
+    let page = Arc::new(ConsolePage::new(mode));
     let page = move |headers: HeaderMap| async move { page.answer(&headers) };
     Router::new().route("/", get(page)).route(&format!("{FOLDER}/{{hash}}/{{*path}}"), get(file))
 }
 
 /// The page itself, which names the files of this version.
-struct Page {
+struct ConsolePage {
     file: File,
     /// What a browser gives back to learn that it has this page already.
     tag: HeaderValue,
 }
 
-impl Page {
+impl ConsolePage {
     fn new(mode: Mode) -> Self {
         let word = if mode == Mode::ReadOnly { "read-only" } else { "full" };
         let html = std::str::from_utf8(&BUILT.files["index.html"].plain).expect("our own file is text");

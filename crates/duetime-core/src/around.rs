@@ -21,13 +21,13 @@ use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
 use crate::plans::PlanStore;
-use crate::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Reshard, RoutingAuthority, ScanPage,
+use crate::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, Survey, Wakeup,
+    Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -122,11 +122,11 @@ surrounded! {
             role.op("edit", "edit_at_source"), slice::from_ref(shard), batch.len();
         get_at(shard: &Shard, role: Role, ids: &[MessageId]) -> Vec<Lookup<StoredMessage>>,
             role.op("get", "get_at_source"), slice::from_ref(shard), ids.len();
-        settle_dead_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
+        resolve_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
             -> Kept<Lookup<bool>>,
-            role.op("settle_dead", "settle_dead_at_source"), slice::from_ref(shard), ids.len();
-        dead(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
-            "dead", slice::from_ref(shard), 0;
+            role.op("resolve_dead_letters", "resolve_dead_letters_at_source"), slice::from_ref(shard), ids.len();
+        dead_letters(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
+            "dead_letters", slice::from_ref(shard), 0;
         list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list_messages", slice::from_ref(shard), 0;
         bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
         forecast(shards: &[Shard], edges: &[Timestamp]) -> Vec<u64>, "forecast", shards, 0;
@@ -148,9 +148,9 @@ surrounded! {
 
 surrounded! {
     ScheduleStore {
-        survey(shards: &[Shard], now: Timestamp) -> Vec<Survey>, "survey", shards, 0;
-        survey_known(shards: &[Shard], now: Timestamp) -> Vec<Option<Survey>>, "survey", shards, 0;
-        heads(shards: &[Shard]) -> Vec<Option<Timestamp>>, "heads", shards, 0;
+        counts(shards: &[Shard], now: Timestamp) -> Vec<ShardCounts>, "counts", shards, 0;
+        counts_available(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
+        next_due(shards: &[Shard]) -> Vec<Option<Timestamp>>, "next_due", shards, 0;
     }
     fn place_of(&self, shard: &Shard) -> Place {
         self.inner.place_of(shard)
@@ -162,7 +162,7 @@ surrounded! {
 
 surrounded! {
     StoreHealth {
-        apart(clock: &dyn Clock) -> i64, "apart", &[], 0;
+        clock_skew_ms(clock: &dyn Clock) -> i64, "clock_skew_ms", &[], 0;
         ready() -> (), "ready", &[], 0;
     }
     fn troubles(&self) -> Vec<String> {
@@ -188,8 +188,8 @@ surrounded! {
 }
 
 surrounded! {
-    Reshard {
-        fence(topic: &TopicName, index: u32, routing: &Routing, floor: &Floor) -> Fenced,
+    ResizeStore {
+        fence(topic: &TopicName, index: u32, routing: &Routing, floor: &DeadlineFloor) -> Fenced,
             "fence", &[routing.shard(topic, index)], 0;
         inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "inspect", &[], 0;
         scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "scan", slice::from_ref(shard), 0;
@@ -197,8 +197,8 @@ surrounded! {
             "take", slice::from_ref(shard), ids.len();
         outbox(shard: &Shard) -> Option<Batch>, "outbox", slice::from_ref(shard), 0;
         put(shard: &Shard, batch: &Batch) -> BatchPut, "put", slice::from_ref(shard), batch.messages.len();
-        memory(shard: &Shard, from: u32) -> Option<BatchName>, "memory", slice::from_ref(shard), 0;
-        renumber(shard: &Shard, seen: u64, new: BatchName) -> bool, "renumber", slice::from_ref(shard), 0;
-        drop_batch(shard: &Shard, nonce: u64) -> bool, "drop_batch", slice::from_ref(shard), 0;
+        last_applied_batch(shard: &Shard, from: u32) -> Option<BatchName>, "last_applied_batch", slice::from_ref(shard), 0;
+        rename_batch(shard: &Shard, seen: u64, new: BatchName) -> bool, "rename_batch", slice::from_ref(shard), 0;
+        discard_batch(shard: &Shard, nonce: u64) -> bool, "discard_batch", slice::from_ref(shard), 0;
     }
 }

@@ -8,11 +8,11 @@
 //! | [`ScheduleStore`] | the engine, ownership, the router |
 //! | [`StoreHealth`] | the program, the API |
 //! | [`PlanStore`] | the router, for bulk actions |
-//! | [`crate::Reshard`] | the live resize, the router |
+//! | [`crate::ResizeStore`] | the live resize, the router |
 //! | [`crate::RoutingAuthority`] | the live resize |
 //!
 //! [`Store`] is all that a store is: for the program, which opens one and gives each its part. What holds for
-//! every call is told in [`crate::store`] and [`crate::reshard`].
+//! every call is told in [`crate::store`] and [`crate::resize_store`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,11 +27,11 @@ use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::place::{Place, Whereabouts};
 use crate::plans::PlanStore;
-use crate::reshard::{Reshard, RoutingAuthority};
+use crate::resize_store::{ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, Survey, Wakeup,
+    Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -145,7 +145,7 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Dead letters from `from` on (`None`: the oldest), at most `limit`.
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;
+    async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;
 
     /// Live messages in the order of their scores, at most `limit` and at most
     /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX), without their bodies. What is there all the time and keeps
@@ -154,7 +154,7 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
 
     /// Redrives or purges dead letters by id, with how many replicas have it, where that is counted; false: it is not
     /// a dead letter.
-    async fn settle_dead_at(
+    async fn resolve_dead_letters_at(
         &self,
         shard: &Shard,
         role: Role,
@@ -163,15 +163,15 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         action: DeadAction,
     ) -> Result<Kept<Lookup<bool>>, StoreError>;
 
-    /// [`MessageStore::settle_dead_at`] the home of the ids.
-    async fn settle_dead(
+    /// [`MessageStore::resolve_dead_letters_at`] the home of the ids.
+    async fn resolve_dead_letters(
         &self,
         shard: &Shard,
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<Vec<bool>, StoreError> {
-        Lookup::finals(self.settle_dead_at(shard, Role::Home, now, ids, action).await?.answers)
+        Lookup::finals(self.resolve_dead_letters_at(shard, Role::Home, now, ids, action).await?.answers)
     }
 
     /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
@@ -227,12 +227,12 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
 #[async_trait]
 pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
     /// Counts of many shards in as few round trips as the backend has masters.
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError>;
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError>;
 
-    /// [`ScheduleStore::survey`] without the shards whose server does not answer at present: `None`, where
+    /// [`ScheduleStore::counts`] without the shards whose server does not answer at present: `None`, where
     /// others do.
-    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
-        Ok(self.survey(shards, now).await?.into_iter().map(Some).collect())
+    async fn counts_available(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
+        Ok(self.counts(shards, now).await?.into_iter().map(Some).collect())
     }
 
     /// The server that holds `shard` at present, as far as known without asking anybody. Calls on
@@ -249,7 +249,7 @@ pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
     ///
     /// [`StoreError::Unavailable`]: one of the servers asked is silent. Who asks about shards of several
     /// asks for each [`Place`] by itself.
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
+    async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
 
     /// Hints about new heads, from this process and from others where the backend can tell.
     fn wakeups(&self) -> broadcast::Receiver<Wakeup>;
@@ -260,7 +260,7 @@ pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
 pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
     /// By how many milliseconds the store's clock is ahead of `clock` (negative: behind), time on the
     /// way left out. A store that has no clock of its own is never apart.
-    async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
+    async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         let _ = clock;
         Ok(0)
     }
@@ -279,12 +279,19 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
 
 /// All that a store is asked while it serves. For who opens it; others take a part.
 pub trait Store:
-    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + PlanStore + Reshard + RoutingAuthority
+    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + PlanStore + ResizeStore + RoutingAuthority
 {
 }
 
 impl<S> Store for S where
-    S: TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + PlanStore + Reshard + RoutingAuthority
+    S: TopicStore
+        + MessageStore
+        + ClaimStore
+        + ScheduleStore
+        + StoreHealth
+        + PlanStore
+        + ResizeStore
+        + RoutingAuthority
 {
 }
 

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::reshard::Floor;
+use crate::resize_store::DeadlineFloor;
 use crate::score::LeaseClass;
 use crate::time::Timestamp;
 
@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub const NEAR_PART: u32 = 8;
 
 /// How many milliseconds behind `wanted` the next deadline of `class` is.
-fn over(last: &Floor, class: LeaseClass, wanted: Timestamp) -> i64 {
+fn over(last: &DeadlineFloor, class: LeaseClass, wanted: Timestamp) -> i64 {
     (last.of(class).as_millis() + 1 - wanted.as_millis()).max(0)
 }
 
@@ -24,14 +24,19 @@ fn over(last: &Floor, class: LeaseClass, wanted: Timestamp) -> i64 {
 /// raises the last deadline of its class in `last`. `home` is the class of claims of that length.
 ///
 /// The deadline is never before `wanted`, and at most `visibility` behind it while any class allows that.
-pub fn give(last: &mut Floor, wanted: Timestamp, visibility: Duration, home: LeaseClass) -> (Timestamp, LeaseClass) {
+pub fn give(
+    last: &mut DeadlineFloor,
+    wanted: Timestamp,
+    visibility: Duration,
+    home: LeaseClass,
+) -> (Timestamp, LeaseClass) {
     let class = choose(last, wanted, visibility, home);
     let deadline = wanted.max(Timestamp::from_millis(last.of(class).as_millis() + 1));
     last.raise(class, deadline);
     (deadline, class)
 }
 
-fn choose(last: &Floor, wanted: Timestamp, visibility: Duration, home: LeaseClass) -> LeaseClass {
+fn choose(last: &DeadlineFloor, wanted: Timestamp, visibility: Duration, home: LeaseClass) -> LeaseClass {
     let within = |class: LeaseClass, bound: Duration| {
         u128::try_from(over(last, class, wanted)).is_ok_and(|over| over <= bound.as_millis())
     };
@@ -64,7 +69,7 @@ mod tests {
         fn no_receipt_of_an_earlier_claim_ever_matches_a_later_one(
             claims in proptest::collection::vec((-4_000_000i64..4_000_000, 1u64..90_000_000, 0usize..4), 1..400),
         ) {
-            let (mut last, mut given) = (Floor::default(), HashSet::new());
+            let (mut last, mut given) = (DeadlineFloor::default(), HashSet::new());
             let mut now = 1_000_000_000i64;
             for (step, visibility_ms, kind) in claims {
                 // Mostly the same few milliseconds again, now and then a step of the clock.
@@ -84,7 +89,7 @@ mod tests {
             lengths in proptest::collection::vec(1_000u64..86_400_000, 1..=4),
             claims in proptest::collection::vec((0i64..1_000, 0usize..4, 1usize..3), 1..400),
         ) {
-            let (mut last, mut now) = (Floor::default(), 1_000_000_000i64);
+            let (mut last, mut now) = (DeadlineFloor::default(), 1_000_000_000i64);
             for (step, length, times) in claims {
                 now += step;
                 let visibility = Duration::from_millis(lengths[length % lengths.len()]);
@@ -97,7 +102,7 @@ mod tests {
         }
     }
 
-    fn claim(last: &mut Floor, now_ms: i64, visibility_s: u64) -> i64 {
+    fn claim(last: &mut DeadlineFloor, now_ms: i64, visibility_s: u64) -> i64 {
         let visibility = Duration::from_secs(visibility_s);
         let wanted = Timestamp::from_millis(now_ms).plus(visibility);
         let (deadline, _) = give(last, wanted, visibility, LeaseClass::for_visibility(visibility));
@@ -106,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_shorter_visibility_holds_from_the_next_claim_on() {
-        let mut last = Floor::default();
+        let mut last = DeadlineFloor::default();
         for (now, visibility_s) in (0..).zip([86_400, 3600, 2700, 60, 45, 1]) {
             assert_eq!(claim(&mut last, now, visibility_s), 0, "{visibility_s} s");
         }
@@ -116,14 +121,14 @@ mod tests {
 
     #[test]
     fn deadlines_do_not_run_ahead_at_seven_claims_a_millisecond() {
-        let mut last = Floor::default();
+        let mut last = DeadlineFloor::default();
         let furthest = (0..60_000).flat_map(|now| [now; 7]).map(|now| claim(&mut last, now, 10)).max();
         assert!(furthest <= Some(10_000), "{furthest:?} ms behind the one wanted");
     }
 
     #[test]
     fn after_a_clock_that_was_an_hour_ahead_deadlines_are_near_again() {
-        let mut last = Floor::default();
+        let mut last = DeadlineFloor::default();
         for n in 0..1_000 {
             claim(&mut last, 3_600_000 + n, 30);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Most items one store script may touch. A script of this size takes about 1 ms of Redis.
 pub const BATCH_ITEMS_MAX: usize = 256;
 
-/// Most items of one call at an old home that may remove: what was found is remembered for a repetition, two
+/// Most items of one call at a source shard that may remove: what was found is remembered for a repetition, two
 /// bits each, in a number that a script keeps exactly.
 pub const OLD_ITEMS_MAX: usize = 25;
 
@@ -62,7 +62,7 @@ pub const VISIBILITY_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest time a consumer's claim may wait for something due.
 pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Apart by more than this, the caller's clock and the store's take nothing (`Skew`).
+/// Apart by more than this, the caller's clock and the store's take nothing (`ClockSkew`).
 pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
 
 /// A shard is polled no later than this after the last poll, hint or no hint.

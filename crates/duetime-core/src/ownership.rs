@@ -38,8 +38,9 @@ pub enum MemberState {
     Serving,
     /// It claims no more: it ends, or an operator drains it.
     Draining,
-    /// It cannot claim, and nodes that can have its shards; its log and `unfit` say why.
-    Unfit,
+    /// It cannot claim, and nodes that can have its shards; its log and `unhealthy` say why.
+    #[serde(rename = "unfit")]
+    Unhealthy,
 }
 
 impl MemberState {
@@ -49,7 +50,7 @@ impl MemberState {
         match self {
             Self::Serving => "serving",
             Self::Draining => "draining",
-            Self::Unfit => "unhealthy",
+            Self::Unhealthy => "unhealthy",
         }
     }
 }
@@ -101,11 +102,11 @@ pub struct Member {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<u32>,
     /// Why it does not take its share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unfit: Option<String>,
+    #[serde(default, rename = "unfit", skip_serializing_if = "Option::is_none")]
+    pub unhealthy: Option<String>,
     /// Servers of the store that answer others and not this node.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub silent: BTreeSet<Place>,
+    #[serde(default, rename = "silent", skip_serializing_if = "BTreeSet::is_empty")]
+    pub unreachable: BTreeSet<Place>,
     /// An operator drains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
@@ -116,20 +117,20 @@ pub struct Member {
 
 impl Member {
     /// Whether it takes its share, by why it cannot and whether it is to leave it to others.
-    pub fn set_state(&mut self, unfit: Option<String>, drain: Option<Drain>) {
-        self.state = match (&unfit, &drain) {
-            (Some(_), _) => MemberState::Unfit,
+    pub fn set_state(&mut self, unhealthy: Option<String>, drain: Option<Drain>) {
+        self.state = match (&unhealthy, &drain) {
+            (Some(_), _) => MemberState::Unhealthy,
             (None, Some(_)) => MemberState::Draining,
             (None, None) => MemberState::Serving,
         };
-        self.unfit = unfit;
+        self.unhealthy = unhealthy;
         self.drain = drain;
     }
 }
 
 /// All nodes and who scans what, as far as this node knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fleet {
+pub struct ClusterNodes {
     /// By a name that is unique even where two nodes have the same id.
     pub members: BTreeMap<Arc<str>, Member>,
     /// The member that scans a shard. In round-robin, where shards change hands all the time, only
@@ -137,7 +138,7 @@ pub struct Fleet {
     pub owners: BTreeMap<(TopicName, u32), Arc<str>>,
 }
 
-impl Fleet {
+impl ClusterNodes {
     /// The id of the node that scans shard `index` of `topic`.
     #[must_use]
     pub fn owner(&self, topic: &TopicName, index: u32) -> Option<&str> {
@@ -181,7 +182,7 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>>;
 
     /// All nodes and who scans what, now and as it changes.
-    fn fleet(&self) -> watch::Receiver<Arc<Fleet>>;
+    fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>>;
 
     /// Who had shard `index` of `topic` before, as far as this node saw since it started. In memory; costs one look.
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners;
@@ -191,9 +192,9 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
 
     /// Says that this node cannot claim, and why: its shards go to nodes that can, if there are any. `None`: it can
     /// again.
-    async fn unfit(&self, why: Option<String>);
+    async fn set_unhealthy(&self, why: Option<String>);
 
-    /// Has the node `member`, a name as in [`Fleet::members`], leave its shards to others (`None`: take its share
+    /// Has the node `member`, a name as in [`ClusterNodes::members`], leave its shards to others (`None`: take its share
     /// again). Nodes keep it where they share shards, for as long as that node lives; while no node serves, those
     /// that are drained scan on. Within a few seconds it shows in [`Member::drain`].
     ///

@@ -90,6 +90,6 @@ pub trait Mover: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// As [`crate::Reshard::fence`].
+    /// As [`crate::ResizeStore::fence`].
     async fn fence_all(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError>;
 }

@@ -10,7 +10,7 @@ use crate::names::{MessageId, TopicName};
 pub enum RoutingState {
     /// Every id is in its one home.
     Stable,
-    /// Ids are moving from their old home (of `previous` shards) to the new one.
+    /// Ids are moving from their source shard (of `previous` shards) to the new one.
     Moving,
 }
 
@@ -21,8 +21,9 @@ pub struct Routing {
     ///
     /// So one number orders all records of a name: those of a later life are above all of an earlier one.
     pub epoch: u64,
-    /// Random name of this change: equal epochs with different rids are an alarm.
-    pub rid: String,
+    /// Random name of this change: equal epochs with different change ids are an alarm.
+    #[serde(rename = "rid")]
+    pub change_id: String,
     /// M.
     pub shards: u32,
     /// M before the last change.
@@ -57,8 +58,8 @@ pub fn life_of(epoch: u64) -> u64 {
 impl Routing {
     /// The first record of a new topic, in life 0: the store gives it its number.
     #[must_use]
-    pub fn first(shards: u32, rid: String) -> Self {
-        Self { epoch: 1, rid, shards, previous: shards, state: RoutingState::Stable, seed: None }
+    pub fn first(shards: u32, change_id: String) -> Self {
+        Self { epoch: 1, change_id, shards, previous: shards, state: RoutingState::Stable, seed: None }
     }
 
     /// The number of the topic's life.

@@ -5,7 +5,7 @@
 //! answer item by item, in order. `now` is the caller's clock, and a store combines it with its own so
 //! that nothing is early by either: what is due is decided by the earlier of the two alone, and a delay
 //! counts from the later. When the two are more than [`crate::limits::CLOCK_SKEW_MAX`] apart, a claim
-//! and a call with a relative time in it (`is_relative`) are refused whole with [`StoreError::Skew`],
+//! and a call with a relative time in it (`is_relative`) are refused whole with [`StoreError::ClockSkew`],
 //! before anything is done; a call without one is served.
 
 use std::time::Duration;
@@ -289,7 +289,7 @@ pub enum DeadAction {
 
 /// Counts of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct ShardCounts {
     /// Held by nobody, due or not.
     pub scheduled: u64,
     /// Visible at the moment asked for: the backlog. Claims that ran out are in it.

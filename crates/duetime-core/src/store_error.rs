@@ -61,7 +61,7 @@ pub enum StoreError {
     SettingsUnknown(String),
     /// The caller's clock and the store's are too far apart for a claim or a relative time; nothing was done.
     #[error("this node's clock and the store's differ by {0} ms, more than 2000; set both by NTP")]
-    Skew(i64),
+    ClockSkew(i64),
     /// The topic changed since the caller read it. Read it again.
     #[error("topic was changed by somebody else; read it again and repeat")]
     Conflict,
@@ -114,7 +114,7 @@ impl StoreError {
             Self::Emptied(_) => "emptied",
             Self::Outdated(_) => "outdated",
             Self::SettingsUnknown(_) => "settings_unknown",
-            Self::Skew(_) => "skew",
+            Self::ClockSkew(_) => "skew",
             Self::Conflict => "conflict",
             Self::Damaged(_) => "damaged",
             Self::Setup(_) => "setup",

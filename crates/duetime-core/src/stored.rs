@@ -34,14 +34,14 @@ fn shape() -> &'static Value {
             },
             routing: Routing {
                 epoch: 1,
-                rid: String::new(),
+                change_id: String::new(),
                 shards: 1,
                 previous: 1,
                 state: RoutingState::Stable,
                 seed: Some(0),
             },
             desired: Some(1),
-            widest: 1,
+            max_shards_ever: 1,
             pause: Some(PauseNote {
                 reason: Some(String::new()),
                 since_ms: Some(0),

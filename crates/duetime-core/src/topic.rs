@@ -244,8 +244,8 @@ pub struct TopicRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<u32>,
     /// The most shards it ever had: retired ones keep their record until the topic is deleted.
-    #[serde(default)]
-    pub widest: u32,
+    #[serde(default, rename = "widest")]
+    pub max_shards_ever: u32,
     /// Why it is paused, as it was written; [`TopicRecord::pause`] says what of it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<PauseNote>,
@@ -256,12 +256,21 @@ pub struct TopicRecord {
 }
 
 impl TopicRecord {
-    /// A new topic for so many nodes. `rid` is a random name of 16 characters.
+    /// A new topic for so many nodes. `change_id` is a random name of 16 characters.
     #[must_use]
-    pub fn new(name: TopicName, config: TopicConfig, nodes: u32, rid: String, now: Timestamp) -> Self {
-        let routing = Routing::first(config.shards.resolve(nodes), rid);
-        let widest = routing.shards;
-        Self { name, config, routing, desired: None, widest, pause: None, version: 1, created_at_ms: now.as_millis() }
+    pub fn new(name: TopicName, config: TopicConfig, nodes: u32, change_id: String, now: Timestamp) -> Self {
+        let routing = Routing::first(config.shards.resolve(nodes), change_id);
+        let max_shards_ever = routing.shards;
+        Self {
+            name,
+            config,
+            routing,
+            desired: None,
+            max_shards_ever,
+            pause: None,
+            version: 1,
+            created_at_ms: now.as_millis(),
+        }
     }
 
     /// The same topic in life `life` of its name.
@@ -286,12 +295,12 @@ impl TopicRecord {
     pub fn set_routing(&mut self, new: &RoutingRecord) {
         self.routing = new.routing.clone();
         self.desired = new.desired;
-        self.widest = self.widest();
+        self.max_shards_ever = self.max_shards_ever();
     }
 
     /// A change by users takes over the routing of what is there.
     pub fn keep_routing_of(&mut self, there: &Self) {
-        self.widest = there.widest();
+        self.max_shards_ever = there.max_shards_ever();
         self.set_routing(&there.routing_record());
     }
 
@@ -303,8 +312,8 @@ impl TopicRecord {
 
     /// So many shards exist, or did.
     #[must_use]
-    pub fn widest(&self) -> u32 {
-        self.widest.max(self.routing.shards).max(self.routing.previous)
+    pub fn max_shards_ever(&self) -> u32 {
+        self.max_shards_ever.max(self.routing.shards).max(self.routing.previous)
     }
 }
 

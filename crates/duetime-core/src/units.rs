@@ -220,8 +220,8 @@ pub mod maybe_size {
     /// The sentence of [`super::parse_size`].
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
         #[derive(serde::Deserialize)]
-        struct Given(#[serde(with = "super::size")] u64);
-        Ok(<Option<Given> as serde::Deserialize>::deserialize(from)?.map(|given| given.0))
+        struct GivenSize(#[serde(with = "super::size")] u64);
+        Ok(<Option<GivenSize> as serde::Deserialize>::deserialize(from)?.map(|given| given.0))
     }
 }
 

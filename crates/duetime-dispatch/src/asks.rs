@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::budget::Permit;
-use crate::claimer::Answer;
+use crate::claimer::ClaimAnswer;
 use crate::in_flight::InFlightGuard;
 use crate::schedule::Taken;
 use crate::work::{Work, bytes_of, deadline_of};
@@ -152,7 +152,7 @@ async fn claim(
     };
     let (mut answer, has_stalled) = work.ask(taken, request, stalled).await;
     work.note(&mut answer);
-    let Answer { taken, claim, sent, .. } = answer;
+    let ClaimAnswer { taken, claim, sent, .. } = answer;
     let (now, messages) = match claim {
         Ok(claim) => (claim.now, claim.messages),
         Err(error) => {

@@ -30,15 +30,15 @@ pub(crate) const PROBE_MESSAGES: usize = 8;
 const CLAIMED_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+enum BreakerState {
     Closed,
     Open { until: Instant },
     Probing,
 }
 
 #[derive(Debug)]
-struct Inner {
-    state: State,
+struct BreakerInner {
+    state: BreakerState,
     wait: Duration,
     /// Most messages of the next probe.
     probe: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Admission {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    inner: Mutex<Inner>,
+    inner: Mutex<BreakerInner>,
     changed: Notify,
     topic: TopicName,
     /// As the topic names it.
@@ -98,7 +98,7 @@ impl Breaker {
     ) -> Self {
         meters.breaker_open.set(0);
         let (wait, probe) = (PROBE_WAIT_MIN, PROBE_MESSAGES);
-        let inner = Inner { state: State::Closed, wait, probe, probes: 0, kept: false, outage: None };
+        let inner = BreakerInner { state: BreakerState::Closed, wait, probe, probes: 0, kept: false, outage: None };
         Self { inner: Mutex::new(inner), changed: Notify::new(), topic, sink, outages, meters, clock, wait_max }
     }
 
@@ -109,7 +109,7 @@ impl Breaker {
 
     /// Whether messages may be sent that are no probe.
     pub(crate) fn is_closed(&self) -> bool {
-        self.inner.lock().state == State::Closed
+        self.inner.lock().state == BreakerState::Closed
     }
 
     /// What is to be said of a sink that is down.
@@ -117,8 +117,10 @@ impl Breaker {
         let inner = self.inner.lock();
         let outage = inner.outage.as_ref()?;
         let next_try = match inner.state {
-            State::Open { until } => Some(self.clock.now().plus(until.saturating_duration_since(Instant::now()))),
-            State::Probing | State::Closed => None,
+            BreakerState::Open { until } => {
+                Some(self.clock.now().plus(until.saturating_duration_since(Instant::now())))
+            }
+            BreakerState::Probing | BreakerState::Closed => None,
         };
         Some(SinkDown { since: outage.since_at, reason: outage.reason.clone(), next_try })
     }
@@ -143,13 +145,13 @@ impl Breaker {
                 (inner.state, inner.kept)
             };
             match state {
-                State::Closed => return,
-                State::Open { .. } if probe_is_kept && !kept => changed.await,
-                State::Open { until } if until <= Instant::now() => return,
-                State::Open { until } => {
+                BreakerState::Closed => return,
+                BreakerState::Open { .. } if probe_is_kept && !kept => changed.await,
+                BreakerState::Open { until } if until <= Instant::now() => return,
+                BreakerState::Open { until } => {
                     tokio::select! { () = changed => {}, () = tokio::time::sleep_until(until) => {} }
                 }
-                State::Probing => changed.await,
+                BreakerState::Probing => changed.await,
             }
         }
     }
@@ -174,13 +176,13 @@ impl Breaker {
     fn admit_for(&self, kept: bool) -> Option<Admission> {
         let mut inner = self.inner.lock();
         match inner.state {
-            State::Closed => Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }),
-            State::Open { .. } if inner.kept && !kept => None,
-            State::Open { until } if until <= Instant::now() => {
-                inner.state = State::Probing;
+            BreakerState::Closed => Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }),
+            BreakerState::Open { .. } if inner.kept && !kept => None,
+            BreakerState::Open { until } if until <= Instant::now() => {
+                inner.state = BreakerState::Probing;
                 Some(Admission { limit: inner.probe, probe: true })
             }
-            State::Open { .. } | State::Probing => None,
+            BreakerState::Open { .. } | BreakerState::Probing => None,
         }
     }
 
@@ -190,12 +192,12 @@ impl Breaker {
         let probes = {
             let mut inner = self.inner.lock();
             match inner.state {
-                State::Closed => return Tried::WasUp,
-                State::Open { .. } => {
-                    inner.state = State::Open { until: now };
+                BreakerState::Closed => return Tried::WasUp,
+                BreakerState::Open { .. } => {
+                    inner.state = BreakerState::Open { until: now };
                     self.changed.notify_waiters();
                 }
-                State::Probing => {}
+                BreakerState::Probing => {}
             }
             inner.probes
         };
@@ -207,20 +209,20 @@ impl Breaker {
             let state = {
                 let inner = self.inner.lock();
                 match inner.state {
-                    State::Closed => return Tried::Up,
+                    BreakerState::Closed => return Tried::Up,
                     _ if inner.probes > probes => return Tried::Down,
                     state => state,
                 }
             };
-            let patience = if state == State::Probing { until } else { claimed_by };
+            let patience = if state == BreakerState::Probing { until } else { claimed_by };
             if tokio::time::timeout_at(patience, changed).await.is_err() {
                 let inner = self.inner.lock();
                 match inner.state {
-                    State::Closed => return Tried::Up,
+                    BreakerState::Closed => return Tried::Up,
                     _ if inner.probes > probes => return Tried::Down,
-                    State::Probing if Instant::now() < until => {}
-                    State::Probing => return Tried::UnderWay,
-                    State::Open { .. } => return Tried::NothingDue,
+                    BreakerState::Probing if Instant::now() < until => {}
+                    BreakerState::Probing => return Tried::UnderWay,
+                    BreakerState::Open { .. } => return Tried::NothingDue,
                 }
             }
         }
@@ -229,8 +231,8 @@ impl Breaker {
     /// The probe brought nothing to send: another may go at once.
     pub(crate) fn probe_was_empty(&self) {
         let mut inner = self.inner.lock();
-        if inner.state == State::Probing {
-            inner.state = State::Open { until: Instant::now() };
+        if inner.state == BreakerState::Probing {
+            inner.state = BreakerState::Open { until: Instant::now() };
             self.changed.notify_waiters();
         }
     }
@@ -238,9 +240,9 @@ impl Breaker {
     /// A limit of the sink's own kept the probe back: another goes after the same wait.
     pub(crate) fn probe_was_kept_back(&self) {
         let mut inner = self.inner.lock();
-        if inner.state == State::Probing {
+        if inner.state == BreakerState::Probing {
             let until = Instant::now() + inner.wait;
-            inner.state = State::Open { until };
+            inner.state = BreakerState::Open { until };
             self.changed.notify_waiters();
         }
     }
@@ -250,8 +252,8 @@ impl Breaker {
         let mut inner = self.inner.lock();
         inner.wait = PROBE_WAIT_MIN;
         inner.probe = PROBE_MESSAGES;
-        if inner.state != State::Closed {
-            inner.state = State::Closed;
+        if inner.state != BreakerState::Closed {
+            inner.state = BreakerState::Closed;
             self.count_open(&mut inner);
             let seconds = self.outage_ends(&mut inner, OutageEnd::Accepted).as_secs();
             self.meters.breaker_open.set(0);
@@ -266,10 +268,10 @@ impl Breaker {
         let now = Instant::now();
         let asked = after.unwrap_or_default().min(ASKED_WAIT_MAX);
         match inner.state {
-            State::Closed => {
+            BreakerState::Closed => {
                 inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
                 inner.probe = PROBE_MESSAGES;
-                inner.state = State::Open { until: now + inner.wait.max(asked) };
+                inner.state = BreakerState::Open { until: now + inner.wait.max(asked) };
                 let since_at = self.clock.now();
                 inner.outage = Some(Outage {
                     since: now,
@@ -285,8 +287,8 @@ impl Breaker {
                 self.changed.notify_waiters();
             }
             // Calls that were under way when it opened say nothing new, except a longer pause.
-            State::Open { until } => inner.state = State::Open { until: until.max(now + asked) },
-            State::Probing => {}
+            BreakerState::Open { until } => inner.state = BreakerState::Open { until: until.max(now + asked) },
+            BreakerState::Probing => {}
         }
     }
 
@@ -294,14 +296,14 @@ impl Breaker {
     /// message, so that the next probe may ask about more of them.
     pub(crate) fn probe_failed(&self, reason: &str, after: Option<Duration>, answered: bool) {
         let mut inner = self.inner.lock();
-        if inner.state != State::Probing {
+        if inner.state != BreakerState::Probing {
             return;
         }
         let asked = after.unwrap_or_default().min(ASKED_WAIT_MAX);
         inner.wait = (inner.wait * 2).min(self.wait_max);
         inner.probe = if answered { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
         inner.probes += 1;
-        inner.state = State::Open { until: Instant::now() + inner.wait.max(asked) };
+        inner.state = BreakerState::Open { until: Instant::now() + inner.wait.max(asked) };
         if let Some(outage) = &mut inner.outage {
             reason.clone_into(&mut outage.reason);
             self.outages.tried(outage.kept, reason);
@@ -315,8 +317,8 @@ impl Breaker {
         self.count_open(&mut inner);
         let now = Instant::now();
         let next_try = match inner.state {
-            State::Open { until } => until.saturating_duration_since(now),
-            State::Probing | State::Closed => Duration::ZERO,
+            BreakerState::Open { until } => until.saturating_duration_since(now),
+            BreakerState::Probing | BreakerState::Closed => Duration::ZERO,
         };
         if let Some(outage) = &mut inner.outage
             && now.duration_since(outage.logged) >= LOG_EVERY
@@ -329,13 +331,13 @@ impl Breaker {
     }
 
     /// How long it was.
-    fn outage_ends(&self, inner: &mut Inner, how: OutageEnd) -> Duration {
+    fn outage_ends(&self, inner: &mut BreakerInner, how: OutageEnd) -> Duration {
         let Some(outage) = inner.outage.take() else { return Duration::ZERO };
         self.outages.ended(outage.kept, self.clock.now(), how);
         outage.since.elapsed()
     }
 
-    fn count_open(&self, inner: &mut Inner) {
+    fn count_open(&self, inner: &mut BreakerInner) {
         if let Some(outage) = &mut inner.outage {
             let now = Instant::now();
             self.meters.breaker_open_seconds.inc_by(now.duration_since(outage.counted).as_secs_f64());
@@ -482,7 +484,7 @@ mod tests {
                 async move { breaker.try_now(10 * second).await }
             });
             tokio::task::yield_now().await;
-            if breaker.inner.lock().state != State::Probing {
+            if breaker.inner.lock().state != BreakerState::Probing {
                 assert!(breaker.admit().is_some_and(|admission| admission.probe), "its wait is over");
             }
             tokio::time::sleep(3 * second).await;

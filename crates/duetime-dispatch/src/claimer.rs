@@ -20,7 +20,7 @@ use crate::config::CLAIMS_IN_FLIGHT;
 use crate::in_flight::InFlightGuard;
 use crate::places::Bounds;
 use crate::schedule::Taken;
-use crate::work::{Ends, Held, Work, bytes_of};
+use crate::work::{Claimed, Shutdown, Work, bytes_of};
 
 /// One claim that was admitted: a shard and the permit for what it may bring.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Admitted {
 
 /// One claim that was answered or failed.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ClaimAnswer {
     pub(crate) taken: Taken,
     pub(crate) request: ClaimRequest,
     pub(crate) sent_at: Timestamp,
@@ -43,17 +43,22 @@ pub(crate) struct Answer {
 impl Work {
     /// Asks the store once. When the answer takes so long that others shall not wait for what was
     /// reserved, `stalled` gives that back. Answers whether it did.
-    pub(crate) async fn ask(&self, mut taken: Taken, request: ClaimRequest, stalled: impl FnOnce()) -> (Answer, bool) {
+    pub(crate) async fn ask(
+        &self,
+        mut taken: Taken,
+        request: ClaimRequest,
+        stalled: impl FnOnce(),
+    ) -> (ClaimAnswer, bool) {
         // From here on it may be done though nobody hears the answer.
         taken.repeat = Some(request.clone());
         let (sent_at, sent) = (self.clock.now(), Instant::now());
         let asked = self.store.claim(&taken.shard, sent_at, &request);
         let (claim, has_stalled) = self.schedule.unless_stalled(taken.shard.index, asked, stalled).await;
-        (Answer { taken, request, sent_at, sent, claim }, has_stalled)
+        (ClaimAnswer { taken, request, sent_at, sent, claim }, has_stalled)
     }
 
     /// Tells schedule, budget, meters and health about an answer; the claim itself is the caller's.
-    pub(crate) fn note(&self, answer: &mut Answer) {
+    pub(crate) fn note(&self, answer: &mut ClaimAnswer) {
         match &answer.claim {
             Ok(claim) => {
                 self.health.ok();
@@ -94,18 +99,18 @@ impl Work {
 pub(crate) struct Claimer {
     pub(crate) work: Work,
     pub(crate) breaker: std::sync::Arc<Breaker>,
-    pub(crate) to: mpsc::Sender<Vec<Held>>,
+    pub(crate) to: mpsc::Sender<Vec<Claimed>>,
 }
 
 impl Claimer {
     /// Claims until the stop, then waits for the claims that are under way: what they bring is the
     /// deliverer's to give back.
-    pub(crate) async fn run(self, ends: Ends) {
+    pub(crate) async fn run(self, shutdown: Shutdown) {
         let mut claims = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
-                () = ends.stop.cancelled() => break,
+                () = shutdown.stop.cancelled() => break,
                 Some(answered) = claims.next(), if !claims.is_empty() => self.pass_on(answered).await,
                 admitted = self.admit() => claims.push(self.claim(admitted)),
             }
@@ -113,7 +118,7 @@ impl Claimer {
         loop {
             tokio::select! {
                 biased;
-                () = ends.abort.cancelled() => return,
+                () = shutdown.abort.cancelled() => return,
                 answered = claims.next() => match answered {
                     Some(answered) => self.pass_on(answered).await,
                     None => return,
@@ -167,7 +172,7 @@ impl Claimer {
         Some(Admitted { taken, admission, permit })
     }
 
-    async fn claim(&self, admitted: Admitted) -> (Answer, Admission, Permit) {
+    async fn claim(&self, admitted: Admitted) -> (ClaimAnswer, Admission, Permit) {
         let Admitted { mut taken, admission, mut permit } = admitted;
         let Work { budget, rate, .. } = &self.work;
         let permits = permit.messages();
@@ -189,7 +194,7 @@ impl Claimer {
         (answer, Admission { probe: false, ..admission }, budget.force(brought, 0))
     }
 
-    async fn pass_on(&self, (mut answer, admission, mut permit): (Answer, Admission, Permit)) {
+    async fn pass_on(&self, (mut answer, admission, mut permit): (ClaimAnswer, Admission, Permit)) {
         self.work.note(&mut answer);
         let claim = answer.claim.unwrap_or_default();
         let brought = claim.messages.len();
@@ -203,12 +208,12 @@ impl Claimer {
             return;
         }
         let (record, index) = (&self.work.record, answer.taken.shard.index);
-        let hold = |message| {
+        let claimed = |message| {
             let part = permit.split(1, bytes_of(&message));
             let guard = InFlightGuard::new(self.work.schedule.clone(), index, part);
-            Held::new(record, index, claim.now, answer.sent, admission.probe, guard, message)
+            Claimed::new(record, index, claim.now, answer.sent, admission.probe, guard, message)
         };
-        let held: Vec<Held> = claim.messages.into_iter().map(hold).collect();
+        let held: Vec<Claimed> = claim.messages.into_iter().map(claimed).collect();
         // The deliverer outlives the claimer, unless it has failed: then they are due again when the claim ends.
         if self.to.send(held).await.is_err() {
             debug!(topic = %record.name, brought, "nobody is there to deliver what was claimed");

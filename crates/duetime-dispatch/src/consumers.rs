@@ -73,7 +73,7 @@ pub(crate) struct EngineConsumers {
 }
 
 /// One claim under way: what was reserved for it, and what it brings.
-struct Asked {
+struct AskedClaim {
     messages: usize,
     bytes: usize,
     /// Its server was in doubt when it was asked.
@@ -92,7 +92,7 @@ struct Asker {
     one_at_a_time: bool,
     given: Vec<Given>,
     bytes: usize,
-    asking: FuturesUnordered<Pin<Box<dyn Future<Output = Asked> + Send>>>,
+    asking: FuturesUnordered<Pin<Box<dyn Future<Output = AskedClaim> + Send>>>,
     /// Bytes that are expected of the claims under way.
     bytes_asked: usize,
     /// When the last one was asked.
@@ -223,11 +223,11 @@ impl Asker {
         self.bytes_asked += bytes;
         self.hopeful += usize::from(!is_doubtful);
         let answer = ask(work.clone(), tracker.clone(), taken, permit, self.visibility, longest);
-        self.asking.push(Box::pin(async move { Asked { messages, bytes, is_doubtful, answer: answer.await } }));
+        self.asking.push(Box::pin(async move { AskedClaim { messages, bytes, is_doubtful, answer: answer.await } }));
     }
 
     /// One of the claims is over; its messages, if any, are still to be taken in.
-    fn heard(&mut self, asked: &Asked) {
+    fn heard(&mut self, asked: &AskedClaim) {
         let brought = asked.answer.as_ref().ok().and_then(Option::as_ref).map_or(0, |given| given.messages().len());
         self.room += asked.messages.saturating_sub(brought);
         self.bytes_asked -= asked.bytes;

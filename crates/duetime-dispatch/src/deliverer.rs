@@ -25,22 +25,22 @@ use crate::spans;
 use crate::throughput::Throughput;
 use crate::undecided::{Matter, Undecided, Waiting};
 use crate::unsent::Unsent;
-use crate::verdicts::{Ruling, Said, TargetState, error_kind, judge, reason, settlement};
-use crate::work::{Ends, Held, Hold, Owed, Work};
+use crate::verdicts::{CallOutcome, Ruling, TargetState, assess, error_kind, reason, settlement};
+use crate::work::{ClaimInfo, Claimed, Shutdown, ToSettler, Unsettled, Work};
 
 /// One call of the sink, before and after.
 #[derive(Debug)]
-struct Call {
+struct SinkCall {
     deliveries: Vec<Delivery>,
-    holds: Vec<Hold>,
-    said: Vec<Said>,
+    claims: Vec<ClaimInfo>,
+    said: Vec<CallOutcome>,
     ended: Instant,
     took: Duration,
 }
 
 /// What becomes of messages whose failure may be their own matter or the target's.
 #[derive(Clone, Copy, Debug)]
-enum Open {
+enum IfOpen {
     /// It is known.
     Ruled(Ruling),
     /// They wait until it is known.
@@ -56,15 +56,15 @@ pub(crate) struct Deliverer {
     sink: Arc<dyn Sink>,
     meters: SinkMeters,
     breaker: Arc<Breaker>,
-    to: mpsc::Sender<Vec<Owed>>,
-    queue: VecDeque<Held>,
-    calls: JoinSet<Call>,
+    to: ToSettler,
+    queue: VecDeque<Claimed>,
+    calls: JoinSet<SinkCall>,
     calls_max: usize,
     batch_max: usize,
     throughput: Throughput,
     /// Messages of the probe that have no verdict yet, and its calls that have.
     probe_left: usize,
-    probe: Vec<Call>,
+    probe: Vec<SinkCall>,
     /// Messages whose failure may be their own or the target's.
     undecided: Undecided,
     /// Messages claimed at most once that were not sent.
@@ -72,7 +72,7 @@ pub(crate) struct Deliverer {
 }
 
 impl Deliverer {
-    pub(crate) fn new(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, to: mpsc::Sender<Vec<Owed>>) -> Self {
+    pub(crate) fn new(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, to: ToSettler) -> Self {
         let (calls_max, batch_max) = (sink.calls_max().max(1), sink.batch_max().max(1));
         let undecided = Undecided::new(work.record.config.visibility_timeout);
         let throughput = Throughput::new(calls_max, work.record.config.visibility_timeout / 2);
@@ -97,7 +97,7 @@ impl Deliverer {
     }
 
     /// Delivers what `from` brings until it has ended and everything has its verdict.
-    pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Held>>, ends: Ends) {
+    pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Claimed>>, shutdown: Shutdown) {
         let mut open = true;
         let mut stopping = false;
         while open || !self.queue.is_empty() || !self.calls.is_empty() || !self.unsent.is_empty() {
@@ -106,8 +106,8 @@ impl Deliverer {
             let decided_at = self.undecided.decided_at(self.work.decision_margin());
             tokio::select! {
                 biased;
-                () = ends.abandon.cancelled() => return self.abandon(from).await,
-                () = ends.stop.cancelled(), if !stopping => {
+                () = shutdown.abandon.cancelled() => return self.abandon(from).await,
+                () = shutdown.stop.cancelled(), if !stopping => {
                     stopping = true;
                     self.give_back_queue_but_probe(true).await;
                 }
@@ -132,7 +132,7 @@ impl Deliverer {
     fn offer_unsent(&mut self) {
         if self.work.at_most_once() {
             let offered = self.unsent.offered(&self.breaker);
-            self.probe_left += offered.iter().filter(|held| held.hold.probe).count();
+            self.probe_left += offered.iter().filter(|held| held.claim.probe).count();
             self.queue.extend(offered);
         }
     }
@@ -159,21 +159,21 @@ impl Deliverer {
 
     async fn rule(&mut self, waiting: Vec<Waiting>, ruling: Ruling) {
         let retry = &self.work.record.config.retry;
-        let owe = |waiting: Waiting| {
+        let settle_later = |waiting: Waiting| {
             let how = settlement(&waiting.said, ruling, waiting.attempt, retry, rand::random());
-            let settle = Settle { id: waiting.id, score: waiting.hold.score, how };
-            let Hold { guard, index, deadline, .. } = waiting.hold;
-            Owed { guard, index, settle, deadline }
+            let settle = Settle { id: waiting.id, score: waiting.claim.score, how };
+            let ClaimInfo { guard, index, deadline, .. } = waiting.claim;
+            Unsettled { guard, index, settle, deadline }
         };
-        let owed: Vec<Owed> = waiting.into_iter().map(owe).collect();
-        let retried = owed.iter().filter(|owed| matches!(owed.settle.how, Settlement::Nack(_))).count();
+        let pending: Vec<Unsettled> = waiting.into_iter().map(settle_later).collect();
+        let retried = pending.iter().filter(|pending| matches!(pending.settle.how, Settlement::Nack(_))).count();
         self.work.topic_meters.count(Event::Retried, retried as u64);
         self.work.budget.set_offered(self.undecided.len());
-        self.owe(owed).await;
+        self.settle_later(pending).await;
     }
 
-    async fn take_in(&mut self, batch: Vec<Held>, stopping: bool) {
-        self.probe_left += batch.iter().filter(|held| held.hold.probe).count();
+    async fn take_in(&mut self, batch: Vec<Claimed>, stopping: bool) {
+        self.probe_left += batch.iter().filter(|held| held.claim.probe).count();
         self.queue.extend(batch);
         if stopping || !self.breaker.is_closed() {
             self.give_back_queue_but_probe(stopping).await;
@@ -186,7 +186,7 @@ impl Deliverer {
         while self.calls.len() < self.calls_max
             && let Some(mut call) = self.next_call(&mut late)
         {
-            let deadline = call.holds.iter().map(|hold| hold.deadline).min().expect("a call has messages");
+            let deadline = call.claims.iter().map(|claim| claim.deadline).min().expect("a call has messages");
             let left = deadline.saturating_duration_since(Instant::now());
             let limit = left.saturating_sub(self.work.settle_margin()).min(self.work.config.call_timeout);
             let (sink, ask_first) = (self.sink.clone(), self.work.at_most_once());
@@ -202,9 +202,11 @@ impl Deliverer {
                 };
                 let delivered = AssertUnwindSafe(delivered).catch_unwind();
                 call.said = match tokio::time::timeout(limit, delivered).await {
-                    Ok(Ok(verdicts)) if verdicts.len() == count => verdicts.into_iter().map(Said::Verdict).collect(),
-                    Ok(_) => vec![Said::Broken; count],
-                    Err(_) => vec![Said::TimedOut(limit); count],
+                    Ok(Ok(verdicts)) if verdicts.len() == count => {
+                        verdicts.into_iter().map(CallOutcome::Verdict).collect()
+                    }
+                    Ok(_) => vec![CallOutcome::Broken; count],
+                    Err(_) => vec![CallOutcome::TimedOut(limit); count],
                 };
                 call.ended = Instant::now();
                 call.took = call.ended - started;
@@ -218,77 +220,77 @@ impl Deliverer {
     }
 
     /// The messages of the next call. A suspect has a call of its own, so that it takes nobody along.
-    fn next_call(&mut self, late: &mut Vec<Held>) -> Option<Call> {
+    fn next_call(&mut self, late: &mut Vec<Claimed>) -> Option<SinkCall> {
         let now = Instant::now();
         let sendable_until = now + self.work.send_margin(self.throughput.call_time());
         let most = self.batch_max.min(self.queue.len());
-        let mut call = Call {
+        let mut call = SinkCall {
             deliveries: Vec::with_capacity(most),
-            holds: Vec::with_capacity(most),
+            claims: Vec::with_capacity(most),
             said: Vec::new(),
             ended: now,
             took: Duration::ZERO,
         };
         let mut bytes = 0;
-        while call.holds.len() < self.batch_max
+        while call.claims.len() < self.batch_max
             && let Some(held) = self.queue.front()
         {
             // A probe is judged as a whole, so its calls carry nothing else.
-            let alone = held.hold.suspect
-                || call.holds.first().is_some_and(|first| first.suspect || first.probe != held.hold.probe);
-            bytes += held.hold.bytes;
-            if !call.holds.is_empty() && (alone || bytes > CALL_BYTES_MAX) {
+            let alone = held.claim.suspect
+                || call.claims.first().is_some_and(|first| first.suspect || first.probe != held.claim.probe);
+            bytes += held.claim.bytes;
+            if !call.claims.is_empty() && (alone || bytes > CALL_BYTES_MAX) {
                 break;
             }
             let held = self.queue.pop_front().expect("it was seen");
-            if held.hold.deadline < sendable_until {
-                bytes -= held.hold.bytes;
+            if held.claim.deadline < sendable_until {
+                bytes -= held.claim.bytes;
                 late.push(held);
                 continue;
             }
-            call.deliveries.push(spans::begin(&self.work, held.delivery, &held.hold, now));
-            call.holds.push(held.hold);
+            call.deliveries.push(spans::begin(&self.work, held.delivery, &held.claim, now));
+            call.claims.push(held.claim);
         }
-        (!call.holds.is_empty()).then_some(call)
+        (!call.claims.is_empty()).then_some(call)
     }
 
-    async fn call_ended(&mut self, call: Call) {
+    async fn call_ended(&mut self, call: SinkCall) {
         self.undecided.ends(call.ended - call.took);
         self.meters.call(call.took);
-        if call.said.iter().all(|said| matches!(said, Said::Broken)) {
+        if call.said.iter().all(|said| matches!(said, CallOutcome::Broken)) {
             warn!(topic = %self.work.record.name, count = call.said.len(), "sink broke off a call");
         }
-        let allowed = self.throughput.measured(call.took, call.holds.len());
+        let allowed = self.throughput.measured(call.took, call.claims.len());
         if !self.work.at_most_once() {
             self.work.budget.allow(allowed);
         }
-        if call.holds[0].probe {
-            self.probe_left -= call.holds.len();
+        if call.claims[0].probe {
+            self.probe_left -= call.claims.len();
             self.probe.push(call);
             self.end_probe().await;
         } else {
             self.note_accepted(&call);
-            let ruling = match judge(&call.said.iter().collect::<Vec<_>>(), false) {
+            let ruling = match assess(&call.said.iter().collect::<Vec<_>>(), false) {
                 TargetState::Up => {
                     // An open breaker is closed by its probe, not by calls from before it opened.
                     if self.breaker.is_closed() {
                         self.breaker.answered();
                     }
-                    Open::Wait
+                    IfOpen::Wait
                 }
                 TargetState::Down(reason, after) => {
                     self.undecided.found_down(call.ended);
                     self.breaker.unavailable(&reason, after);
-                    Open::Ruled(Ruling::Targets(None))
+                    IfOpen::Ruled(Ruling::Targets(None))
                 }
-                TargetState::Unsure if !self.breaker.is_closed() => Open::Ruled(Ruling::Targets(None)),
+                TargetState::Unsure if !self.breaker.is_closed() => IfOpen::Ruled(Ruling::Targets(None)),
                 // What was claimed at most once cannot wait for a decision.
                 TargetState::Unsure if self.work.at_most_once() => {
                     self.breaker.unavailable(&reason(&call.said[0]), None);
-                    Open::Ruled(Ruling::Targets(None))
+                    IfOpen::Ruled(Ruling::Targets(None))
                 }
-                TargetState::Unsure => Open::Wait,
-                TargetState::Unasked => Open::Ruled(Ruling::Own),
+                TargetState::Unsure => IfOpen::Wait,
+                TargetState::Unasked => IfOpen::Ruled(Ruling::Own),
             };
             self.settle(call, ruling).await;
             self.decide().await;
@@ -307,23 +309,23 @@ impl Deliverer {
         if calls.is_empty() {
             return self.breaker.probe_was_empty();
         }
-        let said: Vec<&Said> = calls.iter().flat_map(|call| &call.said).collect();
-        let ruling = match judge(&said, true) {
+        let said: Vec<&CallOutcome> = calls.iter().flat_map(|call| &call.said).collect();
+        let ruling = match assess(&said, true) {
             TargetState::Up => {
                 self.breaker.answered();
                 calls.iter().for_each(|call| self.note_accepted(call));
-                Open::ExcusedOnce
+                IfOpen::ExcusedOnce
             }
             TargetState::Down(reason, after) => {
                 let answered = said.iter().all(|said| said.is_answer());
                 self.breaker.probe_failed(&reason, after, answered);
                 // The next probe asks about others, if there are any.
-                Open::Ruled(Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2)))
+                IfOpen::Ruled(Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2)))
             }
             TargetState::Unsure => unreachable!("a probe that accepts nothing means down"),
             TargetState::Unasked => {
                 self.breaker.probe_was_kept_back();
-                Open::Ruled(Ruling::Own)
+                IfOpen::Ruled(Ruling::Own)
             }
         };
         for call in calls {
@@ -332,29 +334,29 @@ impl Deliverer {
     }
 
     /// Remembers that the target accepted something, if it did.
-    fn note_accepted(&mut self, call: &Call) {
-        if call.said.iter().any(Said::is_accepted) {
-            self.undecided.accepted(call.ended, call.said.iter().any(Said::is_unanswered));
+    fn note_accepted(&mut self, call: &SinkCall) {
+        if call.said.iter().any(CallOutcome::is_accepted) {
+            self.undecided.accepted(call.ended, call.said.iter().any(CallOutcome::is_unanswered));
         }
     }
 
     /// Settles what is clear, and the rest as `open` says.
-    async fn settle(&mut self, call: Call, open: Open) {
-        let Call { deliveries, holds, said, ended, took } = call;
+    async fn settle(&mut self, call: SinkCall, open: IfOpen) {
+        let SinkCall { deliveries, claims, said, ended, took } = call;
         let work = &self.work;
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
         let (mut delivered, mut retried, mut dropped) = (0, 0, 0);
         // Bodies are held no longer, whatever the verdicts.
         let mut freed = Permit::default();
-        let mut owed = Vec::with_capacity(holds.len());
-        for ((delivery, mut hold), said) in deliveries.into_iter().zip(holds).zip(&said) {
-            let ruling = if let Open::Ruled(ruling) = open { Some(ruling) } else { None };
-            spans::end(work, (&delivery, &hold, said), ruling, (ended, took));
+        let mut pending = Vec::with_capacity(claims.len());
+        for ((delivery, mut claim), said) in deliveries.into_iter().zip(claims).zip(&said) {
+            let ruling = if let IfOpen::Ruled(ruling) = open { Some(ruling) } else { None };
+            spans::end(work, (&delivery, &claim, said), ruling, (ended, took));
             let unsent = said.unsent().filter(|_| work.at_most_once());
             match error_kind(said) {
                 None => {
                     delivered += 1;
-                    let (late, whole) = (hold.late.as_secs_f64(), hold.lateness(ended).as_secs_f64());
+                    let (late, whole) = (claim.late.as_secs_f64(), claim.lateness(ended).as_secs_f64());
                     work.topic_meters.lateness.observe(whole);
                     work.topic_meters.claim_delay.observe(late);
                     work.topic_meters.hand_over.observe(whole - late);
@@ -365,32 +367,32 @@ impl Deliverer {
                 },
             }
             if let Some(wait) = unsent {
-                self.unsent.keep(Held { delivery, hold }, wait);
+                self.unsent.keep(Claimed { delivery, claim }, wait);
                 continue;
             }
-            freed.absorb(hold.guard.split_bytes());
+            freed.absorb(claim.guard.split_bytes());
             if work.at_most_once() {
-                dropped += u64::from(!matches!(said, Said::Verdict(Verdict::Accepted)));
-                freed.absorb(hold.guard.into_permit());
+                dropped += u64::from(!matches!(said, CallOutcome::Verdict(Verdict::Accepted)));
+                freed.absorb(claim.guard.into_permit());
                 continue;
             }
             let ruling = match open {
-                Open::Ruled(ruling) => ruling,
-                Open::Wait if said.is_open() => {
+                IfOpen::Ruled(ruling) => ruling,
+                IfOpen::Wait if said.is_open() => {
                     let (id, attempt, said) = (delivery.id, delivery.attempt, said.clone());
-                    self.undecided.add(Waiting { id, attempt, hold, said, began: ended - took, ended });
+                    self.undecided.add(Waiting { id, attempt, claim, said, began: ended - took, ended });
                     continue;
                 }
-                Open::ExcusedOnce if said.is_silent() && self.undecided.excuse(&delivery.id) == Matter::Excused => {
+                IfOpen::ExcusedOnce if said.is_silent() && self.undecided.excuse(&delivery.id) == Matter::Excused => {
                     Ruling::Targets(Some(work.record.config.retry.initial))
                 }
-                Open::Wait | Open::ExcusedOnce => Ruling::Own,
+                IfOpen::Wait | IfOpen::ExcusedOnce => Ruling::Own,
             };
             let how = settlement(said, ruling, delivery.attempt, &work.record.config.retry, rand::random());
             retried += u64::from(matches!(how, Settlement::Nack(_)));
-            let settle = Settle { id: delivery.id, score: hold.score, how };
-            let Hold { guard, index, deadline, .. } = hold;
-            owed.push(Owed { guard, index, settle, deadline });
+            let settle = Settle { id: delivery.id, score: claim.score, how };
+            let ClaimInfo { guard, index, deadline, .. } = claim;
+            pending.push(Unsettled { guard, index, settle, deadline });
         }
         drop(freed);
         for (kind, count) in errors {
@@ -399,17 +401,17 @@ impl Deliverer {
         work.topic_meters.count(Event::Delivered, delivered);
         work.topic_meters.count(Event::Retried, retried);
         if work.at_most_once() {
-            let failed = |said: &&Said| said.unsent().is_none() && error_kind(said).is_some();
+            let failed = |said: &&CallOutcome| said.unsent().is_none() && error_kind(said).is_some();
             self.drop_unsettled(dropped, said.iter().find(failed));
         } else {
             work.budget.set_offered(self.undecided.len());
-            self.owe(owed).await;
+            self.settle_later(pending).await;
         }
     }
 
     /// What was claimed at most once needs no settlement. A failed hand-over is counted as dead:
     /// nothing of it is kept, as the topic's setting says.
-    fn drop_unsettled(&self, dropped: u64, said: Option<&Said>) {
+    fn drop_unsettled(&self, dropped: u64, said: Option<&CallOutcome>) {
         self.work.topic_meters.count(Event::Dead, dropped);
         if dropped > 0 {
             let reason = said.map(reason).unwrap_or_default();
@@ -423,9 +425,9 @@ impl Deliverer {
         if at_most_once && self.breaker.is_closed() {
             return;
         }
-        let (kept, back): (VecDeque<Held>, VecDeque<Held>) = std::mem::take(&mut self.queue)
+        let (kept, back): (VecDeque<Claimed>, VecDeque<Claimed>) = std::mem::take(&mut self.queue)
             .into_iter()
-            .partition(|held| held.hold.probe && (!probe_too || at_most_once));
+            .partition(|held| held.claim.probe && (!probe_too || at_most_once));
         self.queue = kept;
         // What is claimed at most once cannot be given back: it is kept, and sent when the target is back.
         if at_most_once {
@@ -436,30 +438,30 @@ impl Deliverer {
         }
     }
 
-    async fn give_back(&mut self, back: Vec<Held>) {
-        let probes = back.iter().filter(|held| held.hold.probe).count();
+    async fn give_back(&mut self, back: Vec<Claimed>) {
+        let probes = back.iter().filter(|held| held.claim.probe).count();
         let mut freed = Permit::default();
-        let release = |Held { delivery, hold }: Held| {
-            let Hold { mut guard, index, deadline, score, .. } = hold;
+        let release = |Claimed { delivery, claim }: Claimed| {
+            let ClaimInfo { mut guard, index, deadline, score, .. } = claim;
             freed.absorb(guard.split_bytes());
-            Owed { guard, index, settle: Settle { id: delivery.id, score, how: Settlement::Release }, deadline }
+            Unsettled { guard, index, settle: Settle { id: delivery.id, score, how: Settlement::Release }, deadline }
         };
-        let owed: Vec<Owed> = back.into_iter().map(release).collect();
+        let pending: Vec<Unsettled> = back.into_iter().map(release).collect();
         drop(freed);
-        self.owe(owed).await;
+        self.settle_later(pending).await;
         if probes > 0 {
             self.probe_left -= probes;
             self.end_probe().await;
         }
     }
 
-    async fn owe(&self, owed: Vec<Owed>) {
-        for owed in &owed {
-            if let Settlement::Nack(wait) = owed.settle.how {
+    async fn settle_later(&self, pending: Vec<Unsettled>) {
+        for pending in &pending {
+            if let Settlement::Nack(wait) = pending.settle.how {
                 self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1);
             }
         }
-        if !owed.is_empty() && self.to.send(owed).await.is_err() {
+        if !pending.is_empty() && self.to.send(pending).await.is_err() {
             // Only when the end of the grace period cut the settler off.
             debug!(topic = %self.work.record.name, "verdicts came after the end");
         }
@@ -467,7 +469,7 @@ impl Deliverer {
 
     /// The grace period is over: calls under way are left alone, what they hold stays claimed until
     /// its deadline; a release could deliver it twice.
-    async fn abandon(mut self, mut from: mpsc::Receiver<Vec<Held>>) {
+    async fn abandon(mut self, mut from: mpsc::Receiver<Vec<Claimed>>) {
         let calls = self.calls.len();
         self.calls.abort_all();
         if calls > 0 {
@@ -490,7 +492,7 @@ impl Deliverer {
             return;
         }
         for held in &mut self.queue {
-            held.hold.probe = false;
+            held.claim.probe = false;
         }
         self.give_back_queue_but_probe(true).await;
     }

@@ -29,7 +29,7 @@ use crate::runner::Runner;
 use crate::schedule::TopicSchedule;
 use crate::scheduler::Scheduler;
 use crate::sink_states::{BoundSink, EngineSinks};
-use crate::work::{Ends, Work};
+use crate::work::{Shutdown, Work};
 
 /// Longest part of the grace period that is kept for settling after the calls.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
@@ -71,14 +71,14 @@ pub struct Engine {
     sinks: Arc<EngineSinks>,
     health: Arc<Health>,
     supervisor: Supervisor,
-    ends: Ends,
+    shutdown: Shutdown,
 }
 
 impl Engine {
     /// Starts the loops. Must be called on a tokio runtime.
     #[must_use]
     pub fn start(parts: EngineParts) -> Self {
-        let (ends, supervisor) = (Ends::default(), parts.supervisor.scope());
+        let (shutdown, supervisor) = (Shutdown::default(), parts.supervisor.scope());
         let health = Arc::new(Health::default());
         let scheduler = Scheduler {
             store: parts.schedule.clone(),
@@ -96,7 +96,7 @@ impl Engine {
             scheduler: scheduler.clone(),
             topics: parts.topics.clone(),
             taken_in: taken_in.subscribe(),
-            stop: ends.stop.clone(),
+            stop: shutdown.stop.clone(),
             tracker: supervisor.tracker().clone(),
         });
         let sinks = Arc::new(EngineSinks::default());
@@ -110,14 +110,14 @@ impl Engine {
             taken_in,
             scheduler: scheduler.clone(),
             supervisor: supervisor.clone(),
-            ends: ends.clone(),
+            shutdown: shutdown.clone(),
             emptied: Arc::default(),
             running: HashMap::new(),
             demand: None,
             owned: Arc::default(),
             parts,
         };
-        let stop = ends.stop.clone();
+        let stop = shutdown.stop.clone();
         let needed = |name, run: fn(Scheduler, CancellationToken) -> BoxFuture<'static, ()>| {
             let (scheduler, stopped) = (scheduler.clone(), stop.clone());
             supervisor.start(name, Policy::RestartOrEnd, &stop, move || run(scheduler.clone(), stopped.clone()));
@@ -136,7 +136,7 @@ impl Engine {
             let reconciler = reconciler.clone();
             async move { reconciler.lock().await.run().await }
         });
-        Self { consumers, past, sinks, health, supervisor, ends }
+        Self { consumers, past, sinks, health, supervisor, shutdown }
     }
 
     /// Hands messages of topics without a sink to consumers.
@@ -170,14 +170,14 @@ impl Engine {
     /// nobody knows whether it was delivered.
     pub async fn drain(&self, grace: Duration) {
         let started = Instant::now();
-        self.ends.stop.cancel();
+        self.shutdown.stop.cancel();
         let tracker = self.supervisor.tracker();
         tracker.close();
         let flush = (grace / 4).min(FLUSH_MAX);
         if tokio::time::timeout(grace - flush, tracker.wait()).await.is_err() {
-            self.ends.abandon.cancel();
+            self.shutdown.abandon.cancel();
             if tokio::time::timeout(flush, tracker.wait()).await.is_err() {
-                self.ends.abort.cancel();
+                self.shutdown.abort.cancel();
                 warn!("grace period is over, some work was cut off");
                 return;
             }
@@ -188,15 +188,15 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.ends.stop.cancel();
-        self.ends.abandon.cancel();
-        self.ends.abort.cancel();
+        self.shutdown.stop.cancel();
+        self.shutdown.abandon.cancel();
+        self.shutdown.abort.cancel();
     }
 }
 
 /// One topic as it is being run.
 #[derive(Debug)]
-struct Running {
+struct RunningTopic {
     record: Arc<TopicRecord>,
     schedule: Arc<TopicSchedule>,
     /// `None`: consumers claim, the topic is paused, or the sink could not be bound.
@@ -217,9 +217,9 @@ struct Reconciler {
     taken_in: watch::Sender<()>,
     scheduler: Scheduler,
     supervisor: Supervisor,
-    ends: Ends,
+    shutdown: Shutdown,
     emptied: Arc<Notify>,
-    running: HashMap<TopicName, Running>,
+    running: HashMap<TopicName, RunningTopic>,
     demand: Option<Demand>,
     /// As it was at the last reconciliation.
     owned: Arc<OwnedShards>,
@@ -232,7 +232,7 @@ impl Reconciler {
             // A watch may end before the engine does: what it said last holds on.
             tokio::select! {
                 biased;
-                () = self.ends.stop.cancelled() => return,
+                () = self.shutdown.stop.cancelled() => return,
                 Ok(()) = self.parts.topics.changed() => {}
                 Ok(()) = self.parts.owned.changed() => {}
                 () = self.emptied.notified() => {}
@@ -299,7 +299,7 @@ impl Reconciler {
         let new = || {
             let (wheel, clock) = (self.scheduler.wheel.clone(), parts.clock.clone());
             let schedule = TopicSchedule::new(name.clone(), wheel, clock, self.emptied.clone(), parts.schedule.clone());
-            Running { record: record.clone(), schedule, runner: None, refused: None }
+            RunningTopic { record: record.clone(), schedule, runner: None, refused: None }
         };
         let fresh = !self.running.contains_key(name);
         let running = self.running.entry(name.clone()).or_insert_with(new);
@@ -363,7 +363,7 @@ impl Reconciler {
             self.sinks.set(name, None);
             return;
         }
-        match Runner::start(work, &self.budget, &*parts.sinks, &self.sinks, &self.supervisor, self.ends.child()) {
+        match Runner::start(work, &self.budget, &*parts.sinks, &self.sinks, &self.supervisor, self.shutdown.child()) {
             Ok(runner) => {
                 running.refused = None;
                 running.runner = Some(runner);

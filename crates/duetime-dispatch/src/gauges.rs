@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{Shard, Timestamp, TopicName};
 use duetime_metrics::{Meters, ShardBacklog};
 use tokio::time::Instant;
@@ -43,8 +43,8 @@ impl Gauges {
     }
 
     /// Sets the gauges of every topic that was surveyed.
-    pub(crate) fn set(&self, meters: &Meters, shards: &[Shard], surveys: &[Survey], now: Timestamp) {
-        let mut sums: HashMap<&TopicName, Survey> = HashMap::new();
+    pub(crate) fn set(&self, meters: &Meters, shards: &[Shard], surveys: &[ShardCounts], now: Timestamp) {
+        let mut sums: HashMap<&TopicName, ShardCounts> = HashMap::new();
         let mut backlogs: HashMap<&TopicName, Vec<ShardBacklog>> = HashMap::new();
         for (shard, survey) in shards.iter().zip(surveys) {
             let oldest_age_s = survey.head.map_or(0.0, |head| now.since(head).as_secs_f64());

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::config::CLAIMS_IN_FLIGHT;
 use crate::places::Bounds;
 use crate::schedule::Taken;
-use crate::work::{Ends, Work};
+use crate::work::{Shutdown, Work};
 
 /// See the module.
 #[derive(Debug)]
@@ -27,19 +27,19 @@ pub(crate) struct Streamer {
 
 impl Streamer {
     /// Hands over until the stop, then waits for the steps that are under way.
-    pub(crate) async fn run(self, ends: Ends) {
+    pub(crate) async fn run(self, shutdown: Shutdown) {
         let mut steps = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
-                () = ends.stop.cancelled() => break,
+                () = shutdown.stop.cancelled() => break,
                 Some(()) = steps.next(), if !steps.is_empty() => {}
                 (taken, limit) = self.admit() => steps.push(self.step(taken, limit)),
             }
         }
         tokio::select! {
             biased;
-            () = ends.abort.cancelled() => {}
+            () = shutdown.abort.cancelled() => {}
             () = async { while steps.next().await.is_some() {} } => {}
         }
     }

@@ -19,7 +19,7 @@ const REASON_KEPT: usize = 512;
 pub(crate) struct OutageId(u64);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptOutages {
     next: u64,
     /// The oldest first.
     all: VecDeque<(u64, SinkOutage)>,
@@ -27,7 +27,7 @@ struct Kept {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Outages(Mutex<Kept>);
+pub(crate) struct Outages(Mutex<KeptOutages>);
 
 fn short(reason: &str) -> String {
     reason[..reason.floor_char_boundary(REASON_KEPT)].to_owned()

@@ -21,12 +21,12 @@ use crate::deliverer::Deliverer;
 use crate::in_place::Streamer;
 use crate::settler::Settler;
 use crate::sink_states::{BoundSink, EngineSinks};
-use crate::work::{Ends, Work};
+use crate::work::{Shutdown, Work};
 
 /// The loops of a topic, until stopped.
 #[derive(Debug)]
 pub(crate) struct Runner {
-    ends: Ends,
+    shutdown: Shutdown,
 }
 
 impl Runner {
@@ -41,24 +41,24 @@ impl Runner {
         sinks: &dyn SinkBinder,
         states: &Arc<EngineSinks>,
         supervisor: &Supervisor,
-        ends: Ends,
+        shutdown: Shutdown,
     ) -> Result<Self, String> {
         let target = work.record.config.sink.clone().expect("only topics with a sink are run");
         let sink = sinks.bind(&work.record.name, &target)?;
-        let run = ends.clone();
+        let run = shutdown.clone();
         if let Some(how) = sink.in_place() {
             if !work.store.has_streams() {
                 return Err(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", target.name));
             }
             let meters = work.meters.sink(&target.name, sink.kind());
             states.set(&work.record.name, Some(BoundSink { name: target.name, bound: Ok((sink.kind(), None)) }));
-            supervisor.start("hand-over", Policy::Restart, &ends.stop, move || {
+            supervisor.start("hand-over", Policy::Restart, &shutdown.stop, move || {
                 Streamer { work: work.clone(), how, meters: meters.clone() }.run(run.clone())
             });
-            return Ok(Self { ends });
+            return Ok(Self { shutdown });
         }
         let (budget, states) = (budget.clone(), states.clone());
-        supervisor.start("delivery", Policy::Restart, &ends.stop, move || {
+        supervisor.start("delivery", Policy::Restart, &shutdown.stop, move || {
             let (name, meters, clock) = (work.record.name.clone(), work.topic_meters.clone(), work.clock.clone());
             let (named, outages) = ((name.clone(), target.name.clone()), states.outages.clone());
             // A new one each time: a failed run may have left the old one in the middle of a probe.
@@ -70,35 +70,35 @@ impl Runner {
             let budget = TopicBudget::new(budget.clone(), &work.config, at_once);
             deliver(Work { budget, ..work.clone() }, sink.clone(), breaker, run.child())
         });
-        Ok(Self { ends })
+        Ok(Self { shutdown })
     }
 
     /// Claims no more; what is under way is finished or given back in the background.
     pub(crate) fn stop(&self) {
-        self.ends.stop.cancel();
+        self.shutdown.stop.cancel();
     }
 }
 
-/// Claims, delivers and settles until `ends`. Returns before that when one of the loops has failed, and the
+/// Claims, delivers and settles until `shutdown`. Returns before that when one of the loops has failed, and the
 /// others have ended.
-async fn deliver(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, ends: Ends) {
+async fn deliver(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, shutdown: Shutdown) {
     let name = work.record.name.clone();
     let (to_deliverer, claimed) = mpsc::channel(QUEUE_BATCHES);
-    let (to_settler, owed) = mpsc::channel(QUEUE_BATCHES);
+    let (to_settler, pending) = mpsc::channel(QUEUE_BATCHES);
     let claimer = Claimer { work: work.clone(), breaker: breaker.clone(), to: to_deliverer };
     let deliverer = Deliverer::new(work.clone(), sink, breaker, to_settler);
     let mut loops = JoinSet::new();
-    loops.spawn(claimer.run(ends.clone()).map(|()| "claimer"));
-    loops.spawn(deliverer.run(claimed, ends.clone()).map(|()| "deliverer"));
-    loops.spawn(Settler::new(work).run(owed, ends.clone()).map(|()| "settler"));
+    loops.spawn(claimer.run(shutdown.clone()).map(|()| "claimer"));
+    loops.spawn(deliverer.run(claimed, shutdown.clone()).map(|()| "deliverer"));
+    loops.spawn(Settler::new(work).run(pending, shutdown.clone()).map(|()| "settler"));
     while let Some(ended) = loops.join_next().await {
-        if ends.stop.is_cancelled() {
+        if shutdown.stop.is_cancelled() {
             continue;
         }
         match ended {
             Ok(ended) => error!(topic = %name, ended, "a loop of the topic ended by itself"),
             Err(_) => error!(topic = %name, "a loop of the topic panicked; the line of the panic has more"),
         }
-        ends.stop.cancel();
+        shutdown.stop.cancel();
     }
 }

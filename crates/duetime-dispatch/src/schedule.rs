@@ -36,7 +36,7 @@ const ROUNDED_UP: Duration = Duration::from_micros(999);
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug, Default)]
-struct State {
+struct ScheduleState {
     epoch: u64,
     shards: BTreeMap<u32, ShardEntry>,
     queue: VecDeque<u32>,
@@ -81,7 +81,7 @@ pub(crate) struct Idle {
 pub(crate) struct TopicSchedule {
     pub(crate) topic: TopicName,
     pub(crate) number: u64,
-    state: Mutex<State>,
+    state: Mutex<ScheduleState>,
     due: Notify,
     /// Who waits for a shard to fall due holds this: waiters are served in the order they came.
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -124,7 +124,7 @@ impl TopicSchedule {
         for index in indices {
             state.shards.entry(index).or_default().owned = true;
         }
-        let State { shards, queue, .. } = &mut *state;
+        let ScheduleState { shards, queue, .. } = &mut *state;
         queue.retain(|index| shards[index].owned);
         for (index, known) in shards.iter_mut().filter(|(_, known)| !known.owned) {
             self.wheel.unset(self.number, *index);
@@ -140,7 +140,7 @@ impl TopicSchedule {
     }
 
     /// The servers of the owned shards.
-    fn places_of(&self, state: &State) -> BTreeSet<Place> {
+    fn places_of(&self, state: &ScheduleState) -> BTreeSet<Place> {
         let owned = state.shards.iter().filter(|(_, known)| known.owned);
         owned.map(|(index, _)| self.store.place_of(&self.shard_at(state.epoch, *index))).collect()
     }
@@ -213,7 +213,7 @@ impl TopicSchedule {
     }
 
     /// The first shard of the queue that may be claimed from: its position and its server.
-    fn first(&self, state: &State, bounds: Bounds) -> Option<(usize, Place, PlaceTurn)> {
+    fn first(&self, state: &ScheduleState, bounds: Bounds) -> Option<(usize, Place, PlaceTurn)> {
         let mut after_others = None;
         for (at, index) in state.queue.iter().enumerate() {
             let place = self.store.place_of(&self.shard_at(state.epoch, *index));
@@ -453,7 +453,7 @@ impl TopicSchedule {
     }
 
     /// The claim on shard `index` is over; `answered`: by its server.
-    fn ends(&self, state: &mut State, index: u32, answered: bool) {
+    fn ends(&self, state: &mut ScheduleState, index: u32, answered: bool) {
         if let Some((place, permits)) = state.shards.get_mut(&index).and_then(|known| known.under_way.take()) {
             state.places.ends(place, permits, answered);
         }
@@ -462,7 +462,7 @@ impl TopicSchedule {
         }
     }
 
-    fn queue(&self, state: &mut State, index: u32) {
+    fn queue(&self, state: &mut ScheduleState, index: u32) {
         let known = state.shards.get_mut(&index).expect("the caller has seen it");
         debug_assert!(known.phase != Phase::Queued, "a shard is queued once");
         known.phase = Phase::Queued;
@@ -473,7 +473,7 @@ impl TopicSchedule {
 
     /// Queues shard `index` if its time has come by this node's clock and the store's, as far as
     /// known; else sets the wheel.
-    fn set_next(self: &Arc<Self>, state: &mut State, index: u32, next: Option<Timestamp>) {
+    fn set_next(self: &Arc<Self>, state: &mut ScheduleState, index: u32, next: Option<Timestamp>) {
         let known = state.shards.get_mut(&index).expect("the caller has seen it");
         known.next = next;
         let Some(next) = next else {

@@ -121,7 +121,7 @@ impl Scheduler {
 
     async fn poll_once(&self) {
         let schedules: Vec<Arc<TopicSchedule>> = self.schedules.read().values().cloned().collect();
-        let polled = self.heads(&schedules).await;
+        let polled = self.next_due(&schedules).await;
         self.note(polled);
     }
 
@@ -133,14 +133,14 @@ impl Scheduler {
     }
 
     /// Polls the idle shards of these schedules, at all servers at once. Fails when none answers.
-    async fn heads(&self, schedules: &[Arc<TopicSchedule>]) -> Result<(), StoreError> {
+    async fn next_due(&self, schedules: &[Arc<TopicSchedule>]) -> Result<(), StoreError> {
         let mut places = BTreeMap::<Place, IdleShards>::new();
         for schedule in schedules {
             for idle in schedule.idle() {
                 places.entry(idle.place).or_default().push((schedule.clone(), idle));
             }
         }
-        let mut polls: FuturesUnordered<_> = places.into_iter().map(|(at, idle)| self.heads_at(at, idle)).collect();
+        let mut polls: FuturesUnordered<_> = places.into_iter().map(|(at, idle)| self.next_due_at(at, idle)).collect();
         let (mut answered, mut failed, mut silent) = (false, None, Vec::new());
         while let Some((place, idle, polled)) = polls.next().await {
             match polled {
@@ -182,7 +182,7 @@ impl Scheduler {
     }
 
     /// Polls the idle shards of one server.
-    async fn heads_at(&self, place: Place, idle: IdleShards) -> (Place, IdleShards, Result<(), StoreError>) {
+    async fn next_due_at(&self, place: Place, idle: IdleShards) -> (Place, IdleShards, Result<(), StoreError>) {
         let polled = match self.heads_of(&idle).await {
             // One topic that was deleted a moment ago must not blind the others.
             Err(StoreError::UnknownShard(_) | StoreError::Stale(_) | StoreError::NotReady(_)) => {
@@ -196,7 +196,7 @@ impl Scheduler {
 
     async fn heads_of(&self, idle: &[(Arc<TopicSchedule>, Idle)]) -> Result<(), StoreError> {
         let shards: Vec<Shard> = idle.iter().map(|(_, idle)| idle.shard.clone()).collect();
-        let heads = tokio::time::timeout(POLL_WITHIN, self.store.heads(&shards)).await.unwrap_or_else(|_| {
+        let heads = tokio::time::timeout(POLL_WITHIN, self.store.next_due(&shards)).await.unwrap_or_else(|_| {
             Err(StoreError::Unavailable { doing: "look at the heads", source: "no answer in time".into() })
         })?;
         for ((schedule, idle), head) in idle.iter().zip(heads) {
@@ -216,7 +216,7 @@ impl Scheduler {
         if shards.is_empty() {
             return Ok(());
         }
-        let surveys = self.store.survey_known(&shards, now).await?;
+        let surveys = self.store.counts_available(&shards, now).await?;
         // Of a silent server's shards nothing is known: what was told before stays.
         let known = shards.into_iter().zip(surveys).filter_map(|(shard, survey)| Some((shard, survey?)));
         let (shards, surveys): (Vec<_>, Vec<_>) = known.unzip();
@@ -227,7 +227,7 @@ impl Scheduler {
 
     /// Polls the idle shards of one topic now, because somebody asks what is due.
     pub(crate) async fn poll_topic(&self, schedule: &Arc<TopicSchedule>) -> Result<(), StoreError> {
-        self.heads(std::slice::from_ref(schedule)).await
+        self.next_due(std::slice::from_ref(schedule)).await
     }
 }
 

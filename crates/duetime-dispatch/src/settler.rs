@@ -18,26 +18,26 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::config::{SETTLE_LINGER, store_backoff};
-use crate::work::{Ends, Owed, Work};
+use crate::work::{Shutdown, Unsettled, Work};
 
-/// What is owed to one shard.
+/// What is to be settled in one shard.
 #[derive(Debug)]
-struct Account {
-    owed: VecDeque<Owed>,
+struct ShardQueue {
+    pending: VecDeque<Unsettled>,
     /// A call is under way.
     busy: bool,
-    /// When the first of `owed` came, or the end of the backoff.
+    /// When the first of `pending` came, or the end of the backoff.
     not_before: Instant,
     failures: u32,
 }
 
 /// One call, before and after.
 #[derive(Debug)]
-struct Call {
+struct SettleCall {
     index: u32,
-    owed: Vec<Owed>,
+    pending: Vec<Unsettled>,
     /// Left out, because clocks are apart and these count from the present.
-    skewed: Vec<Owed>,
+    skewed: Vec<Unsettled>,
     repeated: bool,
     at: Timestamp,
     settled: Result<Vec<Settled>, StoreError>,
@@ -47,145 +47,153 @@ struct Call {
 #[derive(Debug)]
 pub(crate) struct Settler {
     work: Work,
-    accounts: HashMap<u32, Account>,
+    queues: HashMap<u32, ShardQueue>,
     complained: bool,
 }
 
 impl Settler {
     pub(crate) fn new(work: Work) -> Self {
-        Self { work, accounts: HashMap::new(), complained: false }
+        Self { work, queues: HashMap::new(), complained: false }
     }
 
-    /// Settles what `from` brings until it has ended and nothing is owed any more.
-    pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Owed>>, ends: Ends) {
+    /// Settles what `from` brings until it has ended and nothing is left to settle.
+    pub(crate) async fn run(mut self, mut from: mpsc::Receiver<Vec<Unsettled>>, shutdown: Shutdown) {
         let mut open = true;
         let mut calls = FuturesUnordered::new();
-        while open || !self.accounts.is_empty() {
-            let hurry = !open || ends.stop.is_cancelled();
-            for (index, owed, repeated) in self.payable(hurry) {
-                calls.push(self.pay(index, owed, repeated));
+        while open || !self.queues.is_empty() {
+            let hurry = !open || shutdown.stop.is_cancelled();
+            for (index, pending, repeated) in self.ready_calls(hurry) {
+                calls.push(self.send(index, pending, repeated));
             }
             let wake = self.next_wake();
             tokio::select! {
                 biased;
-                () = ends.abort.cancelled() => break,
-                Some(call) = calls.next(), if !calls.is_empty() => self.paid(call),
+                () = shutdown.abort.cancelled() => break,
+                Some(call) = calls.next(), if !calls.is_empty() => self.answered(call),
                 batch = from.recv(), if open => match batch {
                     Some(batch) => self.take_in(batch),
                     None => open = false,
                 },
-                () = ends.stop.cancelled(), if !hurry => {}
+                () = shutdown.stop.cancelled(), if !hurry => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
-        let left: usize = self.accounts.values().map(|account| account.owed.len()).sum();
+        let left: usize = self.queues.values().map(|queue| queue.pending.len()).sum();
         if left > 0 {
             warn!(topic = %self.work.record.name, left, "store did not take all verdicts in time");
         }
     }
 
-    fn take_in(&mut self, batch: Vec<Owed>) {
+    fn take_in(&mut self, batch: Vec<Unsettled>) {
         let lingers_until = Instant::now() + SETTLE_LINGER;
-        for owed in batch {
-            let fresh = || Account { owed: VecDeque::new(), busy: false, not_before: lingers_until, failures: 0 };
-            let account = self.accounts.entry(owed.index).or_insert_with(fresh);
-            account.owed.push_back(owed);
+        for pending in batch {
+            let fresh = || ShardQueue { pending: VecDeque::new(), busy: false, not_before: lingers_until, failures: 0 };
+            let queue = self.queues.entry(pending.index).or_insert_with(fresh);
+            queue.pending.push_back(pending);
         }
     }
 
     /// Takes what can be settled now: of each shard without a call under way, up to a full batch.
-    fn payable(&mut self, hurry: bool) -> Vec<(u32, Vec<Owed>, bool)> {
+    fn ready_calls(&mut self, hurry: bool) -> Vec<(u32, Vec<Unsettled>, bool)> {
         let now = Instant::now();
         let mut calls = Vec::new();
-        for (index, account) in &mut self.accounts {
-            let well = account.failures == 0;
-            let enough = well && (hurry || account.owed.len() >= BATCH_ITEMS);
-            if account.busy || account.owed.is_empty() || !(enough || account.not_before <= now) {
+        for (index, queue) in &mut self.queues {
+            let well = queue.failures == 0;
+            let enough = well && (hurry || queue.pending.len() >= BATCH_ITEMS);
+            if queue.busy || queue.pending.is_empty() || !(enough || queue.not_before <= now) {
                 continue;
             }
-            let count = account.owed.len().min(BATCH_ITEMS_MAX);
-            account.busy = true;
-            calls.push((*index, account.owed.drain(..count).collect(), !well));
+            let count = queue.pending.len().min(BATCH_ITEMS_MAX);
+            queue.busy = true;
+            calls.push((*index, queue.pending.drain(..count).collect(), !well));
         }
         calls
     }
 
     /// When the next shard's wait is over.
     fn next_wake(&self) -> Option<Instant> {
-        let waiting = self.accounts.values().filter(|account| !account.busy);
-        waiting.map(|account| account.not_before).min()
+        let waiting = self.queues.values().filter(|queue| !queue.busy);
+        waiting.map(|queue| queue.not_before).min()
     }
 
-    fn pay(&self, index: u32, owed: Vec<Owed>, repeated: bool) -> impl Future<Output = Call> + Send + use<> {
+    fn send(
+        &self,
+        index: u32,
+        pending: Vec<Unsettled>,
+        repeated: bool,
+    ) -> impl Future<Output = SettleCall> + Send + use<> {
         let work = self.work.clone();
         async move {
             let now = Instant::now();
-            let (mut owed, late): (Vec<Owed>, Vec<Owed>) = owed.into_iter().partition(|owed| owed.deadline > now);
+            let (mut pending, late): (Vec<Unsettled>, Vec<Unsettled>) =
+                pending.into_iter().partition(|pending| pending.deadline > now);
             settlements_lost(&work, late);
             let at = work.clock.now();
-            if owed.is_empty() {
-                return Call { index, owed, skewed: Vec::new(), repeated, at, settled: Ok(Vec::new()) };
+            if pending.is_empty() {
+                return SettleCall { index, pending, skewed: Vec::new(), repeated, at, settled: Ok(Vec::new()) };
             }
-            let ask = async |owed: &[Owed]| {
-                let batch: Vec<Settle> = owed.iter().map(|owed| owed.settle.clone()).collect();
+            let ask = async |pending: &[Unsettled]| {
+                let batch: Vec<Settle> = pending.iter().map(|pending| pending.settle.clone()).collect();
                 work.store.settle(&work.schedule.shard(index), at, &batch).await
             };
-            let mut settled = ask(&owed).await;
+            let mut settled = ask(&pending).await;
             let mut skewed = Vec::new();
-            if matches!(settled, Err(StoreError::Skew(_))) && owed.iter().any(|owed| !owed.settle.is_relative()) {
+            if matches!(settled, Err(StoreError::ClockSkew(_)))
+                && pending.iter().any(|pending| !pending.settle.is_relative())
+            {
                 // What is done is done by any clock: it does not wait for the clocks to agree.
-                (skewed, owed) = owed.into_iter().partition(|owed| owed.settle.is_relative());
-                settled = ask(&owed).await;
+                (skewed, pending) = pending.into_iter().partition(|pending| pending.settle.is_relative());
+                settled = ask(&pending).await;
             }
-            Call { index, owed, skewed, repeated, at, settled }
+            SettleCall { index, pending, skewed, repeated, at, settled }
         }
     }
 
-    fn paid(&mut self, call: Call) {
-        let Call { index, owed, skewed, repeated, at, settled } = call;
-        let account = self.accounts.get_mut(&index).expect("an account with a call under way is kept");
-        account.busy = false;
+    fn answered(&mut self, call: SettleCall) {
+        let SettleCall { index, pending, skewed, repeated, at, settled } = call;
+        let queue = self.queues.get_mut(&index).expect("a queue with a call under way is kept");
+        queue.busy = false;
         let waits = !skewed.is_empty();
-        for owed in skewed.into_iter().rev() {
-            account.owed.push_front(owed);
+        for pending in skewed.into_iter().rev() {
+            queue.pending.push_front(pending);
         }
         match settled {
             Ok(settled) => {
                 if waits {
-                    account.failures = account.failures.saturating_add(1);
-                    account.not_before = Instant::now() + store_backoff(account.failures);
+                    queue.failures = queue.failures.saturating_add(1);
+                    queue.not_before = Instant::now() + store_backoff(queue.failures);
                 } else {
                     self.work.health.ok();
-                    account.failures = 0;
-                    account.not_before = Instant::now() + SETTLE_LINGER;
+                    queue.failures = 0;
+                    queue.not_before = Instant::now() + SETTLE_LINGER;
                 }
-                if account.owed.is_empty() {
-                    self.accounts.remove(&index);
+                if queue.pending.is_empty() {
+                    self.queues.remove(&index);
                 }
-                self.close(index, at, repeated, owed, &settled);
+                self.close(index, at, repeated, pending, &settled);
             }
             Err(StoreError::UnknownShard(_)) => {
-                let left = self.accounts.remove(&index).map(|account| account.owed).unwrap_or_default();
+                let left = self.queues.remove(&index).map(|queue| queue.pending).unwrap_or_default();
                 self.work.health.failed(&StoreError::UnknownShard(self.work.schedule.shard(index).to_string()));
-                settlements_lost(&self.work, owed.into_iter().chain(left).collect());
+                settlements_lost(&self.work, pending.into_iter().chain(left).collect());
             }
             Err(error) => {
-                account.failures = account.failures.saturating_add(1);
-                account.not_before = Instant::now() + store_backoff(account.failures);
-                for owed in owed.into_iter().rev() {
-                    account.owed.push_front(owed);
+                queue.failures = queue.failures.saturating_add(1);
+                queue.not_before = Instant::now() + store_backoff(queue.failures);
+                for pending in pending.into_iter().rev() {
+                    queue.pending.push_front(pending);
                 }
                 self.work.health.failed(&error);
             }
         }
     }
 
-    fn close(&mut self, index: u32, at: Timestamp, repeated: bool, owed: Vec<Owed>, settled: &[Settled]) {
+    fn close(&mut self, index: u32, at: Timestamp, repeated: bool, pending: Vec<Unsettled>, settled: &[Settled]) {
         let work = &self.work;
         let (mut buried, mut expired) = (0, 0);
         let mut visible: Option<Timestamp> = None;
-        for (owed, settled) in owed.iter().zip(settled) {
-            let again = match (&owed.settle.how, settled) {
+        for (pending, settled) in pending.iter().zip(settled) {
+            let again = match (&pending.settle.how, settled) {
                 (_, Settled::Expired) => {
                     expired += 1;
                     continue;
@@ -201,7 +209,7 @@ impl Settler {
             visible = Some(visible.map_or(again, |earliest| earliest.min(again)));
         }
         work.topic_meters.count(Event::Dead, buried);
-        give_back(owed);
+        give_back(pending);
         if let Some(visible) = visible {
             work.schedule.hint(index, visible);
         }
@@ -221,15 +229,15 @@ impl Settler {
 }
 
 /// What was held for these messages of one shard is given back at once.
-fn give_back(owed: Vec<Owed>) {
-    let mut guards = owed.into_iter().map(|owed| owed.guard);
+fn give_back(pending: Vec<Unsettled>) {
+    let mut guards = pending.into_iter().map(|pending| pending.guard);
     if let Some(mut first) = guards.next() {
         guards.for_each(|guard| first.absorb(guard));
     }
 }
 
 /// These verdicts, of one shard, were not settled before their claim ended: the messages will come again.
-fn settlements_lost(work: &Work, lost: Vec<Owed>) {
+fn settlements_lost(work: &Work, lost: Vec<Unsettled>) {
     let messages = lost.len();
     if messages == 0 {
         return;

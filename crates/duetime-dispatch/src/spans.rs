@@ -7,22 +7,22 @@ use duetime_core::{Delivery, PastHandOver, Verdict};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::verdicts::{Ruling, Said, cut, error_kind, reason};
-use crate::work::{Hold, Work};
+use crate::verdicts::{CallOutcome, Ruling, cut, error_kind, reason};
+use crate::work::{ClaimInfo, Work};
 
 /// The same delivery with the span under which it is handed over from `now` on.
-pub(crate) fn begin(work: &Work, delivery: Delivery, hold: &Hold, now: Instant) -> Delivery {
+pub(crate) fn begin(work: &Work, delivery: Delivery, claim: &ClaimInfo, now: Instant) -> Delivery {
     let Some(tracer) = &work.tracer else { return delivery };
     let of = AttemptOf::from(&delivery);
     // One that fails may be recorded all the same, so its target is told of a span in any case.
-    let span = tracer.sample(of, hold.lateness(now), work.clock.now()).unwrap_or_else(|| attempt_span(of));
+    let span = tracer.sample(of, claim.lateness(now), work.clock.now()).unwrap_or_else(|| attempt_span(of));
     Delivery { span: Some(span), ..delivery }
 }
 
 /// How a call ended for one message. `ruling`: where it is known by then whose matter a failure is.
 pub(crate) fn end(
     work: &Work,
-    (delivery, hold, said): (&Delivery, &Hold, &Said),
+    (delivery, claim, said): (&Delivery, &ClaimInfo, &CallOutcome),
     ruling: Option<Ruling>,
     (ended, took): (Instant, Duration),
 ) {
@@ -34,12 +34,12 @@ pub(crate) fn end(
     let outcome = match kind {
         None => HandOverOutcome::Accepted,
         Some(kind) => {
-            let unavailable = matches!(said, Said::Verdict(Verdict::Unavailable { .. }));
+            let unavailable = matches!(said, CallOutcome::Verdict(Verdict::Unavailable { .. }));
             let free = unavailable || said.not_sent().is_some() || matches!(ruling, Some(Ruling::Targets(_)));
             HandOverOutcome::Failed { kind, reason: cut(&reason(said)), free }
         }
     };
-    let lateness = hold.lateness(ended);
+    let lateness = claim.lateness(ended);
     work.past.note([PastHandOver {
         topic: delivery.topic.clone(),
         id: delivery.id.clone(),
@@ -58,6 +58,6 @@ pub(crate) fn end(
     }
     let sink = work.record.config.sink.as_ref().map(|sink| sink.name.as_str().into());
     let ago = ended.elapsed();
-    let hand_over = HandOver::new(AttemptOf::from(delivery), span, hold.index, outcome);
+    let hand_over = HandOver::new(AttemptOf::from(delivery), span, claim.index, outcome);
     tracer.end(HandOver { sink, took, ago, lateness, ..hand_over });
 }

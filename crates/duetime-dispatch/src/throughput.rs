@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Share of the newest measurement in the running mean.
 const NEWEST: f64 = 0.2;
 
-/// Running mean of the time one call slot needs for one message.
+/// Running mean of the time one call needs for one message.
 #[derive(Debug)]
 pub(crate) struct Throughput {
     calls_max: usize,

@@ -15,8 +15,8 @@ use std::time::Duration;
 use duetime_core::MessageId;
 use tokio::time::Instant;
 
-use crate::verdicts::{Said, reason};
-use crate::work::Hold;
+use crate::verdicts::{CallOutcome, reason};
+use crate::work::ClaimInfo;
 
 /// Longest time that a target may accept nothing before it is taken to be down.
 const ACCEPTS_NOTHING_MAX: Duration = Duration::from_secs(2);
@@ -43,8 +43,8 @@ pub(crate) enum Matter {
 pub(crate) struct Waiting {
     pub(crate) id: MessageId,
     pub(crate) attempt: u8,
-    pub(crate) hold: Hold,
-    pub(crate) said: Said,
+    pub(crate) claim: ClaimInfo,
+    pub(crate) said: CallOutcome,
     /// When its call began.
     pub(crate) began: Instant,
     /// When its call ended.
@@ -197,7 +197,7 @@ impl Undecided {
         if self.waiting.len() >= FAILURES_MAX {
             return Some(first);
         }
-        let nearest = self.waiting.iter().map(|waiting| waiting.hold.deadline).min()?;
+        let nearest = self.waiting.iter().map(|waiting| waiting.claim.deadline).min()?;
         let settled_by = nearest.checked_sub(margin).unwrap_or(first);
         Some((first + self.longest).min(settled_by))
     }
@@ -235,7 +235,7 @@ mod tests {
             std::sync::Arc::default(),
             MemStore::new(),
         );
-        let hold = Hold {
+        let claim = ClaimInfo {
             guard: InFlightGuard::new(schedule, 0, Permit::default()),
             index: 0,
             score: Score::from_raw(0),
@@ -247,7 +247,7 @@ mod tests {
             probe: false,
         };
         let id = MessageId::new(id).unwrap();
-        Waiting { id, attempt: 1, hold, said: Said::TimedOut(TIMEOUT), began, ended }
+        Waiting { id, attempt: 1, claim, said: CallOutcome::TimedOut(TIMEOUT), began, ended }
     }
 
     /// What is decided on a message that was silent from `began`, where others were accepted at these moments, and

@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::breaker::Breaker;
-use crate::work::Held;
+use crate::work::Claimed;
 
 /// See the module. Oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Unsent(VecDeque<(Instant, Held)>);
+pub(crate) struct Unsent(VecDeque<(Instant, Claimed)>);
 
 impl Unsent {
     pub(crate) fn is_empty(&self) -> bool {
@@ -22,13 +22,13 @@ impl Unsent {
     }
 
     /// Keeps `held`, to be offered after `wait`.
-    pub(crate) fn keep(&mut self, mut held: Held, wait: Duration) {
-        held.hold.probe = false;
+    pub(crate) fn keep(&mut self, mut held: Claimed, wait: Duration) {
+        held.claim.probe = false;
         self.0.push_back((Instant::now() + wait, held));
     }
 
     /// What may be offered now: all whose wait is over, or, while the target is down, a probe when it is time for one.
-    pub(crate) fn offered(&mut self, breaker: &Breaker) -> Vec<Held> {
+    pub(crate) fn offered(&mut self, breaker: &Breaker) -> Vec<Claimed> {
         breaker.probe_is_kept(!self.0.is_empty());
         if breaker.is_closed() {
             let now = Instant::now();
@@ -42,7 +42,7 @@ impl Unsent {
         let Some(admission) = breaker.admit_kept() else { return Vec::new() };
         let count = admission.limit.min(self.0.len());
         let probe = self.0.drain(..count).map(|(_, mut held)| {
-            held.hold.probe = admission.probe;
+            held.claim.probe = admission.probe;
             held
         });
         probe.collect()
@@ -60,7 +60,7 @@ impl Unsent {
     }
 
     /// Takes all.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = Held> {
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Claimed> {
         std::mem::take(&mut self.0).into_iter().map(|(_, held)| held)
     }
 }

@@ -2,7 +2,7 @@
 //! target. Pure: no clock, no store.
 //!
 //! A group is one call, or one whole probe. Some verdicts are about the message alone, some about the
-//! target as a whole, and some ([`Said::is_open`]) may be either: a tenant behind a webhook that answers
+//! target as a whole, and some ([`CallOutcome::is_open`]) may be either: a tenant behind a webhook that answers
 //! 503, or the whole webhook that does. Those cost an attempt only where the target accepted another
 //! message at that time or later; `undecided` keeps them until that is known.
 
@@ -18,7 +18,7 @@ const NOT_SENT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What a call said of one message.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum CallOutcome {
     /// The sink's verdict.
     Verdict(Verdict),
     /// The call was not answered in time.
@@ -27,7 +27,7 @@ pub(crate) enum Said {
     Broken,
 }
 
-impl Said {
+impl CallOutcome {
     /// Whether it may be about this message's destination or about the target as a whole.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { .. }))
@@ -106,14 +106,14 @@ pub(crate) enum Ruling {
 
 /// Judges the target by what it said. `probing`: it was taken to be down before, so that silence means that it
 /// still is, and one acceptance that it is up again.
-pub(crate) fn judge(said: &[&Said], probing: bool) -> TargetState {
+pub(crate) fn assess(said: &[&CallOutcome], probing: bool) -> TargetState {
     let accepted = said.iter().any(|said| said.is_accepted());
     if accepted && probing {
         return TargetState::Up;
     }
     let mut worst: Option<(String, Option<Duration>)> = None;
     for said in said {
-        if let Said::Verdict(Verdict::Unavailable { reason, after, .. }) = said {
+        if let CallOutcome::Verdict(Verdict::Unavailable { reason, after, .. }) = said {
             let longest = worst.as_ref().and_then(|(_, longest)| *longest).max(*after);
             worst = Some((reason.clone(), longest));
         }
@@ -124,7 +124,7 @@ pub(crate) fn judge(said: &[&Said], probing: bool) -> TargetState {
     if accepted {
         return TargetState::Up;
     }
-    if said.iter().all(|said| matches!(said, Said::Verdict(Verdict::NotSent { .. }))) {
+    if said.iter().all(|said| matches!(said, CallOutcome::Verdict(Verdict::NotSent { .. }))) {
         return TargetState::Unasked;
     }
     match said.iter().find(|said| said.is_open()) {
@@ -136,12 +136,18 @@ pub(crate) fn judge(said: &[&Said], probing: bool) -> TargetState {
 }
 
 /// What becomes of one message, given whose matter an open failure is.
-pub(crate) fn settlement(said: &Said, ruling: Ruling, attempt: u8, retry: &RetryPolicy, random: f64) -> Settlement {
+pub(crate) fn settlement(
+    said: &CallOutcome,
+    ruling: Ruling,
+    attempt: u8,
+    retry: &RetryPolicy,
+    random: f64,
+) -> Settlement {
     match (said, ruling) {
-        (Said::Verdict(Verdict::Accepted), _) => return Settlement::Ack,
-        (Said::Verdict(Verdict::Rejected { reason }), _) => return Settlement::Bury(cut(reason)),
+        (CallOutcome::Verdict(Verdict::Accepted), _) => return Settlement::Ack,
+        (CallOutcome::Verdict(Verdict::Rejected { reason }), _) => return Settlement::Bury(cut(reason)),
         (said, _) if let Some(wait) = said.not_sent() => return Settlement::Defer(wait),
-        (Said::Verdict(Verdict::Unavailable { .. }), Ruling::Targets(_)) => return Settlement::Release,
+        (CallOutcome::Verdict(Verdict::Unavailable { .. }), Ruling::Targets(_)) => return Settlement::Release,
         (said, Ruling::Targets(wait)) if said.is_open() => {
             let wait = wait.max(said.after()).unwrap_or_default().min(ASKED_RETRY_MAX);
             return if wait.is_zero() { Settlement::Release } else { Settlement::Defer(wait) };
@@ -156,32 +162,32 @@ pub(crate) fn settlement(said: &Said, ruling: Ruling, attempt: u8, retry: &Retry
 }
 
 /// Why a message was not accepted, for the operator.
-pub(crate) fn reason(said: &Said) -> String {
+pub(crate) fn reason(said: &CallOutcome) -> String {
     match said {
-        Said::Verdict(Verdict::Accepted) => String::new(),
-        Said::Verdict(
+        CallOutcome::Verdict(Verdict::Accepted) => String::new(),
+        CallOutcome::Verdict(
             Verdict::Retry { reason, .. }
             | Verdict::Rejected { reason }
             | Verdict::Unavailable { reason, .. }
             | Verdict::DestinationDown { reason, .. }
             | Verdict::NotSent { reason, .. },
         ) => reason.clone(),
-        Said::TimedOut(after) => format!("the sink did not answer within {} ms", after.as_millis()),
-        Said::Broken => "the sink broke off without a verdict".to_owned(),
+        CallOutcome::TimedOut(after) => format!("the sink did not answer within {} ms", after.as_millis()),
+        CallOutcome::Broken => "the sink broke off without a verdict".to_owned(),
     }
 }
 
 /// The value of the metrics label `kind`; `None`: it was accepted.
-pub(crate) fn error_kind(said: &Said) -> Option<&'static str> {
+pub(crate) fn error_kind(said: &CallOutcome) -> Option<&'static str> {
     match said {
-        Said::Verdict(Verdict::Accepted) => None,
-        Said::Verdict(Verdict::Retry { .. }) => Some("retry"),
-        Said::Verdict(Verdict::Rejected { .. }) => Some("rejected"),
-        Said::Verdict(Verdict::Unavailable { .. }) => Some("unavailable"),
-        Said::Verdict(Verdict::DestinationDown { .. }) => Some("destination"),
-        Said::Verdict(Verdict::NotSent { .. }) => Some("limit"),
-        Said::TimedOut(_) => Some("timeout"),
-        Said::Broken => Some("broken"),
+        CallOutcome::Verdict(Verdict::Accepted) => None,
+        CallOutcome::Verdict(Verdict::Retry { .. }) => Some("retry"),
+        CallOutcome::Verdict(Verdict::Rejected { .. }) => Some("rejected"),
+        CallOutcome::Verdict(Verdict::Unavailable { .. }) => Some("unavailable"),
+        CallOutcome::Verdict(Verdict::DestinationDown { .. }) => Some("destination"),
+        CallOutcome::Verdict(Verdict::NotSent { .. }) => Some("limit"),
+        CallOutcome::TimedOut(_) => Some("timeout"),
+        CallOutcome::Broken => Some("broken"),
     }
 }
 
@@ -194,57 +200,57 @@ pub(crate) fn cut(reason: &str) -> String {
 mod tests {
     use super::*;
 
-    fn unavailable(after_s: Option<u64>) -> Said {
-        Said::Verdict(Verdict::Unavailable {
+    fn unavailable(after_s: Option<u64>) -> CallOutcome {
+        CallOutcome::Verdict(Verdict::Unavailable {
             reason: "refused".to_owned(),
             after: after_s.map(Duration::from_secs),
             sent: true,
         })
     }
 
-    fn retry(after_s: u64) -> Said {
-        Said::Verdict(Verdict::Retry { reason: "500".to_owned(), after: Some(Duration::from_secs(after_s)) })
+    fn retry(after_s: u64) -> CallOutcome {
+        CallOutcome::Verdict(Verdict::Retry { reason: "500".to_owned(), after: Some(Duration::from_secs(after_s)) })
     }
 
-    const ACCEPTED: Said = Said::Verdict(Verdict::Accepted);
-    const TIMED_OUT: Said = Said::TimedOut(Duration::from_secs(1));
+    const ACCEPTED: CallOutcome = CallOutcome::Verdict(Verdict::Accepted);
+    const TIMED_OUT: CallOutcome = CallOutcome::TimedOut(Duration::from_secs(1));
 
-    fn destination(after_s: Option<u64>) -> Said {
+    fn destination(after_s: Option<u64>) -> CallOutcome {
         let after = after_s.map(Duration::from_secs);
-        Said::Verdict(Verdict::DestinationDown { reason: "503".to_owned(), after, silent: false })
+        CallOutcome::Verdict(Verdict::DestinationDown { reason: "503".to_owned(), after, silent: false })
     }
 
     #[test]
     fn a_target_that_accepted_any_of_a_probe_is_up_and_one_that_went_away_in_a_call_is_down() {
-        assert_eq!(judge(&[&unavailable(None), &ACCEPTED], true), TargetState::Up);
-        assert!(matches!(judge(&[&ACCEPTED, &unavailable(None)], false), TargetState::Down(..)));
-        assert_eq!(judge(&[&ACCEPTED, &TIMED_OUT, &destination(None)], false), TargetState::Up);
-        assert_eq!(judge(&[&retry(1), &Said::Broken], true), TargetState::Up);
-        let down = judge(&[&unavailable(Some(3)), &retry(1), &unavailable(Some(9)), &unavailable(None)], false);
+        assert_eq!(assess(&[&unavailable(None), &ACCEPTED], true), TargetState::Up);
+        assert!(matches!(assess(&[&ACCEPTED, &unavailable(None)], false), TargetState::Down(..)));
+        assert_eq!(assess(&[&ACCEPTED, &TIMED_OUT, &destination(None)], false), TargetState::Up);
+        assert_eq!(assess(&[&retry(1), &CallOutcome::Broken], true), TargetState::Up);
+        let down = assess(&[&unavailable(Some(3)), &retry(1), &unavailable(Some(9)), &unavailable(None)], false);
         assert_eq!(down, TargetState::Down("refused".to_owned(), Some(Duration::from_secs(9))));
     }
 
     #[test]
     fn what_may_be_the_destination_s_matter_is_the_target_s_only_while_it_is_probed() {
-        assert_eq!(judge(&[&TIMED_OUT], false), TargetState::Unsure);
-        assert_eq!(judge(&[&destination(None), &retry(1)], false), TargetState::Unsure);
-        assert!(matches!(judge(&[&TIMED_OUT, &retry(1)], true), TargetState::Down(..)));
-        let down = judge(&[&destination(Some(60)), &destination(Some(9))], true);
+        assert_eq!(assess(&[&TIMED_OUT], false), TargetState::Unsure);
+        assert_eq!(assess(&[&destination(None), &retry(1)], false), TargetState::Unsure);
+        assert!(matches!(assess(&[&TIMED_OUT, &retry(1)], true), TargetState::Down(..)));
+        let down = assess(&[&destination(Some(60)), &destination(Some(9))], true);
         assert_eq!(down, TargetState::Down("503".to_owned(), None), "each message keeps its own pause");
     }
 
     #[test]
     fn a_limit_of_the_sink_s_own_says_nothing_of_the_target_and_costs_nothing() {
         let after = Duration::from_millis(300);
-        let kept_back = Said::Verdict(Verdict::NotSent { reason: "concurrency".to_owned(), after });
-        assert_eq!(judge(&[&kept_back], false), TargetState::Unasked);
+        let kept_back = CallOutcome::Verdict(Verdict::NotSent { reason: "concurrency".to_owned(), after });
+        assert_eq!(assess(&[&kept_back], false), TargetState::Unasked);
         assert_eq!(settlement(&kept_back, Ruling::Own, 3, &RetryPolicy::default(), 0.5), Settlement::Defer(after));
     }
 
     #[test]
     fn an_outage_costs_no_attempt_and_a_message_s_own_failure_does() {
         let policy = RetryPolicy { max_attempts: 3, jitter: 0.0, ..RetryPolicy::default() };
-        let settle = |said: &Said, ruling, attempt| settlement(said, ruling, attempt, &policy, 0.5);
+        let settle = |said: &CallOutcome, ruling, attempt| settlement(said, ruling, attempt, &policy, 0.5);
         let targets = Ruling::Targets(None);
         assert_eq!(settle(&ACCEPTED, Ruling::Own, 3), Settlement::Ack);
         assert_eq!(settle(&unavailable(None), targets, 3), Settlement::Release);
@@ -259,7 +265,7 @@ mod tests {
         assert_eq!(settle(&retry(60), Ruling::Own, 2), Settlement::Nack(Duration::from_secs(60)));
         assert_eq!(settle(&retry(60), Ruling::Own, 3), Settlement::Bury("500".to_owned()));
         assert!(matches!(settle(&TIMED_OUT, Ruling::Own, 3), Settlement::Bury(_)));
-        let long = Said::Verdict(Verdict::Rejected { reason: "ü".repeat(500) });
+        let long = CallOutcome::Verdict(Verdict::Rejected { reason: "ü".repeat(500) });
         assert_eq!(settle(&long, Ruling::Own, 1), Settlement::Bury("ü".repeat(250)));
     }
 }

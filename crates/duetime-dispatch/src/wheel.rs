@@ -15,18 +15,18 @@ use tokio_util::time::delay_queue::Key;
 type ShardKey = (u64, u32);
 
 #[derive(Debug)]
-struct Inner<T> {
+struct WheelInner<T> {
     queue: DelayQueue<(ShardKey, Arc<T>)>,
     keys: HashMap<ShardKey, Key>,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Wheel<T>(Mutex<Inner<T>>);
+pub(crate) struct Wheel<T>(Mutex<WheelInner<T>>);
 
 impl<T> Default for Wheel<T> {
     fn default() -> Self {
-        Self(Mutex::new(Inner { queue: DelayQueue::new(), keys: HashMap::new() }))
+        Self(Mutex::new(WheelInner { queue: DelayQueue::new(), keys: HashMap::new() }))
     }
 }
 

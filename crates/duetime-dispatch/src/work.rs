@@ -20,7 +20,7 @@ use crate::schedule::TopicSchedule;
 
 /// How the loops end, in this order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct Shutdown {
     /// Claim no more; give back what was not sent; finish calls and settlements.
     pub(crate) stop: CancellationToken,
     /// Wait for no call any more: what they hold stays claimed until its deadline.
@@ -29,8 +29,8 @@ pub(crate) struct Ends {
     pub(crate) abort: CancellationToken,
 }
 
-impl Ends {
-    /// Ends that follow these and may come earlier.
+impl Shutdown {
+    /// Phases that follow these and may come earlier.
     pub(crate) fn child(&self) -> Self {
         Self { stop: self.stop.child_token(), abandon: self.abandon.child_token(), abort: self.abort.child_token() }
     }
@@ -82,7 +82,7 @@ impl Work {
 /// When and from where a message was claimed. Times are this node's monotonic clock, tied to the
 /// store's time by the claim's answer: a wall clock that jumps changes nothing.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct ClaimInfo {
     pub(crate) guard: InFlightGuard,
     pub(crate) index: u32,
     pub(crate) score: Score,
@@ -98,7 +98,7 @@ pub(crate) struct Hold {
     pub(crate) probe: bool,
 }
 
-impl Hold {
+impl ClaimInfo {
     /// How late the message is at `at`.
     pub(crate) fn lateness(&self, at: Instant) -> Duration {
         self.late + at.saturating_duration_since(self.sent)
@@ -107,9 +107,9 @@ impl Hold {
 
 /// A message this node holds and has not sent.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Claimed {
     pub(crate) delivery: Delivery,
-    pub(crate) hold: Hold,
+    pub(crate) claim: ClaimInfo,
 }
 
 /// What a claimed message takes of the budget.
@@ -122,7 +122,7 @@ pub(crate) fn deadline_of(score: Score, now: Timestamp, sent: Instant) -> Instan
     sent + score.visible_at().since(now).min(duetime_core::limits::VISIBILITY_MAX)
 }
 
-impl Held {
+impl Claimed {
     pub(crate) fn new(
         record: &TopicRecord,
         index: u32,
@@ -135,7 +135,7 @@ impl Held {
         // What was removed as it was claimed has no deadline: nobody else can have it.
         let settled = message.score == Receipt::SETTLED;
         let deadline = if settled { sent + NEVER } else { deadline_of(message.score, now, sent) };
-        let hold = Hold {
+        let claim = ClaimInfo {
             guard,
             index,
             score: message.score,
@@ -156,16 +156,19 @@ impl Held {
             payload: message.payload,
             span: None,
         };
-        Self { delivery, hold }
+        Self { delivery, claim }
     }
 }
 
 /// Far enough ahead to be never, near enough to be a valid instant.
 pub(crate) const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
+/// Where verdicts go on their way to the store.
+pub(crate) type ToSettler = tokio::sync::mpsc::Sender<Vec<Unsettled>>;
+
 /// A verdict on its way to the store.
 #[derive(Debug)]
-pub(crate) struct Owed {
+pub(crate) struct Unsettled {
     pub(crate) guard: InFlightGuard,
     pub(crate) index: u32,
     pub(crate) settle: Settle,

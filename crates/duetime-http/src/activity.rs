@@ -23,7 +23,7 @@ pub(crate) const IDLE_MAX: Duration = Duration::from_secs(30);
 /// A client that takes nothing of its answer for so long is let go.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(60);
 
-struct State {
+struct ConnectionState {
     /// Requests whose answer is not wholly sent.
     open: usize,
     /// Those of them that are not answered yet.
@@ -36,14 +36,14 @@ struct State {
 
 /// See the module.
 pub(crate) struct Activity {
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     /// Its place among the connections; `None`: it has none, and only a short life.
     place: Option<ConnectionPermit>,
 }
 
 impl Activity {
     pub fn new(place: Option<ConnectionPermit>) -> Arc<Self> {
-        let state = State { open: 0, handling: 0, blocked: false, last: Instant::now() };
+        let state = ConnectionState { open: 0, handling: 0, blocked: false, last: Instant::now() };
         Arc::new(Self { state: Mutex::new(state), place })
     }
 

@@ -24,8 +24,8 @@ impl<T> Deref for AtMost<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for AtMost<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Items<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+        struct ItemsAtMost<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsAtMost<T> {
             type Value = Vec<T>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -46,7 +46,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for AtMost<T> {
                 Ok(read)
             }
         }
-        from.deserialize_seq(Items(std::marker::PhantomData)).map(Self)
+        from.deserialize_seq(ItemsAtMost(std::marker::PhantomData)).map(Self)
     }
 }
 

@@ -80,7 +80,7 @@ struct Appended {
     complained: Option<Instant>,
 }
 
-enum Sink {
+enum AuditOutput {
     Log,
     File(Mutex<Appended>),
 }
@@ -105,19 +105,19 @@ impl Ring {
     }
 }
 
-struct Shared {
+struct SharedAudit {
     /// `None`: lines are kept in memory only.
-    sink: Option<Sink>,
+    sink: Option<AuditOutput>,
     ring: Mutex<Ring>,
 }
 
 /// Takes lines. Clones write to the same place.
 #[derive(Clone)]
-pub struct Audit(Arc<Shared>);
+pub struct Audit(Arc<SharedAudit>);
 
 impl Default for Audit {
     fn default() -> Self {
-        Self(Arc::new(Shared { sink: None, ring: Mutex::default() }))
+        Self(Arc::new(SharedAudit { sink: None, ring: Mutex::default() }))
     }
 }
 
@@ -141,14 +141,14 @@ impl Audit {
     pub fn open(target: Option<&AuditTarget>) -> Result<Self, String> {
         let sink = match target {
             None => None,
-            Some(AuditTarget::Log(_)) => Some(Sink::Log),
+            Some(AuditTarget::Log(_)) => Some(AuditOutput::Log),
             Some(AuditTarget::File(AuditFile { file: path })) => {
                 let file = append_to(path)?;
                 let path = path.clone();
-                Some(Sink::File(Mutex::new(Appended { path, file, lost: 0, complained: None })))
+                Some(AuditOutput::File(Mutex::new(Appended { path, file, lost: 0, complained: None })))
             }
         };
-        Ok(Self(Arc::new(Shared { sink, ring: Mutex::default() })))
+        Ok(Self(Arc::new(SharedAudit { sink, ring: Mutex::default() })))
     }
 
     /// The last lines that `wanted` takes, the newest first, at most `limit`.
@@ -166,7 +166,7 @@ impl Audit {
     ///
     /// As [`Self::open`]; lines go on to the old file.
     pub fn reopen(&self) -> Result<(), String> {
-        if let Some(Sink::File(appended)) = &self.0.sink {
+        if let Some(AuditOutput::File(appended)) = &self.0.sink {
             let mut appended = appended.lock();
             appended.file = append_to(&appended.path)?;
         }
@@ -174,7 +174,7 @@ impl Audit {
     }
 }
 
-impl Sink {
+impl AuditOutput {
     fn write(&self, line: &AuditLine) {
         let mut text = serde_json::to_string(line).expect("a line is plain data");
         match self {

@@ -40,14 +40,14 @@ impl Default for ConnectionBounds {
 
 /// Idle connections, oldest first.
 #[derive(Default)]
-struct Idle {
+struct IdleConnections {
     /// That never sent a request.
     fresh: BTreeSet<u64>,
     /// That wait for their next one.
     used: BTreeSet<u64>,
 }
 
-impl Idle {
+impl IdleConnections {
     fn oldest(&self) -> Option<u64> {
         self.fresh.first().or_else(|| self.used.first()).copied()
     }
@@ -62,7 +62,7 @@ impl Idle {
 #[derive(Default)]
 struct Address {
     count: usize,
-    idle: Idle,
+    idle: IdleConnections,
 }
 
 /// Which addresses have how many idle connections that never sent a request, fewest first.
@@ -85,7 +85,7 @@ impl Fresh {
 }
 
 #[derive(Default)]
-struct Inner {
+struct ConnectionsInner {
     /// Numbers connections by when they became idle.
     next: u64,
     all: usize,
@@ -98,7 +98,7 @@ struct Inner {
     brief: BTreeMap<u64, CancellationToken>,
 }
 
-impl Inner {
+impl ConnectionsInner {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -156,7 +156,7 @@ impl Inner {
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<ConnectionsInner>>,
     bounds: ConnectionBounds,
 }
 
@@ -226,7 +226,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// A connection's place.
 pub(crate) struct ConnectionPermit {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<ConnectionsInner>>,
     address: IpAddr,
     /// Cancelled when the connection has to make way.
     pub ended: CancellationToken,
@@ -266,7 +266,7 @@ impl Drop for ConnectionPermit {
 
 /// A connection without a place.
 pub(crate) struct Brief {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<ConnectionsInner>>,
     at: u64,
     /// Cancelled when the connection has to make way.
     pub ended: CancellationToken,

@@ -33,14 +33,14 @@ async fn set(
     draining: bool,
 ) -> Result<Response, Problem> {
     body::json_only(headers)?;
-    let fleet = app.fleet.borrow().clone();
+    let cluster = app.cluster.borrow().clone();
     let names: Vec<&Arc<str>> =
-        fleet.members.iter().filter(|(_, member)| member.id == id).map(|(name, _)| name).collect();
+        cluster.members.iter().filter(|(_, member)| member.id == id).map(|(name, _)| name).collect();
     if names.is_empty() {
         let detail = format!("there is no node {id:?}; see GET /v1/nodes for those that were heard of lately");
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_node", detail));
     }
-    let others = fleet.members.values().filter(|member| member.id != id);
+    let others = cluster.members.values().filter(|member| member.id != id);
     if draining && !others.into_iter().any(|member| member.state == MemberState::Serving) {
         let detail = "no other node takes shards, so nobody would deliver; start one first, or pause the topics";
         return Err(Problem::new(StatusCode::CONFLICT, "last_node", detail));

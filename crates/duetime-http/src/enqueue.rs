@@ -201,7 +201,7 @@ async fn many(
     let rules = rules(app, record, longest, trace.as_ref()).await?;
     let mut results = Results::new(style);
     for some in raw.chunks(ARRAY_ITEMS) {
-        let mut batch = Batch::default();
+        let mut batch = EnqueueBatch::default();
         for item in some {
             batch.read(item.get().as_bytes(), None, &rules);
         }
@@ -212,24 +212,24 @@ async fn many(
 }
 
 /// One item of a batch: on its way, or refused already.
-enum Entry {
+enum BatchEntry {
     Sent(MessageId, Option<u64>),
     Refused(Option<String>, Refusal, Option<u64>),
 }
 
 #[derive(Default)]
-struct Batch {
-    entries: Vec<Entry>,
+struct EnqueueBatch {
+    entries: Vec<BatchEntry>,
     items: Vec<Enqueue>,
     bytes: usize,
 }
 
-impl Batch {
+impl EnqueueBatch {
     fn read(&mut self, json: &[u8], line: Option<u64>, rules: &Rules<'_>) {
         self.bytes += json.len();
         match message_in::read(json, rules) {
             Ok(item) => {
-                self.entries.push(Entry::Sent(item.id.clone(), line));
+                self.entries.push(BatchEntry::Sent(item.id.clone(), line));
                 self.items.push(item);
             }
             Err((id, mut refusal)) => {
@@ -237,7 +237,7 @@ impl Batch {
                 if line.is_some() {
                     refusal.detail = refusal.detail.replace(" at line 1 column ", " at column ");
                 }
-                self.entries.push(Entry::Refused(id, refusal, line));
+                self.entries.push(BatchEntry::Refused(id, refusal, line));
             }
         }
     }
@@ -247,7 +247,7 @@ impl Batch {
             Some(bytes) => self.read(&bytes, Some(line.number), rules),
             None => {
                 let detail = format!("the line has more than {bytes_max} bytes; send less in one message");
-                self.entries.push(Entry::Refused(None, Refusal::new("line_too_long", detail), Some(line.number)));
+                self.entries.push(BatchEntry::Refused(None, Refusal::new("line_too_long", detail), Some(line.number)));
             }
         }
     }
@@ -260,10 +260,10 @@ impl Batch {
         let mut answers = app.router.enqueue(topic, self.items).await.into_iter();
         for entry in &self.entries {
             match entry {
-                Entry::Sent(id, line) => {
+                BatchEntry::Sent(id, line) => {
                     results.placed(id.as_str(), &answers.next().expect("one answer for each"), *line);
                 }
-                Entry::Refused(id, refusal, line) => results.refused(id.as_deref(), refusal, *line),
+                BatchEntry::Refused(id, refusal, line) => results.refused(id.as_deref(), refusal, *line),
             }
         }
     }
@@ -273,7 +273,7 @@ impl Batch {
 const BATCH_MAX: Duration = Duration::from_secs(60);
 
 /// A stream under way.
-struct Stream {
+struct EnqueueStream {
     app: Arc<HttpParts>,
     caller: Caller,
     account: Arc<Account>,
@@ -289,16 +289,16 @@ struct Stream {
     ended: bool,
 }
 
-impl Stream {
+impl EnqueueStream {
     /// The next batch: what is here already, or else what comes next.
-    async fn batch(&mut self) -> Batch {
+    async fn batch(&mut self) -> EnqueueBatch {
         if let Some(record) = self.app.catalog.get(&self.record.name) {
             self.record = record;
         }
         let payload_bytes_max = self.record.config.max_payload;
         let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max, trace: self.trace.as_ref(), body: None };
         let mut is_fresh = false;
-        let mut batch = Batch::default();
+        let mut batch = EnqueueBatch::default();
         // Only a whole message, or a good part of a long one, keeps a stream open.
         let (mut until, mut brought) = (Instant::now() + BODY_IDLE_MAX, 0);
         loop {
@@ -348,12 +348,12 @@ impl Stream {
                     } else {
                         Refusal::new("body_unreadable", format!("the stream ended early: {error}"))
                     };
-                    batch.entries.push(Entry::Refused(None, refusal, None));
+                    batch.entries.push(BatchEntry::Refused(None, refusal, None));
                 }
                 Err(_) => {
                     self.ended = true;
                     let refusal = Refusal::new("body_timeout", body::too_slow().detail);
-                    batch.entries.push(Entry::Refused(None, refusal, None));
+                    batch.entries.push(BatchEntry::Refused(None, refusal, None));
                 }
             }
         }
@@ -364,8 +364,8 @@ impl Stream {
         if self.end.stood_still() {
             self.ended = true;
             let detail = "the node stood still; open another stream, and send again what was not answered";
-            batch = Batch::default();
-            batch.entries.push(Entry::Refused(None, Refusal::new("stood_still", detail), None));
+            batch = EnqueueBatch::default();
+            batch.entries.push(BatchEntry::Refused(None, Refusal::new("stood_still", detail), None));
         }
         // What was counted as it came is by now in the batch, in the line that is not whole, or gone.
         self.account.hold(self.lines.held() + 2 * batch.bytes + batch.entries.len() * memory::ITEM_BYTES);
@@ -389,7 +389,7 @@ async fn stream(
 ) -> Response {
     let line_bytes_max = message_bytes_max(&record);
     let items_max = STREAM_ITEMS.min(caller.portion());
-    let mut stream = Stream {
+    let mut stream = EnqueueStream {
         app,
         caller,
         account: Account::current(),

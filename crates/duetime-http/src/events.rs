@@ -27,7 +27,7 @@ struct Trouble<'a> {
 }
 
 /// One stream.
-struct Stream {
+struct EventStream {
     app: Arc<HttpParts>,
     listener: Listener,
     /// The request's, for its token: one that is taken back ends the stream.
@@ -43,7 +43,7 @@ fn event(name: &str, id: Option<String>, data: &impl Serialize) -> String {
     format!("event: {name}\n{id}data: {data}\n\n")
 }
 
-impl Stream {
+impl EventStream {
     /// What is to be sent now; `None`: nothing.
     fn news(&mut self, caller: &crate::auth::Caller) -> Option<String> {
         match self.listener.after(self.seen)? {
@@ -111,8 +111,8 @@ pub(crate) async fn get(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -
     })?;
     // What is not one of our ids is not known: all is sent.
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| listener.time(id));
-    let stream = Stream { app, listener, headers, seen, begun: false, in_trouble: false };
-    let body = Body::from_stream(futures::stream::unfold(stream, Stream::next));
+    let stream = EventStream { app, listener, headers, seen, begun: false, in_trouble: false };
+    let body = Body::from_stream(futures::stream::unfold(stream, EventStream::next));
     let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((kind, body).into_response())
 }

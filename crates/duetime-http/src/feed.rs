@@ -147,9 +147,9 @@ impl Known {
 
 /// Which topics are active, by the events that this node has counted.
 #[derive(Debug, Default)]
-struct Activity(HashMap<TopicName, u64>);
+struct TopicActivity(HashMap<TopicName, u64>);
 
-impl Activity {
+impl TopicActivity {
     /// Topics to which something happened since the last call, as many as may be counted anew. What is over that stays
     /// unseen, and is counted the next time.
     fn take(&mut self, catalog: &Catalog, meters: &Meters) -> HashSet<TopicName> {
@@ -232,7 +232,7 @@ impl Feed {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let counting = async {
             loop {
-                let mut activity = Activity::default();
+                let mut activity = TopicActivity::default();
                 while self.changes.receiver_count() > 0 {
                     let begun = tokio::time::Instant::now();
                     self.count(&activity.take(&self.catalog, &self.meters)).await;

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use duetime_core::Timestamp;
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::units::{parse_duration, show_duration};
-use duetime_router::{Buckets, Forecast, Herd, Load, Supposed, TimeSlot, WhatIf};
+use duetime_router::{Buckets, Forecast, Herd, Load, Supposed, TimeBucket, WhatIf};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -125,16 +125,16 @@ fn short(number: f64) -> String {
 
 impl HerdView {
     fn new(herd: &Herd, per_second: f64) -> Self {
-        let Herd { slot, late } = herd;
+        let Herd { time_bucket, late } = herd;
         let summary = format!(
             "{} at {}, capacity {}/s: the last one {} late",
-            short(slot.count as f64),
-            slot.from.to_string().replace(".000Z", "Z"),
+            short(time_bucket.count as f64),
+            time_bucket.from.to_string().replace(".000Z", "Z"),
             short(per_second),
             rounded(*late)
         );
-        let (from, to) = (slot.from.as_millis(), slot.to.as_millis());
-        Self { from, to, count: slot.count, last_late_ms: millis(*late), summary }
+        let (from, to) = (time_bucket.from.as_millis(), time_bucket.to.as_millis());
+        Self { from, to, count: time_bucket.count, last_late_ms: millis(*late), summary }
     }
 }
 
@@ -172,12 +172,12 @@ impl From<Supposed> for WhatIfView {
 
 impl ForecastView {
     fn new(forecast: &Forecast, ask: &WhatIf) -> Self {
-        let bucket = |(at, slot): (usize, &TimeSlot)| {
+        let bucket = |(at, time_bucket): (usize, &TimeBucket)| {
             let load: Option<&Load> = forecast.loads.get(at);
             BucketView {
-                from: slot.from.as_millis(),
-                to: slot.to.as_millis(),
-                count: slot.count,
+                from: time_bucket.from.as_millis(),
+                to: time_bucket.to.as_millis(),
+                count: time_bucket.count,
                 above_capacity: load.map(|load| load.above),
                 last_late_ms: load.map(|load| millis(load.late)).filter(|late| *late > 0),
             }
@@ -263,8 +263,8 @@ mod tests {
     #[test]
     fn a_herd_is_told_in_a_sentence() {
         let at = Timestamp::from_millis(1_767_268_800_000);
-        let slot = TimeSlot { from: at, to: at.plus(Duration::from_secs(1)), count: 1_200_000 };
-        let told = |ms| HerdView::new(&Herd { slot, late: Duration::from_millis(ms) }, 400_000.0).summary;
+        let time_bucket = TimeBucket { from: at, to: at.plus(Duration::from_secs(1)), count: 1_200_000 };
+        let told = |ms| HerdView::new(&Herd { time_bucket, late: Duration::from_millis(ms) }, 400_000.0).summary;
         assert_eq!(told(3000), "1.2 M at 2026-01-01T12:00:00Z, capacity 400 k/s: the last one 3s late");
         assert!(told(61_001).ends_with("the last one 1m 2s late"));
         let at = Some(Timestamp::from_millis(1_767_268_800_001));

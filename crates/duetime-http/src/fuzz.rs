@@ -29,9 +29,9 @@ const RULES: Rules<'static> =
     Rules { now: Timestamp::from_millis(1_763_683_200_000), payload_bytes_max: 1 << 10, trace: None, body: None };
 
 /// What became of one item: it, or the id and the code and field of the refusal.
-type Item = Result<String, (Option<String>, &'static str, Option<String>)>;
+type ReadItem = Result<String, (Option<String>, &'static str, Option<String>)>;
 
-fn read(json: &[u8]) -> Item {
+fn read(json: &[u8]) -> ReadItem {
     let item = message_in::read(json, &RULES).map_err(|(id, refusal)| (id, refusal.code, refusal.field))?;
     assert!(item.payload.len() as u64 <= RULES.payload_bytes_max);
     // Random, like an id that is made: what does not compare is taken out.

@@ -228,10 +228,10 @@ pub(crate) async fn get(
         );
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_message", detail));
     }
-    let fleet = app.fleet.borrow().clone();
-    let owner = fleet.owner(&topic, shard).map(str::to_owned);
+    let cluster = app.cluster.borrow().clone();
+    let owner = cluster.owner(&topic, shard).map(str::to_owned);
     let mut not_known = vec!["when it was enqueued, and by whom: nothing is stored for that".to_owned()];
-    if fleet.members.len() > 1 {
+    if cluster.members.len() > 1 {
         not_known.push("what other nodes did with it: each remembers its own hand-overs and settlements".to_owned());
     }
     let forgotten_until = app.past.forgotten().map(|at| at.as_millis());

@@ -28,17 +28,17 @@ const LAST_MOMENT: Timestamp = Timestamp::from_millis(9_000_000_000_000);
 
 /// What a cursor holds: shard, epoch, and the place in the shard.
 #[derive(Serialize, Deserialize)]
-struct Place(u32, u64, Option<(i64, String)>);
+struct CursorPlace(u32, u64, Option<(i64, String)>);
 
 pub(crate) fn show_cursor(cursor: MessageCursor) -> String {
-    let place = Place(cursor.shard, cursor.epoch, cursor.after.map(|after| (after.score, after.tie)));
+    let place = CursorPlace(cursor.shard, cursor.epoch, cursor.after.map(|after| (after.score, after.tie)));
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&place).expect("numbers and a string"))
 }
 
 pub(crate) fn read_cursor(text: &str) -> Result<Option<MessageCursor>, String> {
     let help = || "not a cursor; give back `next` of the page before, exactly".to_owned();
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| help())?;
-    let Place(shard, epoch, after) = serde_json::from_slice(&bytes).map_err(|_| help())?;
+    let CursorPlace(shard, epoch, after) = serde_json::from_slice(&bytes).map_err(|_| help())?;
     let after = after.map(|(score, tie)| ListPlace { score, tie });
     if after.as_ref().is_some_and(|after| after.tie.len() > ID_BYTES_MAX || after.score < 0) {
         return Err(help());

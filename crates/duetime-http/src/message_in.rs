@@ -96,23 +96,23 @@ pub(crate) enum OnConflictSchema {
 
 /// The fields of one message, found and not yet read.
 #[derive(Default)]
-struct Found<'a> {
+struct FoundFields<'a> {
     values: [Option<&'a RawValue>; FIELDS.len()],
     refused: Option<Refusal>,
 }
 
-impl<'de> serde::Deserialize<'de> for Found<'de> {
+impl<'de> serde::Deserialize<'de> for FoundFields<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Finder;
         impl<'de> Visitor<'de> for Finder {
-            type Value = Found<'de>;
+            type Value = FoundFields<'de>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a message: a JSON object with delay or due_at, payload, id, headers")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found<'de>, A::Error> {
-                let mut found = Found::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FoundFields<'de>, A::Error> {
+                let mut found = FoundFields::default();
                 while let Some(Name(name)) = map.next_key()? {
                     let value: &RawValue = map.next_value()?;
                     match FIELDS.iter().position(|field| *field == name) {
@@ -134,8 +134,8 @@ struct Name<'a>(Cow<'a, str>);
 
 impl<'de> serde::Deserialize<'de> for Name<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
+        struct TextField;
+        impl<'de> Visitor<'de> for TextField {
             type Value = Name<'de>;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a string")
@@ -147,13 +147,13 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
                 Ok(Name(Cow::Owned(text.to_owned())))
             }
         }
-        from.deserialize_str(Text)
+        from.deserialize_str(TextField)
     }
 }
 
 /// Reads one message. The id comes back with the refusal where it could be read.
 pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<String>, Refusal)> {
-    let found: Found<'_> = serde_json::from_slice(json).map_err(|error| (None, refuse(&error)))?;
+    let found: FoundFields<'_> = serde_json::from_slice(json).map_err(|error| (None, refuse(&error)))?;
     let [id, delay, due_at, payload, payload_base64, headers, on_conflict] = found.values;
     let given_id =
         present(id).map(|raw| text(raw, "id", "invalid_id")).transpose().map_err(|refusal| (None, refusal))?;

@@ -111,9 +111,9 @@ fn is_this(app: &HttpParts, member: &Member) -> bool {
     responses((status = 200, description = "Nodes and what they scan, as this node sees them", body = NodesView))
 )]
 pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Response {
-    let fleet = app.fleet.borrow().clone();
+    let cluster = app.cluster.borrow().clone();
     let view = |(name, member): (&Arc<str>, &Member)| {
-        let scanned = fleet.scanned_by(name).into_iter().filter(|(topic, _)| caller.sees(topic.as_str()));
+        let scanned = cluster.scanned_by(name).into_iter().filter(|(topic, _)| caller.sees(topic.as_str()));
         let topics: BTreeMap<String, u32> =
             scanned.map(|(topic, shards)| (topic.as_str().to_owned(), shards)).collect();
         // How many there are in all would tell of topics that the caller may not see.
@@ -128,7 +128,7 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
         NodeView {
             id: member.id.clone(),
             state: if drains { MemberState::Draining } else { member.state }.as_str(),
-            unhealthy: member.unfit.clone(),
+            unhealthy: member.unhealthy.clone(),
             drain: member.drain.as_ref().map(|drain| NodeDrain { by: drain.by.clone(), at: drain.at_ms }),
             address: member.address.clone(),
             since: member.since_ms,
@@ -139,7 +139,7 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
             vitals: own.as_ref().or(heard).map(|vitals| VitalsView::new(member, vitals, caller.sees_all())),
         }
     };
-    Json(NodesView { nodes: fleet.members.iter().map(view).collect() }).into_response()
+    Json(NodesView { nodes: cluster.members.iter().map(view).collect() }).into_response()
 }
 
 /// A word about the node.
@@ -197,14 +197,14 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
         let detail = "the node is draining; send requests to another one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
-    if app.fleet.borrow().members.values().any(|member| is_this(&app, member) && member.drain.is_some()) {
+    if app.cluster.borrow().members.values().any(|member| is_this(&app, member) && member.drain.is_some()) {
         let detail = "an operator drains this node; send requests to another one, or end it by `duetime undrain`";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
     app.store.ready().await.map_err(|error| not_ready(&error))?;
-    let apart_ms = app.store.apart(&*app.clock).await.map_err(|error| not_ready(&error))?;
+    let apart_ms = app.store.clock_skew_ms(&*app.clock).await.map_err(|error| not_ready(&error))?;
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
-        return Err(not_ready(&StoreError::Skew(apart_ms)));
+        return Err(not_ready(&StoreError::ClockSkew(apart_ms)));
     }
     if let Some((code, mut detail)) = app.catalog.troubles().not_ready() {
         if !app.auth.caller(&headers).is_ok_and(|caller| caller.sees_all()) {

@@ -16,9 +16,9 @@ fn problem(description: &str) -> RefOr<Response> {
 }
 
 /// Adds what every route can answer, and the token.
-struct Common;
+struct CommonAnswers;
 
-impl Modify for Common {
+impl Modify for CommonAnswers {
     fn modify(&self, api: &mut OpenApi) {
         let components = api.components.get_or_insert_default();
         if let Some(RefOr::T(Schema::OneOf(variants))) = components.schemas.get_mut("OneOrMany") {
@@ -32,10 +32,10 @@ impl Modify for Common {
         let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         components.add_security_scheme("token", token);
         for (path, item) in &mut api.paths.paths {
-            let reads = [&mut item.get].map(|slot| (slot, false));
-            let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete].map(|slot| (slot, true));
-            for (slot, writes) in reads.into_iter().chain(writes) {
-                let Some(operation) = slot else { continue };
+            let reads = [&mut item.get].map(|entry| (entry, false));
+            let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete].map(|entry| (entry, true));
+            for (entry, writes) in reads.into_iter().chain(writes) {
+                let Some(operation) = entry else { continue };
                 let mut add = |status: &str, description: &str| {
                     let all = &mut operation.responses.responses;
                     all.entry(status.to_owned()).or_insert_with(|| problem(description));
@@ -81,7 +81,7 @@ impl Modify for Common {
 #[must_use]
 pub fn openapi() -> OpenApi {
     let mut api = routes::documented().into_openapi();
-    Common.modify(&mut api);
+    CommonAnswers.modify(&mut api);
     api
 }
 

@@ -201,7 +201,7 @@ impl From<&StoreError> for Problem {
             StoreError::SettingsUnknown(_) => {
                 (StatusCode::CONFLICT, "settings_unknown", "give them as settings in the body of the request")
             }
-            StoreError::Skew(_) => (
+            StoreError::ClockSkew(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "clock_skew",
                 "nothing was done; repeat the request when the clocks agree, or give a due_at",

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// A second's worth may come at once after a pause.
 const BURST: Duration = Duration::from_secs(1);
 
-struct State {
+struct RateState {
     /// What may still be taken; below zero, what was taken ahead.
     left: f64,
     at: Instant,
@@ -17,12 +17,12 @@ struct State {
 /// A token bucket. What is larger than its burst passes when something is left, and the next waits longer.
 pub(crate) struct RequestRate {
     per_second: f64,
-    state: Mutex<State>,
+    state: Mutex<RateState>,
 }
 
 impl RequestRate {
     pub fn new(per_second: f64) -> Self {
-        Self { per_second, state: Mutex::new(State { left: Self::most(per_second), at: Instant::now() }) }
+        Self { per_second, state: Mutex::new(RateState { left: Self::most(per_second), at: Instant::now() }) }
     }
 
     pub fn per_second(&self) -> f64 {

@@ -21,7 +21,7 @@ const WAITING_MAX: usize = 16;
 
 /// What one scrape wrote, which was the `number`th.
 #[derive(Debug)]
-struct Written {
+struct WrittenScrape {
     number: u64,
     text: Bytes,
 }
@@ -29,7 +29,7 @@ struct Written {
 /// Writes one scrape at a time, and gives what it wrote to all who asked before it began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrapes {
-    turn: Arc<Mutex<Option<Written>>>,
+    turn: Arc<Mutex<Option<WrittenScrape>>>,
     begun: Arc<AtomicU64>,
     waiting: Arc<AtomicUsize>,
 }
@@ -82,7 +82,7 @@ impl Scrapes {
         let task = move || {
             let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
             let text = Bytes::from(write());
-            *turn = others_wait().then(|| Written { number, text: text.clone() });
+            *turn = others_wait().then(|| WrittenScrape { number, text: text.clone() });
             text
         };
         spawn_blocking(task).await.map_err(ended)

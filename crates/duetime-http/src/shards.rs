@@ -9,7 +9,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName};
 use duetime_router::{Misplaced, TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,7 @@ impl ResizePreview {
         let (from, (to, each)) = (survey.record.routing.shards, app.resizing.meaning(to));
         let share = 1.0 - f64::from(from.min(to)) / f64::from(from.max(to).max(1));
         let moves = ((total.scheduled + total.in_flight + total.dead) as f64 * share).round() as u64;
-        let per_second_max = u64::from(each) * u64::from(app.fleet.borrow().nodes());
+        let per_second_max = u64::from(each) * u64::from(app.cluster.borrow().nodes());
         Self { from, to, moves, per_second_max, seconds_min: moves as f64 / per_second_max.max(1) as f64 }
     }
 }
@@ -175,19 +175,19 @@ pub(crate) struct ShardsView {
 async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
     let resize = app.resizing.progress(&survey.record.name).await?;
     let record = &survey.record;
-    let fleet = app.fleet.borrow().clone();
+    let cluster = app.cluster.borrow().clone();
     // While a server is silent, what is lost is not known.
     let wrong =
         if survey.silent() > 0 { Vec::new() } else { app.router.reviewer.misplaced(record).await.unwrap_or_default() };
     let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
-    let shard = |(index, known): (u32, &Option<Survey>)| {
+    let shard = |(index, known): (u32, &Option<ShardCounts>)| {
         let counts = known.unwrap_or_default();
         let slot = app.store.whereabouts(&record.routing.shard(&record.name, index)).slot;
         ShardView {
             index,
             slot: slot.map(|(slot, _)| slot),
             tag: slot.map(|(_, tag)| tag),
-            owner: fleet.owner(&record.name, index).map(str::to_owned),
+            owner: cluster.owner(&record.name, index).map(str::to_owned),
             scheduled: counts.scheduled,
             due: counts.due,
             in_flight: counts.in_flight,

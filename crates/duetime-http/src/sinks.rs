@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::{Fleet, Member, MemberState, SinkState, TopicName, TopicRecord};
+use duetime_core::{ClusterNodes, Member, MemberState, SinkState, TopicName, TopicRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -136,12 +136,12 @@ fn no_sink(topic: &TopicName) -> Problem {
 }
 
 /// How many shards of `topic` this node scans, and who else scans some.
-fn scanners(app: &HttpParts, fleet: &Fleet, topic: &TopicName) -> (u32, Vec<ScannerView>) {
+fn scanners(app: &HttpParts, cluster: &ClusterNodes, topic: &TopicName) -> (u32, Vec<ScannerView>) {
     let is_this = |member: &Member| member.id == app.node.id && member.address == app.node.address;
     let knows_all = app.node.mode != "round-robin";
     let (mut own, mut others) = (0, Vec::new());
-    for (name, member) in &fleet.members {
-        let shards = fleet.scanned_by(name).remove(topic).unwrap_or(0);
+    for (name, member) in &cluster.members {
+        let shards = cluster.scanned_by(name).remove(topic).unwrap_or(0);
         if is_this(member) {
             own = shards;
         } else if shards > 0 || (!knows_all && member.state == MemberState::Serving) {
@@ -160,8 +160,8 @@ async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<
     let topic = &record.name;
     let sink = record.config.sink.as_ref().ok_or_else(|| no_sink(topic))?;
     let due = app.router.surveyor.survey(topic).await?.total.due;
-    let fleet = app.fleet.borrow().clone();
-    let (shards_scanned, other_nodes) = scanners(app, &fleet, topic);
+    let cluster = app.cluster.borrow().clone();
+    let (shards_scanned, other_nodes) = scanners(app, &cluster, topic);
     let state = app.sinks.state(topic);
     Ok(SinkView {
         sink: sink.name.clone(),
@@ -216,7 +216,7 @@ pub(crate) async fn probe(command: CommandRequest) -> Result<Response, Problem> 
     if record.config.sink.is_none() {
         return Err(no_sink(&topic));
     }
-    let (own, others) = scanners(&app, &app.fleet.borrow().clone(), &topic);
+    let (own, others) = scanners(&app, &app.cluster.borrow().clone(), &topic);
     // In round-robin shards come and go all the time.
     if own == 0 && app.node.mode != "round-robin" {
         let named: Vec<String> = others.iter().map(|node| format!("{:?} at {}", node.id, node.address)).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{Clock, Consumers, Fleet, Ownership, Past, Resizing, SinkStates, StoreHealth};
+use duetime_core::{Clock, ClusterNodes, Consumers, Ownership, Past, Resizing, SinkStates, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Plans, Router};
 use tokio::sync::watch;
@@ -57,7 +57,7 @@ pub struct HttpParts {
     /// Asked to drain a node, and who had a shard before.
     pub ownership: Arc<dyn Ownership>,
     /// All nodes and who scans what.
-    pub fleet: watch::Receiver<Arc<Fleet>>,
+    pub cluster: watch::Receiver<Arc<ClusterNodes>>,
     /// Cancelled when the node begins to drain: it is not ready any more, and waiting claims end.
     pub draining: CancellationToken,
 }

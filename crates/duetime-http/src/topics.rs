@@ -9,7 +9,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{ResizeError, TopicName, TopicRecord};
 use duetime_request::RequestEnd;
 use duetime_router::{RouteError, TopicChange, TopicSurvey};
@@ -217,7 +217,7 @@ pub(crate) async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Resul
 }
 
 fn none_of(made: &Arc<TopicRecord>) -> TopicSurvey {
-    TopicSurvey { record: made.clone(), total: Survey::default(), shards: Vec::new() }
+    TopicSurvey { record: made.clone(), total: ShardCounts::default(), shards: Vec::new() }
 }
 
 /// Refuses to delete what holds messages, or may.

@@ -41,7 +41,7 @@ impl Rest {
 }
 
 /// A request's body whose rest is read when the handler drops it.
-struct Reading {
+struct UnreadBody {
     body: Option<Body>,
     rest: Rest,
     lingers: bool,
@@ -56,10 +56,10 @@ pub(crate) fn watch(body: Body, headers: &HeaderMap) -> (Body, Rest) {
     if rest.0.load(Ordering::Relaxed) == 0 {
         return (body, rest);
     }
-    (Body::new(Reading { body: Some(body), rest: rest.clone(), lingers }), rest)
+    (Body::new(UnreadBody { body: Some(body), rest: rest.clone(), lingers }), rest)
 }
 
-impl HttpBody for Reading {
+impl HttpBody for UnreadBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -92,7 +92,7 @@ impl HttpBody for Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         let unread = self.rest.0.load(Ordering::Acquire) > 0 && self.lingers;
         let Some(body) = self.body.take().filter(|_| unread) else { return };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{Shard, Timestamp};
 use parking_lot::Mutex;
 
@@ -13,7 +13,7 @@ pub const SURVEYS_KEPT: Duration = Duration::from_secs(8);
 /// See the module. One entry for each shard that was counted lately.
 #[derive(Debug, Default)]
 pub struct Surveys {
-    kept: Mutex<HashMap<Shard, (Timestamp, Survey)>>,
+    kept: Mutex<HashMap<Shard, (Timestamp, ShardCounts)>>,
 }
 
 /// Also not of the future: the clock was set back.
@@ -23,7 +23,7 @@ fn is_fresh(at: Timestamp, now: Timestamp) -> bool {
 
 impl Surveys {
     /// Keeps what was counted at `now`; what is too old is forgotten. O(shards kept).
-    pub fn keep<'a>(&self, now: Timestamp, counted: impl IntoIterator<Item = (&'a Shard, &'a Survey)>) {
+    pub fn keep<'a>(&self, now: Timestamp, counted: impl IntoIterator<Item = (&'a Shard, &'a ShardCounts)>) {
         let mut kept = self.kept.lock();
         kept.retain(|_, (at, _)| is_fresh(*at, now));
         kept.extend(counted.into_iter().map(|(shard, survey)| (shard.clone(), (now, *survey))));
@@ -31,7 +31,7 @@ impl Surveys {
 
     /// What was counted of each shard lately; `None`: nothing, or too long ago.
     #[must_use]
-    pub fn of(&self, now: Timestamp, shards: &[Shard]) -> Vec<Option<Survey>> {
+    pub fn of(&self, now: Timestamp, shards: &[Shard]) -> Vec<Option<ShardCounts>> {
         let kept = self.kept.lock();
         let fresh = |shard| kept.get(shard).filter(|(at, _)| is_fresh(*at, now));
         shards.iter().map(|shard| fresh(shard).map(|(_, survey)| *survey)).collect()
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn counts_are_kept_for_some_seconds_and_of_this_life_of_the_topic_only() {
         let shard = |epoch| Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch };
-        let (surveys, counted) = (Surveys::default(), Survey { scheduled: 7, ..Survey::default() });
+        let (surveys, counted) = (Surveys::default(), ShardCounts { scheduled: 7, ..ShardCounts::default() });
         let at = Timestamp::from_millis(1_000_000);
         surveys.keep(at, [(&shard(1), &counted)]);
         assert_eq!(surveys.of(at, &[shard(1), shard(2)]), [Some(counted), None]);

@@ -11,7 +11,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     let topic = TopicName::new("orders").unwrap();
     meters.topic(&topic).count(Event::Scheduled, 3);
     meters.store_call("claim", Duration::from_millis(1));
-    meters.store_call("heads", Duration::from_millis(1));
+    meters.store_call("next_due", Duration::from_millis(1));
     meters.store_trouble(StoreTrouble::Disk, 1);
     let sink = meters.sink("shop", "http");
     sink.call(Duration::from_millis(1));

@@ -23,7 +23,7 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// What waits to be sent, and to whom.
 #[derive(Debug)]
-struct Queue {
+struct SpanQueue {
     from: mpsc::Receiver<SpanData>,
     batch: Vec<SpanData>,
     exporter: SpanExporter,
@@ -33,7 +33,7 @@ struct Queue {
 /// See the module. Copies share one queue, so that the loop can be started again.
 #[derive(Clone, Debug)]
 pub struct Export {
-    queue: Arc<Mutex<Queue>>,
+    queue: Arc<Mutex<SpanQueue>>,
     batch_max: usize,
     delay: Duration,
     meters: SpanMeters,
@@ -68,7 +68,7 @@ impl Export {
         let (to, from) = mpsc::channel(settings.queue);
         let meters = meters.spans();
         let spans = Spans::new(settings.ratio, version, to, clock, meters.clone());
-        let queue = Queue { from, batch: Vec::new(), exporter, warned: None };
+        let queue = SpanQueue { from, batch: Vec::new(), exporter, warned: None };
         let queue = Arc::new(Mutex::new(queue));
         Ok((Arc::new(spans), Self { queue, batch_max: settings.batch, delay: settings.delay, meters }))
     }
@@ -92,7 +92,7 @@ impl Export {
     }
 
     /// Gathers a batch: until it is full, or the first span in it has waited long enough. Answers whether to stop.
-    async fn fill(&self, queue: &mut Queue, stop: &CancellationToken) -> bool {
+    async fn fill(&self, queue: &mut SpanQueue, stop: &CancellationToken) -> bool {
         let mut until = None;
         while queue.batch.len() < self.batch_max {
             let most = self.batch_max - queue.batch.len();
@@ -123,7 +123,7 @@ impl Export {
     }
 
     /// What is there, without waiting.
-    fn take(&self, queue: &mut Queue) {
+    fn take(&self, queue: &mut SpanQueue) {
         while queue.batch.len() < self.batch_max
             && let Ok(span) = queue.from.try_recv()
         {
@@ -131,7 +131,7 @@ impl Export {
         }
     }
 
-    async fn send(&self, queue: &mut Queue) {
+    async fn send(&self, queue: &mut SpanQueue) {
         let batch = std::mem::take(&mut queue.batch);
         let spans = batch.len() as u64;
         match queue.exporter.export(batch).await {

@@ -6,7 +6,7 @@
 
 mod etcd;
 mod history;
-mod late;
+mod overdue;
 mod presence;
 mod round_robin;
 mod silent;
@@ -14,7 +14,7 @@ mod solo;
 mod tickets;
 
 pub use etcd::{Etcd, EtcdConfig};
-pub use late::Late;
+pub use overdue::OverdueShards;
 pub use presence::{NoPresence, NodesSeen, Presence, RedisPresence};
 pub use round_robin::RoundRobin;
 pub use solo::Solo;

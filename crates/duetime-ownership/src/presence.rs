@@ -58,7 +58,7 @@ impl Presence for NoPresence {
 const DRAINED: &str = "drain:";
 
 #[derive(Serialize, Deserialize)]
-struct Word {
+struct Heartbeat {
     seen_ms: i64,
     #[serde(flatten)]
     member: Member,
@@ -94,9 +94,10 @@ impl Presence for RedisPresence {
     async fn say(&self, name: &str, me: &Member) -> Option<NodesSeen> {
         // By redis's clock: a node whose own is wrong must not forget the others.
         let now_ms = tokio::time::timeout(ANSWER_WITHIN, self.link.clock()).await.ok()?.ok()?;
-        let word = serde_json::to_string(&Word { seen_ms: now_ms, member: me.clone() }).expect("words are plain");
+        let heartbeat =
+            serde_json::to_string(&Heartbeat { seen_ms: now_ms, member: me.clone() }).expect("words are plain");
         let mut set = self.cmd("HSET");
-        set.arg(name).arg(word);
+        set.arg(name).arg(heartbeat);
         self.ask("hset", set).await?;
         let all = self.ask("hgetall", self.cmd("HGETALL")).await?;
         let all: BTreeMap<String, String> = redis::from_redis_value(all).ok()?;
@@ -106,9 +107,9 @@ impl Presence for RedisPresence {
                 drains.push((drained.to_owned(), text));
                 continue;
             }
-            match serde_json::from_str::<Word>(&text) {
-                Ok(word) if now_ms - word.seen_ms <= FORGET_AFTER.as_millis() as i64 => {
-                    seen.members.insert(name.into(), word.member);
+            match serde_json::from_str::<Heartbeat>(&text) {
+                Ok(heartbeat) if now_ms - heartbeat.seen_ms <= FORGET_AFTER.as_millis() as i64 => {
+                    seen.members.insert(name.into(), heartbeat.member);
                 }
                 _ => stale.push(name),
             }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::{
-    Drain, Fleet, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, Place, TopicName,
+    ClusterNodes, Drain, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, Place, TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
@@ -31,7 +31,7 @@ use tracing::{info, warn};
 
 use crate::ShardName;
 use crate::history::OwnerHistory;
-use crate::late::Late;
+use crate::overdue::OverdueShards;
 use crate::presence::Presence;
 use crate::silent::Silent;
 use crate::tickets::Tickets;
@@ -54,10 +54,10 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct RoundRobin {
     demand: watch::Sender<Demand>,
-    unfit: watch::Sender<Option<String>>,
+    unhealthy: watch::Sender<Option<String>>,
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
-    fleet: watch::Sender<Arc<Fleet>>,
+    cluster: watch::Sender<Arc<ClusterNodes>>,
     history: Arc<OwnerHistory>,
     stop: CancellationToken,
     presence: Arc<dyn Presence>,
@@ -71,7 +71,7 @@ impl RoundRobin {
     pub fn start(
         me: Member,
         tickets: Arc<dyn Tickets>,
-        late: Late,
+        late: OverdueShards,
         presence: Arc<dyn Presence>,
         meters: Arc<Meters>,
         supervisor: &Supervisor,
@@ -79,10 +79,10 @@ impl RoundRobin {
         let name: Arc<str> = crate::unique(&me.id).into();
         let round_robin = Self {
             demand: watch::Sender::default(),
-            unfit: watch::Sender::default(),
+            unhealthy: watch::Sender::default(),
             drain: watch::Sender::default(),
             owned: watch::Sender::default(),
-            fleet: watch::Sender::default(),
+            cluster: watch::Sender::default(),
             history: OwnerHistory::new(late.clock()),
             stop: CancellationToken::new(),
             presence: presence.clone(),
@@ -98,11 +98,11 @@ impl RoundRobin {
             presence,
             meters,
             demand: round_robin.demand.subscribe(),
-            unfit: round_robin.unfit.subscribe(),
+            unhealthy: round_robin.unhealthy.subscribe(),
             drained: round_robin.drain.subscribe(),
             drain: round_robin.drain.clone(),
             owned: round_robin.owned.clone(),
-            fleet: round_robin.fleet.clone(),
+            cluster: round_robin.cluster.clone(),
             history: round_robin.history.clone(),
             nodes: Nodes::default(),
             number: 0,
@@ -129,8 +129,8 @@ impl Ownership for RoundRobin {
         self.owned.subscribe()
     }
 
-    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
-        self.fleet.subscribe()
+    fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
+        self.cluster.subscribe()
     }
 
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
@@ -140,8 +140,8 @@ impl Ownership for RoundRobin {
     /// Nobody waits for it: another node may have had its turn already.
     async fn settled(&self, _topic: &TopicName, _index: u32) {}
 
-    async fn unfit(&self, why: Option<String>) {
-        self.unfit.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
+    async fn set_unhealthy(&self, why: Option<String>) {
+        self.unhealthy.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
     }
 
     async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String> {
@@ -214,16 +214,16 @@ struct Turner {
     name: Arc<str>,
     me: Member,
     tickets: Arc<dyn Tickets>,
-    late: Late,
+    late: OverdueShards,
     silent: Silent,
     presence: Arc<dyn Presence>,
     meters: Arc<Meters>,
     demand: watch::Receiver<Demand>,
-    unfit: watch::Receiver<Option<String>>,
+    unhealthy: watch::Receiver<Option<String>>,
     drained: watch::Receiver<Option<Drain>>,
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
-    fleet: watch::Sender<Arc<Fleet>>,
+    cluster: watch::Sender<Arc<ClusterNodes>>,
     history: Arc<OwnerHistory>,
     nodes: Nodes,
     number: u64,
@@ -242,7 +242,7 @@ impl Turner {
                 biased;
                 () = stop.cancelled() => break,
                 Ok(()) = self.demand.changed() => {}
-                Ok(()) = self.unfit.changed() => {}
+                Ok(()) = self.unhealthy.changed() => {}
                 Ok(()) = self.drained.changed() => {}
                 _ = tick.tick() => {}
             }
@@ -259,13 +259,13 @@ impl Turner {
     async fn turn(&mut self) {
         let began = Instant::now();
         let all = crate::flat(&self.demand.borrow_and_update());
-        let unfit = self.unfit.borrow_and_update().clone();
-        self.me.set_state(unfit, self.drained.borrow_and_update().clone());
-        self.me.silent = self.silent.now();
+        let unhealthy = self.unhealthy.borrow_and_update().clone();
+        self.me.set_state(unhealthy, self.drained.borrow_and_update().clone());
+        self.me.unreachable = self.silent.now();
         let takes = match self.me.state {
             MemberState::Serving => true,
             MemberState::Draining => !self.others_serve(),
-            MemberState::Unfit => false,
+            MemberState::Unhealthy => false,
         };
         let wanted = if takes && !all.is_empty() { self.places(&all).await } else { Some(Places::default()) };
         if let Some(Places { wanted, late }) = wanted {
@@ -274,7 +274,7 @@ impl Turner {
             let given_up = match self.me.state {
                 MemberState::Serving => OwnerReason::Turn,
                 MemberState::Draining => OwnerReason::Drained,
-                MemberState::Unfit => OwnerReason::Unfit,
+                MemberState::Unhealthy => OwnerReason::Unfit,
             };
             self.history.record(changes.seen(&self.name, taken, given_up));
         }
@@ -285,8 +285,8 @@ impl Turner {
 
     /// Whether there is a node to leave shards to.
     fn others_serve(&self) -> bool {
-        let fleet = self.fleet.borrow();
-        fleet.members.iter().any(|(name, member)| **name != *self.name && member.state == MemberState::Serving)
+        let cluster = self.cluster.borrow();
+        cluster.members.iter().any(|(name, member)| **name != *self.name && member.state == MemberState::Serving)
     }
 
     /// The shards of the next turn; `None`: nobody answered, so this one goes on.
@@ -321,10 +321,10 @@ impl Turner {
 
     /// Leaves shards of servers that are silent to this node to nodes that they answer, and takes theirs.
     fn for_each_other(&self, all: &[ShardName], wanted: &mut BTreeSet<ShardName>) {
-        let fleet = self.fleet.borrow().clone();
-        let others = || fleet.members.iter().filter(|(name, _)| **name != self.name).map(|(_, member)| member);
-        let is_silent = |member: &Member, place: Place| member.silent.contains(&place);
-        if self.me.silent.is_empty() && others().all(|member| member.silent.is_empty()) {
+        let cluster = self.cluster.borrow().clone();
+        let others = || cluster.members.iter().filter(|(name, _)| **name != self.name).map(|(_, member)| member);
+        let is_silent = |member: &Member, place: Place| member.unreachable.contains(&place);
+        if self.me.unreachable.is_empty() && others().all(|member| member.unreachable.is_empty()) {
             return;
         }
         for shard in all {
@@ -341,7 +341,7 @@ impl Turner {
 
     async fn show(&mut self) {
         self.me.shards = Some(u32::try_from(self.owned.borrow().0.len()).unwrap_or(u32::MAX));
-        let mut members = self.fleet.borrow().members.clone();
+        let mut members = self.cluster.borrow().members.clone();
         let says = self.number.is_multiple_of(PRESENCE_EVERY);
         if says {
             self.me.vitals = Some(self.meters.vitals());
@@ -354,12 +354,12 @@ impl Turner {
         members.insert(self.name.clone(), self.me.clone());
         let owned = self.owned.borrow().clone();
         let owners = owned.0.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
-        let fleet = Fleet { members, owners };
-        self.meters.owners("round-robin", i64::from(fleet.nodes()));
-        self.fleet.send_if_modified(|old| {
-            let changed = **old != fleet;
+        let cluster = ClusterNodes { members, owners };
+        self.meters.owners("round-robin", i64::from(cluster.nodes()));
+        self.cluster.send_if_modified(|old| {
+            let changed = **old != cluster;
             if changed {
-                *old = Arc::new(fleet);
+                *old = Arc::new(cluster);
             }
             changed
         });

@@ -85,7 +85,7 @@ async fn ask(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, boo
     }
     let asked = places.into_iter().map(|(place, at)| async move {
         let one = std::slice::from_ref(&shards[at[0]]);
-        let answer = tokio::time::timeout(ANSWER_WITHIN, store.heads(one)).await;
+        let answer = tokio::time::timeout(ANSWER_WITHIN, store.next_due(one)).await;
         (place, matches!(answer, Ok(Ok(_))))
     });
     join_all(asked).await.into_iter().collect()

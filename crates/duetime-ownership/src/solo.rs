@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::{
-    Clock, Drain, Fleet, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, TopicName,
+    Clock, ClusterNodes, Drain, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, TopicName,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ pub struct Solo {
     name: Arc<str>,
     me: Mutex<(Member, Demand)>,
     owned: watch::Sender<Arc<OwnedShards>>,
-    fleet: watch::Sender<Arc<Fleet>>,
+    cluster: watch::Sender<Arc<ClusterNodes>>,
     history: Arc<OwnerHistory>,
     meters: Arc<Meters>,
 }
@@ -34,7 +34,7 @@ impl Solo {
             name: me.id.as_str().into(),
             me: Mutex::new((me, Demand::new())),
             owned: watch::Sender::default(),
-            fleet: watch::Sender::default(),
+            cluster: watch::Sender::default(),
             history: OwnerHistory::new(clock),
             meters,
         };
@@ -48,11 +48,11 @@ impl Solo {
         let all = if serves { crate::flat(&demand) } else { Vec::new() };
         let owners = all.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
         let changes = crate::publish(&self.owned, &self.meters, all.into_iter().collect());
-        let given_up = if member.state == MemberState::Unfit { OwnerReason::Unfit } else { OwnerReason::Unknown };
+        let given_up = if member.state == MemberState::Unhealthy { OwnerReason::Unfit } else { OwnerReason::Unknown };
         self.history.keep(&demand);
         self.history.record(changes.seen(&self.name, |_| OwnerReason::Alone, given_up));
         let members = [(self.name.clone(), member)].into();
-        self.fleet.send_replace(Arc::new(Fleet { members, owners }));
+        self.cluster.send_replace(Arc::new(ClusterNodes { members, owners }));
     }
 }
 
@@ -71,8 +71,8 @@ impl Ownership for Solo {
         self.owned.subscribe()
     }
 
-    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
-        self.fleet.subscribe()
+    fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
+        self.cluster.subscribe()
     }
 
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
@@ -81,11 +81,11 @@ impl Ownership for Solo {
 
     async fn settled(&self, _topic: &TopicName, _index: u32) {}
 
-    async fn unfit(&self, why: Option<String>) {
+    async fn set_unhealthy(&self, why: Option<String>) {
         {
             let mut me = self.me.lock();
-            me.0.state = if why.is_some() { MemberState::Unfit } else { MemberState::Serving };
-            me.0.unfit = why;
+            me.0.state = if why.is_some() { MemberState::Unhealthy } else { MemberState::Serving };
+            me.0.unhealthy = why;
         }
         self.publish();
     }

@@ -57,7 +57,7 @@ pub(crate) struct Cluster {
 }
 
 /// A range of slots, and where its master is.
-type Range = (u16, u16, String);
+type SlotRange = (u16, u16, String);
 
 impl Cluster {
     pub(crate) fn new(base: ConnectionInfo, seeds: Vec<String>, config: LinkConfig) -> Result<Self, LinkError> {
@@ -77,8 +77,9 @@ impl Cluster {
         if let Some(node) = self.map.read().nodes.get(name).filter(|node| !node.is_deposed()) {
             return Ok(node.clone());
         }
-        let (host, port) = name.rsplit_once(':').ok_or_else(|| Failure::odd("an address without a port"))?;
-        let port = port.parse().map_err(|_| Failure::odd("a port that is no number"))?;
+        let (host, port) =
+            name.rsplit_once(':').ok_or_else(|| Failure::unexpected_reply("an address without a port"))?;
+        let port = port.parse().map_err(|_| Failure::unexpected_reply("a port that is no number"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let info = elsewhere(&self.base, host.to_owned(), port);
         let made = client(info, &self.config).map_err(Failure::Final)?;
@@ -183,7 +184,7 @@ impl Cluster {
     }
 
     /// The map, as the first of these to answer tells it; each is asked a moment after the one before.
-    async fn told_by_any(&self, candidates: Vec<Arc<Node>>) -> Option<Vec<Range>> {
+    async fn told_by_any(&self, candidates: Vec<Arc<Node>>) -> Option<Vec<SlotRange>> {
         let asked = candidates.into_iter().zip(0u32..).map(|(node, at)| {
             Box::pin(async move {
                 tokio::time::sleep(ASK_NEXT_AFTER * at).await;
@@ -204,15 +205,15 @@ impl Cluster {
         futures::future::select_ok(asked).await.ok().map(|(ranges, _)| ranges)
     }
 
-    async fn told_by(&self, node: &Node) -> Result<Vec<Range>, Failure> {
+    async fn told_by(&self, node: &Node) -> Result<Vec<SlotRange>, Failure> {
         let mut cmd = Cmd::new();
         cmd.arg("CLUSTER").arg("SLOTS");
         let ranges = read_slots(&node.send(&cmd, false).await?, &node.name)
-            .ok_or_else(|| Failure::odd("CLUSTER SLOTS answered oddly"))?;
-        if ranges.is_empty() { Err(Failure::odd("a node that knows of no slots")) } else { Ok(ranges) }
+            .ok_or_else(|| Failure::unexpected_reply("CLUSTER SLOTS answered oddly"))?;
+        if ranges.is_empty() { Err(Failure::unexpected_reply("a node that knows of no slots")) } else { Ok(ranges) }
     }
 
-    fn take(&self, ranges: Vec<Range>) {
+    fn take(&self, ranges: Vec<SlotRange>) {
         let mut owners = vec![None; usize::from(SLOTS)];
         let mut masters: Vec<Arc<Node>> = Vec::new();
         for (first, last, name) in ranges {
@@ -235,7 +236,7 @@ impl Cluster {
 }
 
 /// Reads CLUSTER SLOTS as `teller` answered it; a node that does not know its own host leaves it out.
-pub(crate) fn read_slots(value: &Value, teller: &str) -> Option<Vec<Range>> {
+pub(crate) fn read_slots(value: &Value, teller: &str) -> Option<Vec<SlotRange>> {
     let Value::Array(rows) = value else { return None };
     rows.iter()
         .map(|row| {

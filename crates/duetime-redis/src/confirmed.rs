@@ -33,10 +33,10 @@ const GROUP_MAX: usize = 64;
 /// their own; this one holds if those are ever wrong.
 const WAITING_MAX: usize = 4_096;
 
-type Answer = Result<(Value, u32), Failure>;
+type ConfirmedAnswer = Result<(Value, u32), Failure>;
 
 /// One call that waits to be sent.
-struct Job {
+struct ConfirmedCall {
     script: Cmd,
     /// A write that changes nothing: WAIT is for writes of its own connection, and a repeated
     /// script writes nothing.
@@ -44,14 +44,14 @@ struct Job {
     asking: bool,
     replicas: u8,
     end: End,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<ConfirmedAnswer>,
 }
 
 /// The connection for it, and who waits for it.
 pub(crate) struct Confirms {
     connection: ServerConnection,
     server: Arc<Server>,
-    waiting: Mutex<Vec<Job>>,
+    waiting: Mutex<Vec<ConfirmedCall>>,
     sending: Arc<tokio::sync::Mutex<()>>,
     wait_ms: u64,
     /// A call whose end is nearer than this is not sent any more.
@@ -93,7 +93,7 @@ impl Confirms {
         asking: bool,
         replicas: u8,
         made: impl FnOnce(i64) -> Cmd,
-    ) -> Answer {
+    ) -> ConfirmedAnswer {
         let end = self.connection.end(&mut self.connection.get().await?).await?;
         let (answer, mut own) = oneshot::channel();
         let script = made(end.not_after_ms);
@@ -102,7 +102,7 @@ impl Confirms {
             if waiting.len() >= WAITING_MAX {
                 return Err(too_many());
             }
-            waiting.push(Job { script, mark, asking, replicas, end, answer });
+            waiting.push(ConfirmedCall { script, mark, asking, replicas, end, answer });
         }
         loop {
             let alone = tokio::select! {
@@ -114,7 +114,7 @@ impl Confirms {
             if let Ok(answer) = own.try_recv() {
                 return answer;
             }
-            let jobs: Vec<Job> = {
+            let jobs: Vec<ConfirmedCall> = {
                 let mut waiting = self.waiting.lock();
                 let count = waiting.len().min(GROUP_MAX);
                 waiting.drain(..count).collect()
@@ -129,9 +129,10 @@ impl Confirms {
         }
     }
 
-    async fn send_group(&self, jobs: Vec<Job>) {
+    async fn send_group(&self, jobs: Vec<ConfirmedCall>) {
         let soon = Instant::now() + self.least;
-        let (jobs, stale): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.end.over_at > soon);
+        let (jobs, stale): (Vec<ConfirmedCall>, Vec<ConfirmedCall>) =
+            jobs.into_iter().partition(|job| job.end.over_at > soon);
         for job in stale {
             let text = "too many calls wait for replicas".to_owned();
             let _ = job.answer.send(Err(Failure::Transient { reconnect: false, text }));
@@ -174,7 +175,7 @@ impl Confirms {
                 if job.asking {
                     values.next();
                 }
-                values.next().ok_or_else(|| Failure::odd("an answer is missing"))
+                values.next().ok_or_else(|| Failure::unexpected_reply("an answer is missing"))
             };
             let script = next().and_then(|value| self.server.clock.checked(value));
             let mark = next().and_then(into_result);

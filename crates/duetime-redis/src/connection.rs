@@ -27,7 +27,7 @@ pub(crate) struct OpenConnection {
 }
 
 /// Why there is none.
-struct Refused {
+struct RefusedConnection {
     at: Instant,
     text: String,
     /// Nobody listens at the address.
@@ -35,11 +35,11 @@ struct Refused {
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     /// Grows with every connection, so that a late complaint does not end a fresh one.
     generation: u64,
     open: Option<OpenConnection>,
-    refused: Option<Refused>,
+    refused: Option<RefusedConnection>,
 }
 
 /// What all connections to one server share.
@@ -60,7 +60,7 @@ pub(crate) struct ServerConnection {
     connect_timeout: Duration,
     response_timeout: Duration,
     server: Arc<Server>,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     connecting: tokio::sync::Mutex<()>,
     fencing: tokio::sync::Mutex<()>,
 }
@@ -131,7 +131,7 @@ impl ServerConnection {
             }
         };
         if let Failure::Transient { text, .. } = &failure {
-            self.state.lock().refused = Some(Refused { at: Instant::now(), text: text.clone(), gone });
+            self.state.lock().refused = Some(RefusedConnection { at: Instant::now(), text: text.clone(), gone });
         }
         Err(failure)
     }

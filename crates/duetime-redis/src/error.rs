@@ -71,7 +71,7 @@ impl Failure {
     }
 
     /// An answer nobody should give; what is behind the address may be something else by now.
-    pub(crate) fn odd(what: &str) -> Self {
+    pub(crate) fn unexpected_reply(what: &str) -> Self {
         Self::Transient { reconnect: false, text: format!("redis answered oddly: {what}") }
     }
 
@@ -98,7 +98,7 @@ fn redirection(detail: &str) -> Option<(u16, String)> {
     Some((slot.parse().ok()?, to.trim().to_owned()))
 }
 
-fn judge(code: &str, detail: &str) -> Failure {
+fn classify(code: &str, detail: &str) -> Failure {
     let text = || format!("{code} {detail}");
     match code {
         "NOSCRIPT" => Failure::NoScript,
@@ -108,7 +108,7 @@ fn judge(code: &str, detail: &str) -> Failure {
             Some((_, to)) if to.starts_with(':') => Failure::Transient { reconnect: false, text: text() },
             Some((slot, to)) if code == "MOVED" => Failure::Moved { slot, to },
             Some((_, to)) => Failure::Ask { to },
-            None => Failure::odd("a redirection without an address"),
+            None => Failure::unexpected_reply("a redirection without an address"),
         },
         "OOM" => Failure::Final(LinkError::Full(format!(
             "redis is at its memory limit ({detail}); let messages drain, or raise it: \
@@ -133,7 +133,7 @@ fn judge(code: &str, detail: &str) -> Failure {
 
 impl From<&ServerError> for Failure {
     fn from(error: &ServerError) -> Self {
-        judge(error.code(), error.details().unwrap_or_default())
+        classify(error.code(), error.details().unwrap_or_default())
     }
 }
 
@@ -148,12 +148,12 @@ pub(crate) fn into_result(value: Value) -> Result<Value, Failure> {
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
         match error.kind() {
-            ErrorKind::Server(ServerErrorKind::ResponseError) => judge("ERR", error.detail().unwrap_or_default()),
+            ErrorKind::Server(ServerErrorKind::ResponseError) => classify("ERR", error.detail().unwrap_or_default()),
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 let code = error.code().unwrap_or("ERR").to_owned();
-                judge(&code, error.detail().unwrap_or_default())
+                classify(&code, error.detail().unwrap_or_default())
             }
-            ErrorKind::AuthenticationFailed => judge("WRONGPASS", ""),
+            ErrorKind::AuthenticationFailed => classify("WRONGPASS", ""),
             ErrorKind::InvalidClientConfig => Self::Final(LinkError::Setup(format!("redis connection: {error}"))),
             ErrorKind::Parse => Self::Transient {
                 reconnect: true,

@@ -76,7 +76,7 @@ pub(crate) async fn greet(by: &mut MultiplexedConnection, clock: &ServerClock) -
     all.cmd("CLIENT").arg("KILL").arg("ID").arg(NOBODY);
     let asked = Instant::now();
     let answers = by.send_packed_commands(&all, 0, 3).await?;
-    let [info, time, kill] = <[Value; 3]>::try_from(answers).map_err(|_| Failure::odd("a greeting"))?;
+    let [info, time, kill] = <[Value; 3]>::try_from(answers).map_err(|_| Failure::unexpected_reply("a greeting"))?;
     // A server that is busy will say who we are when it is not.
     if let Err(failure @ Failure::Transient { .. }) = into_result(info.clone()) {
         return Err(failure);
@@ -99,7 +99,7 @@ pub(crate) fn sight(info: &Value) -> Option<Sight> {
 }
 
 /// A call that was repeated elsewhere, because its server took no connection any more.
-struct Owed {
+struct OwedFence {
     seen: Arc<Seen>,
     over_at: Instant,
 }
@@ -107,7 +107,7 @@ struct Owed {
 /// What all connections to one server share.
 #[derive(Default)]
 pub(crate) struct Debts {
-    owed: Mutex<Vec<Owed>>,
+    owed: Mutex<Vec<OwedFence>>,
     /// Grows with each debt: connections that were made before are not used any more.
     round: AtomicU64,
     told: AtomicBool,
@@ -127,7 +127,7 @@ impl Debts {
         if owed.len() >= OWED_MAX {
             return false;
         }
-        owed.push(Owed { seen: seen.clone(), over_at });
+        owed.push(OwedFence { seen: seen.clone(), over_at });
         self.round.fetch_add(1, Ordering::AcqRel);
         true
     }

@@ -13,13 +13,13 @@ use crate::config::LinkConfig;
 use crate::error::{Failure, LinkError};
 use crate::facts::{self, MasterFacts};
 use crate::node::Node;
-use crate::patience::Lesson;
 use crate::pipeline;
 use crate::pubsub;
 use crate::replicated::Backing;
+use crate::retry_budget::RetryState;
 use crate::script::{Script, Sending};
 use crate::servers::Servers;
-use crate::setup::{self, Apart, Checks, ServerFacts};
+use crate::setup::{self, Checks, ClockSkews, ServerFacts};
 use crate::topology::Topology;
 use crate::watch;
 
@@ -157,14 +157,14 @@ impl Link {
         S: Fn(Arc<Node>, bool, bool) -> A,
         A: Future<Output = Result<T, Failure>>,
     {
-        let mut lesson = Lesson::default();
-        let mut patience = self.servers.patience(script.name());
+        let mut retry_state = RetryState::default();
+        let mut retry_budget = self.servers.retry_budget(script.name());
         loop {
-            let repeated = lesson.unsure;
-            let sent = match self.prepared(script, key, &mut lesson).await {
+            let repeated = retry_state.unsure;
+            let sent = match self.prepared(script, key, &mut retry_state).await {
                 Ok((node, asking)) => {
                     // What was waited for may have taken long.
-                    patience.check()?;
+                    retry_budget.check()?;
                     send(node, asking, repeated).await
                 }
                 Err(failure) => Err(failure),
@@ -173,15 +173,20 @@ impl Link {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            lesson.learn(&failure, may_have_run(&failure));
-            self.servers.after(&mut patience, failure).await?;
+            retry_state.learn(&failure, may_have_run(&failure));
+            self.servers.after(&mut retry_budget, failure).await?;
         }
     }
 
     /// Where to send the call of a script; the script is loaded there if it has to be.
-    async fn prepared(&self, script: &Script, key: &str, lesson: &mut Lesson) -> Result<(Arc<Node>, bool), Failure> {
-        let (node, asking) = self.servers.route(lesson.ask.take(), Some(Arg::Simple(key.as_bytes()))).await?;
-        if lesson.load {
+    async fn prepared(
+        &self,
+        script: &Script,
+        key: &str,
+        retry_state: &mut RetryState,
+    ) -> Result<(Arc<Node>, bool), Failure> {
+        let (node, asking) = self.servers.route(retry_state.ask.take(), Some(Arg::Simple(key.as_bytes()))).await?;
+        if retry_state.load {
             let mut loading = redis::cmd("SCRIPT");
             loading.arg("LOAD").arg(script.code(self.is_legacy()));
             node.send(&loading, false).await?;
@@ -263,8 +268,8 @@ impl Link {
     /// # Errors
     ///
     /// See [`LinkError`]: none of them answers.
-    pub async fn apart(&self, own_ms: impl Fn() -> i64) -> Result<Apart, LinkError> {
-        setup::clocks_apart(&self.servers, own_ms).await
+    pub async fn clock_skew_ms(&self, own_ms: impl Fn() -> i64) -> Result<ClockSkews, LinkError> {
+        setup::clock_skews(&self.servers, own_ms).await
     }
 
     /// The server's clock, milliseconds since the Unix epoch.

@@ -97,7 +97,7 @@ impl Node {
                 .send_many(&both, None)
                 .await?
                 .pop()
-                .unwrap_or_else(|| Err(Failure::odd("two answers were expected")));
+                .unwrap_or_else(|| Err(Failure::unexpected_reply("two answers were expected")));
         }
         let slot = self.connection();
         let OpenConnection { generation, mut connection, .. } = slot.get().await?;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
-use crate::patience::{Patience, REDIRECTS_MAX};
+use crate::retry_budget::{REDIRECTS_MAX, RetryBudget};
 use crate::servers::Servers;
 
 /// How long a look at many shards takes at most, with all its repetitions: what no master has answered by
@@ -23,15 +23,15 @@ const DOUBT_FOR: Duration = Duration::from_millis(200);
 const CONNECT_SLACK: Duration = Duration::from_millis(50);
 
 /// One command on its way to its answer.
-struct Item<'a> {
+struct PipelineItem<'a> {
     at: usize,
     cmd: &'a Cmd,
     /// A node that is still taking the slot over.
     ask: Option<String>,
 }
 
-fn items(pipeline: &Pipeline) -> Vec<Item<'_>> {
-    pipeline.cmd_iter().enumerate().map(|(at, cmd)| Item { at, cmd, ask: None }).collect()
+fn items(pipeline: &Pipeline) -> Vec<PipelineItem<'_>> {
+    pipeline.cmd_iter().enumerate().map(|(at, cmd)| PipelineItem { at, cmd, ask: None }).collect()
 }
 
 fn all_answered(answers: Vec<Option<Result<Value, LinkError>>>) -> Vec<Result<Value, LinkError>> {
@@ -40,12 +40,12 @@ fn all_answered(answers: Vec<Option<Result<Value, LinkError>>>) -> Vec<Result<Va
 
 /// See [`Link::pipeline`](crate::Link::pipeline).
 pub(crate) async fn whole(servers: &Servers, name: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, LinkError> {
-    each(servers, servers.patience(name), None, pipeline).await.into_iter().collect()
+    each(servers, servers.retry_budget(name), None, pipeline).await.into_iter().collect()
 }
 
 /// See [`Link::look`](crate::Link::look).
 pub(crate) async fn look(servers: &Servers, name: &'static str, pipeline: &Pipeline) -> Vec<Result<Value, LinkError>> {
-    each(servers, servers.patience_of(name, LOOK_FOR), Some(Instant::now() + LOOK_FOR), pipeline).await
+    each(servers, servers.retry_budget_of(name, LOOK_FOR), Some(Instant::now() + LOOK_FOR), pipeline).await
 }
 
 /// See [`Link::each_once`](crate::Link::each_once).
@@ -58,11 +58,11 @@ pub(crate) async fn each_once(servers: &Servers, pipeline: &Pipeline) -> Vec<Res
         for (item, answer) in send_round(servers, items, None).await {
             match answer {
                 // Turned away before anything was done.
-                Err(Failure::Ask { to }) if round < REDIRECTS_MAX => again.push(Item { ask: Some(to), ..item }),
+                Err(Failure::Ask { to }) if round < REDIRECTS_MAX => again.push(PipelineItem { ask: Some(to), ..item }),
                 Err(Failure::Moved { slot, to })
                     if round < REDIRECTS_MAX && servers.topology.moved(slot, &to).is_ok() =>
                 {
-                    again.push(Item { ask: None, ..item });
+                    again.push(PipelineItem { ask: None, ..item });
                 }
                 Err(failure) => {
                     if let Failure::Transient { .. } = failure {
@@ -83,7 +83,7 @@ pub(crate) async fn each_once(servers: &Servers, pipeline: &Pipeline) -> Vec<Res
 
 async fn each(
     servers: &Servers,
-    mut patience: Patience,
+    mut retry_budget: RetryBudget,
     until: Option<Instant>,
     pipeline: &Pipeline,
 ) -> Vec<Result<Value, LinkError>> {
@@ -106,7 +106,7 @@ async fn each(
                 Err(failure) => failure,
             };
             let ask = if let Failure::Ask { to } = &failure { Some(to.clone()) } else { None };
-            again.push(Item { ask, ..item });
+            again.push(PipelineItem { ask, ..item });
             // A pause, if any of them needs one.
             if !matches!(worst, Some(Failure::Transient { .. })) {
                 worst = Some(failure);
@@ -114,7 +114,7 @@ async fn each(
         }
         items = again;
         if let Some(failure) = worst
-            && let Err(error) = within(servers, until, &mut patience, failure).await
+            && let Err(error) = within(servers, until, &mut retry_budget, failure).await
         {
             for item in items.drain(..) {
                 answers[item.at] = Some(Err(error.clone()));
@@ -128,12 +128,12 @@ async fn each(
 async fn within(
     servers: &Servers,
     until: Option<Instant>,
-    patience: &mut Patience,
+    retry_budget: &mut RetryBudget,
     failure: Failure,
 ) -> Result<(), LinkError> {
-    let Some(until) = until else { return servers.after(patience, failure).await };
+    let Some(until) = until else { return servers.after(retry_budget, failure).await };
     let text = LinkError::from(failure.clone());
-    match tokio::time::timeout_at(until + DOUBT_FOR, servers.after(patience, failure)).await {
+    match tokio::time::timeout_at(until + DOUBT_FOR, servers.after(retry_budget, failure)).await {
         Ok(Ok(())) if Instant::now() < until => Ok(()),
         Ok(Err(error)) => Err(error),
         Ok(Ok(())) | Err(_) => Err(LinkError::Unavailable(text.to_string())),
@@ -143,10 +143,10 @@ async fn within(
 /// Sends every item once; a master that is silent until then has failed.
 async fn send_round<'a>(
     servers: &Servers,
-    items: Vec<Item<'a>>,
+    items: Vec<PipelineItem<'a>>,
     until: Option<Instant>,
-) -> Vec<(Item<'a>, Result<Value, Failure>)> {
-    let mut groups = Vec::<(Arc<Node>, Vec<Item<'a>>)>::new();
+) -> Vec<(PipelineItem<'a>, Result<Value, Failure>)> {
+    let mut groups = Vec::<(Arc<Node>, Vec<PipelineItem<'a>>)>::new();
     let mut done = Vec::with_capacity(items.len());
     for item in items {
         match servers.route(item.ask.clone(), item.cmd.args_iter().nth(1)).await {
@@ -185,7 +185,7 @@ async fn send_round<'a>(
             if item.ask.is_some() {
                 answers.next();
             }
-            let answer = answers.next().unwrap_or_else(|| Err(Failure::odd("an answer is missing")));
+            let answer = answers.next().unwrap_or_else(|| Err(Failure::unexpected_reply("an answer is missing")));
             pairs.push((item, answer));
         }
         pairs

@@ -95,11 +95,12 @@ impl ReplicaWaits {
                 answer.map_err(|failure| slot.end_if_broken(generation, failure))
             })
             .collect::<Result<_, _>>()?;
-        let odd = || Failure::Transient { reconnect: true, text: "redis answered oddly to WAIT".to_owned() };
-        let [value, Value::Int(have), info] = <[Value; 3]>::try_from(values).map_err(|_| odd())? else {
-            return Err(odd());
+        let unexpected_reply =
+            || Failure::Transient { reconnect: true, text: "redis answered oddly to WAIT".to_owned() };
+        let [value, Value::Int(have), info] = <[Value; 3]>::try_from(values).map_err(|_| unexpected_reply())? else {
+            return Err(unexpected_reply());
         };
-        let (online, server) = read(&info).ok_or_else(odd)?;
+        let (online, server) = read(&info).ok_or_else(unexpected_reply)?;
         let wanted = online.min(most);
         self.online.store(online, Ordering::Relaxed);
         let have = u32::try_from(have).unwrap_or(0);

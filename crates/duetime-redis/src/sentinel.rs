@@ -100,8 +100,8 @@ impl Sentinels {
         let sentinels = addresses
             .iter()
             .map(|address| {
-                let odd = |_| LinkError::Setup(format!("store URL: {address:?} is not host:port"));
-                let info = format!("{scheme}://{address}").into_connection_info().map_err(odd)?;
+                let unexpected_reply = |_| LinkError::Setup(format!("store URL: {address:?} is not host:port"));
+                let info = format!("{scheme}://{address}").into_connection_info().map_err(unexpected_reply)?;
                 let info = info.set_redis_settings(login.clone());
                 Ok(Node::new(address.clone(), client(info, &rare)?, &rare))
             })
@@ -233,8 +233,9 @@ impl Sentinels {
     }
 
     fn named(&self, name: &str) -> Result<Arc<Node>, Failure> {
-        let (host, port) = name.rsplit_once(':').ok_or_else(|| Failure::odd("an address without a port"))?;
-        let port = port.parse().map_err(|_| Failure::odd("a port that is no number"))?;
+        let (host, port) =
+            name.rsplit_once(':').ok_or_else(|| Failure::unexpected_reply("an address without a port"))?;
+        let port = port.parse().map_err(|_| Failure::unexpected_reply("a port that is no number"))?;
         let made = client(elsewhere(&self.base, host.to_owned(), port), &self.config).map_err(Failure::Final)?;
         Ok(Arc::new(Node::new(name.to_owned(), made, &self.config)))
     }
@@ -245,9 +246,10 @@ impl Sentinels {
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
         both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
         let mut answers = sentinel.send_all(&both).await.map_err(Failure::of_sentinel)?.into_iter();
-        let mut next = || answers.next().unwrap_or_else(|| Err(Failure::odd("an answer is missing")));
+        let mut next = || answers.next().unwrap_or_else(|| Err(Failure::unexpected_reply("an answer is missing")));
         let Value::Array(parts) = next().map_err(Failure::of_sentinel)? else { return Ok(None) };
-        let part = |at: usize| parts.get(at).and_then(word).ok_or_else(|| Failure::odd("an address is missing"));
+        let part =
+            |at: usize| parts.get(at).and_then(word).ok_or_else(|| Failure::unexpected_reply("an address is missing"));
         let name = format!("{}:{}", part(0)?, part(1)?);
         // Without the right to ask for it, all count the same, and the majority is believed.
         let epoch = next().ok().and_then(|facts| read_epoch(&facts)).unwrap_or(0);

@@ -20,7 +20,7 @@ const SLACK: Duration = Duration::from_millis(20);
 
 /// One answer to TIME: the server's clock said `told_ms` at some moment between the two of ours.
 #[derive(Clone, Copy)]
-struct Look {
+struct ClockLook {
     asked: Instant,
     heard: Instant,
     told_ms: i64,
@@ -37,7 +37,7 @@ pub(crate) struct End {
 
 /// See the module.
 pub(crate) struct ServerClock {
-    look: Mutex<Option<Look>>,
+    look: Mutex<Option<ClockLook>>,
     looking: AtomicBool,
     lifetime: Duration,
 }
@@ -55,7 +55,7 @@ impl ServerClock {
     /// TIME was answered. An answer that is not a time is left out.
     pub(crate) fn heard(&self, asked: Instant, answer: &Value) {
         let Some(told_ms) = clock_of(answer) else { return };
-        let look = Look { asked, heard: Instant::now(), told_ms };
+        let look = ClockLook { asked, heard: Instant::now(), told_ms };
         let mut known = self.look.lock();
         let slow = look.heard - look.asked > self.lifetime / 2;
         let better = known.is_some_and(|known| known.heard > look.heard || slow && known.heard.elapsed() < KEPT_FOR);
@@ -79,7 +79,7 @@ impl ServerClock {
     }
 
     /// The end of a sending that begins now.
-    fn end_from(&self, look: Look) -> End {
+    fn end_from(&self, look: ClockLook) -> End {
         let now = Instant::now();
         // As if it had told the time at the very end: the server's clock says this or more.
         let least_ms = look.told_ms + ms(now - look.heard);
@@ -105,7 +105,7 @@ impl ServerClock {
         }
         self.ask(connection).await?;
         let known = *self.look.lock();
-        known.map(|look| self.end_from(look)).ok_or_else(|| Failure::odd("TIME without a time"))
+        known.map(|look| self.end_from(look)).ok_or_else(|| Failure::unexpected_reply("TIME without a time"))
     }
 
     async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {

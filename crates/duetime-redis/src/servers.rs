@@ -11,7 +11,7 @@ use redis::{Arg, Cmd, Value};
 use crate::config::LinkConfig;
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
-use crate::patience::{Lesson, Patience};
+use crate::retry_budget::{RetryBudget, RetryState};
 use crate::topology::Topology;
 
 /// See the module.
@@ -39,45 +39,45 @@ impl Servers {
 
     /// Runs one plain command that may be repeated, on the server of its key.
     pub(crate) async fn command(&self, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
-        let mut lesson = Lesson::default();
-        let mut patience = self.patience(name);
+        let mut retry_state = RetryState::default();
+        let mut retry_budget = self.retry_budget(name);
         loop {
-            let failure = match self.route(lesson.ask.take(), cmd.args_iter().nth(1)).await {
+            let failure = match self.route(retry_state.ask.take(), cmd.args_iter().nth(1)).await {
                 Ok((node, asking)) => match node.send(cmd, asking).await {
                     Ok(value) => return Ok(value),
                     Err(failure) => failure,
                 },
                 Err(failure) => failure,
             };
-            lesson.learn(&failure, false);
-            self.after(&mut patience, failure).await?;
+            retry_state.learn(&failure, false);
+            self.after(&mut retry_budget, failure).await?;
         }
     }
 
     /// The same on one server, whatever keys are where.
     pub(crate) async fn command_on(&self, node: &Node, name: &'static str, cmd: &Cmd) -> Result<Value, LinkError> {
-        let mut patience = self.patience(name);
+        let mut retry_budget = self.retry_budget(name);
         loop {
             match node.send(cmd, false).await {
                 Ok(value) => return Ok(value),
-                Err(failure) => self.after(&mut patience, failure).await?,
+                Err(failure) => self.after(&mut retry_budget, failure).await?,
             }
         }
     }
 
     /// Every server that takes writes, once it is known who they are.
     pub(crate) async fn masters(&self) -> Result<Vec<Arc<Node>>, LinkError> {
-        let mut patience = self.patience("masters");
+        let mut retry_budget = self.retry_budget("masters");
         loop {
             match self.topology.masters().await {
                 Ok(masters) => return Ok(masters),
-                Err(failure) => self.after(&mut patience, failure).await?,
+                Err(failure) => self.after(&mut retry_budget, failure).await?,
             }
         }
     }
 
     /// Learns from a failure where the call is better sent, and waits if that helps.
-    pub(crate) async fn after(&self, patience: &mut Patience, failure: Failure) -> Result<(), LinkError> {
+    pub(crate) async fn after(&self, retry_budget: &mut RetryBudget, failure: Failure) -> Result<(), LinkError> {
         match &failure {
             Failure::Moved { slot, to } => {
                 if let Err(Failure::Final(error)) = self.topology.moved(*slot, to) {
@@ -88,15 +88,15 @@ impl Servers {
             Failure::Transient { .. } => self.topology.doubt().await,
             _ => {}
         }
-        patience.after(failure).await
+        retry_budget.after(failure).await
     }
 
-    pub(crate) fn patience(&self, call: &'static str) -> Patience {
-        self.patience_of(call, self.retry_for)
+    pub(crate) fn retry_budget(&self, call: &'static str) -> RetryBudget {
+        self.retry_budget_of(call, self.retry_for)
     }
 
-    pub(crate) fn patience_of(&self, call: &'static str, longest: Duration) -> Patience {
-        Patience::new(call, longest.min(self.retry_for))
+    pub(crate) fn retry_budget_of(&self, call: &'static str, longest: Duration) -> RetryBudget {
+        RetryBudget::new(call, longest.min(self.retry_for))
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) async fn check_clock(servers: &Servers, own_ms: impl Fn() -> i64, mos
     for node in servers.masters().await? {
         let before = own_ms();
         let theirs = read_clock(&servers.command_on(&node, "time", &redis::cmd("TIME")).await?)?;
-        let apart = apart(before, theirs, own_ms());
+        let apart = clock_skew_ms(before, theirs, own_ms());
         if apart.abs() > most_ms {
             return Err(LinkError::Setup(format!(
                 "this machine's clock and that of redis at {} differ by {apart} ms, more than {most_ms}; set both \
@@ -99,20 +99,20 @@ pub(crate) async fn check_clock(servers: &Servers, own_ms: impl Fn() -> i64, mos
     Ok(())
 }
 
-/// See [`Link::apart`](crate::Link::apart).
-pub(crate) async fn clocks_apart(servers: &Servers, own_ms: impl Fn() -> i64) -> Result<Apart, LinkError> {
+/// See [`Link::clock_skew_ms`](crate::Link::clock_skew_ms).
+pub(crate) async fn clock_skews(servers: &Servers, own_ms: impl Fn() -> i64) -> Result<ClockSkews, LinkError> {
     let (masters, cmd) = (servers.masters().await?, redis::cmd("TIME"));
     let asked = masters.iter().map(|node| async {
         let before = own_ms();
         let answer = tokio::time::timeout(TELL_WITHIN, node.send(&cmd, false)).await;
         let silent = |_| LinkError::Unavailable(format!("{} does not tell its time", node.name));
-        Ok((node.name.clone(), apart(before, read_clock(&answer.map_err(silent)??)?, own_ms())))
+        Ok((node.name.clone(), clock_skew_ms(before, read_clock(&answer.map_err(silent)??)?, own_ms())))
     });
     let (told, silent): (Vec<_>, Vec<_>) = futures::future::join_all(asked).await.into_iter().partition(Result::is_ok);
     let mut told: Vec<(String, i64)> = told.into_iter().flatten().collect();
     told.sort_by_key(|(_, ms)| ms.abs());
     match (told.first().map(|(_, ms)| *ms), told.pop(), silent.into_iter().next()) {
-        (Some(least_ms), Some((worst, worst_ms)), _) => Ok(Apart { least_ms, worst_ms, worst }),
+        (Some(least_ms), Some((worst, worst_ms)), _) => Ok(ClockSkews { least_ms, worst_ms, worst }),
         (_, _, Some(Err(error))) => Err(error),
         _ => Err(LinkError::Unavailable("no master is known".to_owned())),
     }
@@ -138,7 +138,7 @@ fn check_version(version: &str, legacy: &AtomicBool) -> Result<(), LinkError> {
 
 /// How far the clocks of all masters that answer are ahead of this process's, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Apart {
+pub struct ClockSkews {
     /// All of them by at least so much: one wrong clock among many masters is not taken for our own.
     pub least_ms: i64,
     /// The one that is furthest away.
@@ -148,7 +148,7 @@ pub struct Apart {
 }
 
 /// How far ahead a clock is that was read between two looks at our own.
-fn apart(before: i64, theirs: i64, after: i64) -> i64 {
+fn clock_skew_ms(before: i64, theirs: i64, after: i64) -> i64 {
     if theirs < before { theirs - before } else { (theirs - after).max(0) }
 }
 

@@ -29,7 +29,7 @@ const OUTAGE: std::ops::Range<u32> = 3 * HOUR_S..3 * HOUR_S + 900;
 
 /// What the chart asks of Kubernetes.
 #[derive(Clone, Debug)]
-struct Rules {
+struct AfternoonRules {
     nodes: std::ops::RangeInclusive<u32>,
     late_s: f64,
     per_node: f64,
@@ -39,7 +39,7 @@ struct Rules {
     up: (u32, u32),
 }
 
-impl Rules {
+impl AfternoonRules {
     fn of_the_chart() -> Self {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/cases/autoscaled.golden");
         let text = std::fs::read_to_string(path).expect("the chart's output is kept");
@@ -70,7 +70,7 @@ impl Rules {
 
 /// Kubernetes' part.
 struct Autoscaler {
-    rules: Rules,
+    rules: AfternoonRules,
     asked: VecDeque<(u32, u32)>,
     changes: Vec<(u32, i64)>,
 }
@@ -149,7 +149,7 @@ impl Afternoon {
     }
 }
 
-async fn pass(rules: Rules, config: &ResizeConfig) -> Afternoon {
+async fn pass(rules: AfternoonRules, config: &ResizeConfig) -> Afternoon {
     let (topic, due) = (TopicName::new("orders").expect("a name"), load());
     let mut auto = Auto::default();
     let mut nodes = *rules.nodes.start();
@@ -192,7 +192,7 @@ async fn pass(rules: Rules, config: &ResizeConfig) -> Afternoon {
 
 #[tokio::test(start_paused = true)]
 async fn an_afternoon_of_two_hills_herds_and_an_outage_makes_neither_nodes_nor_shards_flap() {
-    let (rules, config) = (Rules::of_the_chart(), ResizeConfig::default());
+    let (rules, config) = (AfternoonRules::of_the_chart(), ResizeConfig::default());
     let seen = pass(rules.clone(), &config).await;
     assert!(seen.fewest >= *rules.nodes.start() && seen.fewest > 0);
     assert!(seen.nodes.iter().any(|(_, by)| *by > 0) && seen.nodes.iter().any(|(_, by)| *by < 0), "it follows");
@@ -205,7 +205,7 @@ async fn an_afternoon_of_two_hills_herds_and_an_outage_makes_neither_nodes_nor_s
 
 #[tokio::test(start_paused = true)]
 async fn without_patience_on_both_sides_the_same_afternoon_flaps() {
-    let hasty = Rules { down_window_s: 0, down: (6, 15), up_window_s: 0, ..Rules::of_the_chart() };
+    let hasty = AfternoonRules { down_window_s: 0, down: (6, 15), up_window_s: 0, ..AfternoonRules::of_the_chart() };
     let config =
         ResizeConfig { auto_shrink_after: Duration::ZERO, auto_grow_after: Duration::ZERO, ..ResizeConfig::default() };
     let seen = pass(hasty, &config).await;

@@ -4,11 +4,11 @@
 //! of a batch tell repetitions from another batch, and a batch is dropped only by its nonce.
 
 use async_trait::async_trait;
-use duetime_core::reshard::{Batch, BatchName, BatchPut, Replication};
+use duetime_core::resize_store::{Batch, BatchName, BatchPut, Replication};
 use duetime_core::{Mover, Routing, StoreError, TopicName};
 
 use crate::fence::fence_all;
-use crate::steps::{Step, Tools};
+use crate::steps::{MoveDeps, Step};
 
 /// Rounds of one batch before the caller has to look anew: conflicts and failovers cost one each.
 const ROUNDS_MAX: u32 = 16;
@@ -22,7 +22,7 @@ const ROUNDS_MAX: u32 = 16;
 ///
 /// The store's. [`StoreError::Full`]: the destination has no memory left; the batch stays frozen.
 pub async fn finish(
-    tools: &Tools,
+    deps: &MoveDeps,
     topic: &TopicName,
     routing: &Routing,
     from: u32,
@@ -33,31 +33,31 @@ pub async fn finish(
     for _ in 0..ROUNDS_MAX {
         let batch = match held.take() {
             Some(batch) => batch,
-            None => match tools.store.outbox(&source).await? {
+            None => match deps.store.outbox(&source).await? {
                 Some(batch) => batch,
                 None => return Ok(fresh),
             },
         };
         let destination = routing.shard(topic, batch.to);
-        match tools.store.put(&destination, &batch).await? {
+        match deps.store.put(&destination, &batch).await? {
             BatchPut::Conflict { last } => {
-                let new = BatchName { number: last.number + 1, nonce: tools.draw.next() };
-                tools.store.renumber(&source, batch.name.nonce, new).await?;
-                tools.steps.reached(Step::Renumbered).await;
+                let new = BatchName { number: last.number + 1, nonce: deps.draw.next() };
+                deps.store.rename_batch(&source, batch.name.nonce, new).await?;
+                deps.steps.reached(Step::Renumbered).await;
             }
             BatchPut::Done { fresh: inserted, kept } => {
                 fresh += inserted;
-                tools.steps.reached(Step::Put).await;
-                if kept == Replication::Unreplicated && !tools.grace.is_zero() {
-                    tokio::time::sleep(tools.grace).await;
+                deps.steps.reached(Step::Put).await;
+                if kept == Replication::Unreplicated && !deps.grace.is_zero() {
+                    tokio::time::sleep(deps.grace).await;
                 }
                 // Its present primary is asked: a failover may have undone the put.
-                if tools.store.memory(&destination, from).await? != Some(batch.name) {
+                if deps.store.last_applied_batch(&destination, from).await? != Some(batch.name) {
                     continue;
                 }
-                tools.steps.reached(Step::Checked).await;
-                tools.store.drop_batch(&source, batch.name.nonce).await?;
-                tools.steps.reached(Step::Dropped).await;
+                deps.steps.reached(Step::Checked).await;
+                deps.store.discard_batch(&source, batch.name.nonce).await?;
+                deps.steps.reached(Step::Dropped).await;
                 return Ok(fresh);
             }
         }
@@ -67,7 +67,7 @@ pub async fn finish(
 }
 
 #[async_trait]
-impl Mover for Tools {
+impl Mover for MoveDeps {
     async fn finish(&self, topic: &TopicName, routing: &Routing, from: u32) -> Result<u64, StoreError> {
         finish(self, topic, routing, from, None).await
     }

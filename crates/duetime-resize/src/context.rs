@@ -15,7 +15,7 @@ use tracing::info;
 
 use crate::config::ResizeConfig;
 use crate::progress::Tracks;
-use crate::steps::{Step, Tools};
+use crate::steps::{MoveDeps, Step};
 use crate::throttle::Throttle;
 
 /// How often a request is tried again because somebody else changed the record in between.
@@ -24,7 +24,7 @@ const CONFLICTS_MAX: u32 = 16;
 /// What the loops share.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub tools: Tools,
+    pub deps: MoveDeps,
     pub authority: Arc<dyn RoutingAuthority>,
     pub topics: watch::Receiver<Arc<Topics>>,
     pub owned: watch::Receiver<Arc<OwnedShards>>,
@@ -82,12 +82,12 @@ impl Context {
         shards: u32,
     ) -> Result<RoutingRecord, StoreError> {
         // Above every epoch that any shard has ever heard of, retired ones among them.
-        let widest = self.record(topic).await?.map_or(0, |record| record.widest());
-        let found = self.tools.store.inspect(topic, 0..widest.max(shards)).await?;
+        let max_shards_ever = self.record(topic).await?.map_or(0, |record| record.max_shards_ever());
+        let found = self.deps.store.inspect(topic, 0..max_shards_ever.max(shards)).await?;
         let highest = found.iter().flatten().map(|shard| shard.routing.epoch).max().unwrap_or(0);
         let routing = Routing {
             epoch: highest.max(seen.routing.epoch) + 1,
-            rid: format!("{:016x}", self.tools.draw.next()),
+            change_id: format!("{:016x}", self.deps.draw.next()),
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,
@@ -102,7 +102,7 @@ impl Context {
         }
         info!(%topic, from = new.routing.previous, to = shards, epoch = new.routing.epoch, "shard count is changing");
         self.changed.notify_one();
-        self.tools.steps.reached(Step::Begun).await;
+        self.deps.steps.reached(Step::Begun).await;
         Ok(new)
     }
 
@@ -133,7 +133,7 @@ impl Context {
                 Ok(()) => {
                     info!(%topic, shards = routing.shards, epoch = routing.epoch, "shard count has changed");
                     self.changed.notify_one();
-                    self.tools.steps.reached(Step::Committed).await;
+                    self.deps.steps.reached(Step::Committed).await;
                     return Ok(true);
                 }
                 Err(StoreError::Conflict) => {}
@@ -145,6 +145,6 @@ impl Context {
 
     /// The topic's whole record, from the store.
     pub(crate) async fn record(&self, topic: &TopicName) -> Result<Option<TopicRecord>, StoreError> {
-        Ok(self.tools.store.topics().await?.into_iter().find(|record| record.name == *topic))
+        Ok(self.deps.store.topics().await?.into_iter().find(|record| record.name == *topic))
     }
 }

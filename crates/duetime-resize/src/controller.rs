@@ -23,7 +23,7 @@ use crate::auto::Auto;
 use crate::config::ResizeConfig;
 use crate::context::Context;
 use crate::progress::Tracks;
-use crate::steps::Tools;
+use crate::steps::MoveDeps;
 use crate::throttle::Throttle;
 use crate::{drive, measure, scrubber};
 
@@ -35,9 +35,9 @@ const READ_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a resizer is made of.
 #[derive(Debug)]
-pub struct ResizeParts {
+pub struct ResizeDeps {
     /// The store, and what every step needs.
-    pub tools: Tools,
+    pub deps: MoveDeps,
     /// Who decides on routing records.
     pub authority: Arc<dyn RoutingAuthority>,
     /// The topics, now and as they change.
@@ -61,11 +61,11 @@ pub struct Resizer(Arc<Context>);
 impl Resizer {
     /// A resizer that does nothing by itself until [`Resizer::run`].
     #[must_use]
-    pub fn new(parts: ResizeParts) -> Self {
-        let ResizeParts { tools, authority, topics, owned, nodes, clock, meters, config } = parts;
+    pub fn new(parts: ResizeDeps) -> Self {
+        let ResizeDeps { deps, authority, topics, owned, nodes, clock, meters, config } = parts;
         Self(Arc::new(Context {
             throttle: Throttle::new(config.messages_per_second),
-            tools,
+            deps,
             authority,
             topics,
             owned,

@@ -88,12 +88,12 @@ async fn drive_once(context: &Context, topic: &TopicName) -> Result<Went, StoreE
 /// One change from the fence to the commit, unless it is the present one no more.
 async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
     context.tracks.began(topic, routing);
-    fence_all(&*context.tools.store, topic, routing).await?;
-    context.tools.steps.reached(Step::Fenced).await;
-    // Batches that were frozen under an earlier record may go to what is an old home now: they
+    fence_all(&*context.deps.store, topic, routing).await?;
+    context.deps.steps.reached(Step::Fenced).await;
+    // Batches that were frozen under an earlier record may go to what is a source shard now: they
     // arrive before the first look, so that it sees them.
     each(context, 0..routing.previous, |from| async move {
-        let moved = finish(&context.tools, topic, routing, from, None).await?;
+        let moved = finish(&context.deps, topic, routing, from, None).await?;
         mover::count(context, topic, moved);
         Ok(())
     })
@@ -132,10 +132,10 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         unclean = dirty;
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    context.tools.steps.reached(Step::Verified).await;
+    context.deps.steps.reached(Step::Verified).await;
     if context.commit(topic, routing).await? {
         let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
-        if let Err(error) = fence_all(&*context.tools.store, topic, &stable).await {
+        if let Err(error) = fence_all(&*context.deps.store, topic, &stable).await {
             debug!(%topic, %error, "not every shard was told that the change is done, and need not be");
         }
     }

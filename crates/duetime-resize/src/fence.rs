@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use duetime_core::reshard::{Fenced, Floor};
-use duetime_core::{Reshard, Routing, StoreError, TopicName};
+use duetime_core::resize_store::{DeadlineFloor, Fenced};
+use duetime_core::{ResizeStore, Routing, StoreError, TopicName};
 use futures::StreamExt as _;
 
 /// Shards fenced at once.
@@ -18,10 +18,10 @@ const AT_ONCE: usize = 32;
 ///
 /// # Errors
 ///
-/// As [`Reshard::fence`].
-pub async fn fence_all(store: &dyn Reshard, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-    let fenced = raise_each(store, topic, routing, 0..routing.previous, Floor::default()).await?;
-    let mut floor = Floor::default();
+/// As [`ResizeStore::fence`].
+pub async fn fence_all(store: &dyn ResizeStore, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
+    let fenced = raise_each(store, topic, routing, 0..routing.previous, DeadlineFloor::default()).await?;
+    let mut floor = DeadlineFloor::default();
     fenced.iter().for_each(|fenced| floor.raise_all(&fenced.floor));
     let first = if routing.shards > routing.previous { routing.previous } else { 0 };
     raise_each(store, topic, routing, first..routing.shards, floor).await?;
@@ -31,11 +31,11 @@ pub async fn fence_all(store: &dyn Reshard, topic: &TopicName, routing: &Routing
 /// After the first error no other is begun, but those under way are waited for: who makes a shard for
 /// a topic that is deleted meanwhile takes it back.
 async fn raise_each(
-    store: &dyn Reshard,
+    store: &dyn ResizeStore,
     topic: &TopicName,
     routing: &Routing,
     indexes: Range<u32>,
-    floor: Floor,
+    floor: DeadlineFloor,
 ) -> Result<Vec<Fenced>, StoreError> {
     let failed = AtomicBool::new(false);
     let raise = async |index: u32| {

@@ -1,7 +1,7 @@
 //! Changes a topic's number of shards while everything goes on.
 //!
 //! Upstream: the program, and the router, which finishes a batch that is in its way ([`duetime_core::Mover`]). Downstream: the
-//! store contract ([`duetime_core::Reshard`], [`duetime_core::RoutingAuthority`]) and nothing else.
+//! store contract ([`duetime_core::ResizeStore`], [`duetime_core::RoutingAuthority`]) and nothing else.
 //! Nothing here has state that matters: any node may run any of it at any time, several at once are
 //! safe, and who is killed is replaced by whoever looks next. `docs/RESIZE.md` tells the steps.
 //!
@@ -33,5 +33,5 @@ mod verifier;
 mod tests;
 
 pub use config::ResizeConfig;
-pub use controller::{ResizeParts, Resizer};
-pub use steps::{NoSteps, Step, Steps, Tools};
+pub use controller::{ResizeDeps, Resizer};
+pub use steps::{MoveDeps, NoSteps, Step, Steps};

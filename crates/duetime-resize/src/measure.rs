@@ -16,7 +16,7 @@ pub(crate) async fn progress_of(
         return Ok(None);
     }
     let shards: Vec<Shard> = record.routing.all(topic).collect();
-    let surveys = context.tools.store.survey(&shards, context.clock.now()).await?;
+    let surveys = context.deps.store.counts(&shards, context.clock.now()).await?;
     Ok(Some(context.tracks.progress(topic, record, &surveys)))
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::reshard::Scanned;
+use duetime_core::resize_store::Scanned;
 use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, MessageState, Routing, StoreError, Timestamp, TopicName};
 use duetime_metrics::Event;
@@ -46,10 +46,10 @@ pub(crate) async fn clear(
 ) -> Result<Pass, StoreError> {
     let source = routing.shard(topic, from);
     let mut pass = Pass::default();
-    pass.moved += count(context, topic, finish(&context.tools, topic, routing, from, None).await?);
+    pass.moved += count(context, topic, finish(&context.deps, topic, routing, from, None).await?);
     let (mut gathered, mut cursor) = (BTreeMap::new(), None);
     loop {
-        let page = context.tools.store.scan(&source, cursor.as_ref(), PAGE).await?;
+        let page = context.deps.store.scan(&source, cursor.as_ref(), PAGE).await?;
         pass.left += gather(context, &mut gathered, topic, routing, from, page.found, leave);
         cursor = page.next;
         while let Some((to, ids)) = next_batch(&mut gathered, cursor.is_none()) {
@@ -100,14 +100,14 @@ async fn move_to(
     let mut moved = 0;
     while !ids.is_empty() {
         context.throttle.take(ids.len()).await;
-        let nonce = context.tools.draw.next();
-        let Some(batch) = context.tools.store.take(&source, to, &ids, nonce).await? else { break };
-        context.tools.steps.reached(Step::Taken).await;
+        let nonce = context.deps.draw.next();
+        let Some(batch) = context.deps.store.take(&source, to, &ids, nonce).await? else { break };
+        context.deps.steps.reached(Step::Taken).await;
         if batch.name.nonce == nonce {
             let taken: HashSet<&MessageId> = batch.messages.iter().map(|frozen| &frozen.id).collect();
             ids.retain(|id| !taken.contains(id));
         }
-        moved += count(context, topic, finish(&context.tools, topic, routing, from, Some(batch)).await?);
+        moved += count(context, topic, finish(&context.deps, topic, routing, from, Some(batch)).await?);
     }
     Ok(moved)
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{ResizeProgress, Routing, RoutingRecord, TopicName, Topics};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -33,7 +33,12 @@ pub(crate) struct Tracks(Mutex<HashMap<TopicName, Track>>);
 
 impl Tracks {
     /// The progress of the change of `record`, which is under way, from the counts of its shards.
-    pub(crate) fn progress(&self, topic: &TopicName, record: &RoutingRecord, surveys: &[Survey]) -> ResizeProgress {
+    pub(crate) fn progress(
+        &self,
+        topic: &TopicName,
+        record: &RoutingRecord,
+        surveys: &[ShardCounts],
+    ) -> ResizeProgress {
         let routing = &record.routing;
         let (moved, remaining) = counts(routing, surveys);
         let tracks = self.0.lock();
@@ -97,8 +102,8 @@ impl Tracks {
 }
 
 /// Moved and remaining, from the counts of shards 0 to the larger of the two numbers.
-fn counts(routing: &Routing, surveys: &[Survey]) -> (u64, u64) {
-    let all = |survey: &Survey| survey.scheduled + survey.in_flight + survey.dead;
+fn counts(routing: &Routing, surveys: &[ShardCounts]) -> (u64, u64) {
+    let all = |survey: &ShardCounts| survey.scheduled + survey.in_flight + survey.dead;
     let total: u64 = surveys.iter().map(all).sum();
     let (from, to) = (u64::from(routing.previous), u64::from(routing.shards));
     if to >= from {
@@ -119,15 +124,15 @@ mod tests {
 
     use super::*;
 
-    fn surveys(counts: &[u64]) -> Vec<Survey> {
-        counts.iter().map(|n| Survey { scheduled: *n, ..Survey::default() }).collect()
+    fn surveys(counts: &[u64]) -> Vec<ShardCounts> {
+        counts.iter().map(|n| ShardCounts { scheduled: *n, ..ShardCounts::default() }).collect()
     }
 
     #[test]
     fn moved_and_remaining_are_told_by_the_shards_themselves() {
         let routing = |previous, shards| Routing {
             epoch: 2,
-            rid: String::new(),
+            change_id: String::new(),
             shards,
             previous,
             state: RoutingState::Moving,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::Floor;
+use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::shard_of;
 use duetime_core::topic::by_name;
 use duetime_core::{StoreError, TopicName, TopicRecord};
@@ -45,7 +45,7 @@ pub(crate) async fn scrub(context: Arc<Context>, shutdown: CancellationToken) {
 /// One round over the shards this node scans, and over the retired ones, which nobody scans.
 pub(crate) async fn scrub_topic(context: &Context, record: &TopicRecord) {
     let owned = context.owned.borrow().clone();
-    let retired = record.routing.shards..record.widest();
+    let retired = record.routing.shards..record.max_shards_ever();
     let mine = (0..record.routing.shards).filter(|index| owned.has(&record.name, *index));
     for index in mine.chain(retired) {
         match scrub_shard(context, &record.name, index).await {
@@ -64,13 +64,13 @@ async fn scrub_shard(context: &Context, topic: &TopicName, index: u32) -> Result
         return Ok(0);
     }
     // A retired shard may never have heard of this record.
-    context.tools.store.fence(topic, index, &routing, &Floor::default()).await?;
+    context.deps.store.fence(topic, index, &routing, &DeadlineFloor::default()).await?;
     let (shard, seed) = (routing.shard(topic, index), routing.seed(topic));
     let per_page = Duration::from_secs_f64(PAGE as f64 / f64::from(context.config.scrub_per_second));
     let mut cursor = None;
-    let mut dirty = context.tools.store.outbox(&shard).await?.is_some();
+    let mut dirty = context.deps.store.outbox(&shard).await?.is_some();
     while !dirty {
-        let page = context.tools.store.scan(&shard, cursor.as_ref(), PAGE).await?;
+        let page = context.deps.store.scan(&shard, cursor.as_ref(), PAGE).await?;
         dirty = page.found.iter().any(|scanned| shard_of(&scanned.id, seed, routing.shards) != index);
         cursor = page.next;
         if cursor.is_none() {

@@ -63,11 +63,11 @@ impl Steps for NoSteps {
 
 /// What every step needs.
 #[derive(Clone, Debug)]
-pub struct Tools {
+pub struct MoveDeps {
     /// Where messages are.
     pub store: Arc<dyn Store>,
     /// How long a batch is kept at its source where its destination has no replica to wait for
-    /// ([`duetime_core::reshard::Replication::Unreplicated`]). Zero where all shards are on one server: then one restart undoes
+    /// ([`duetime_core::resize_store::Replication::Unreplicated`]). Zero where all shards are on one server: then one restart undoes
     /// source and destination alike.
     pub grace: Duration,
     /// Random names of batches and changes.
@@ -76,7 +76,7 @@ pub struct Tools {
     pub steps: Arc<dyn Steps>,
 }
 
-impl Tools {
+impl MoveDeps {
     /// Without grace, with true randomness, unobserved.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {

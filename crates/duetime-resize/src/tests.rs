@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::limits::SHARDS_MAX;
-use duetime_core::reshard::Floor;
+use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::Enqueue;
 use duetime_core::{
-    Clock, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, Reshard as _, ResizeError,
+    Clock, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, ResizeError, ResizeStore as _,
     Resizing as _, Routing, RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
     TopicRecord, TopicStore as _, Topics,
 };
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ResizeConfig, ResizeParts, Resizer, Step, Steps, Tools};
+use crate::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
 
 const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
 
@@ -116,16 +116,16 @@ impl World {
     }
 
     fn resizer(&self, config: ResizeConfig) -> Resizer {
-        self.resizer_with(config, Tools::new(self.store.clone()))
+        self.resizer_with(config, MoveDeps::new(self.store.clone()))
     }
 
-    fn resizer_with(&self, config: ResizeConfig, tools: Tools) -> Resizer {
-        Resizer::new(self.parts(config, tools))
+    fn resizer_with(&self, config: ResizeConfig, deps: MoveDeps) -> Resizer {
+        Resizer::new(self.parts(config, deps))
     }
 
-    fn parts(&self, config: ResizeConfig, tools: Tools) -> ResizeParts {
-        ResizeParts {
-            tools,
+    fn parts(&self, config: ResizeConfig, deps: MoveDeps) -> ResizeDeps {
+        ResizeDeps {
+            deps,
             authority: self.store.clone(),
             topics: self.topics.subscribe(),
             owned: self.owned.subscribe(),
@@ -160,7 +160,9 @@ impl World {
     async fn check(&self, messages: usize) {
         let record = self.record().await;
         let mut seen = 0;
-        for (index, inspected) in (0..).zip(self.store.inspect(&self.topic, 0..record.widest() + 8).await.unwrap()) {
+        for (index, inspected) in
+            (0..).zip(self.store.inspect(&self.topic, 0..record.max_shards_ever() + 8).await.unwrap())
+        {
             let Some(inspected) = inspected else { continue };
             assert_eq!(inspected.outbox, None);
             let shard = inspected.routing.shard(&self.topic, index);
@@ -198,9 +200,9 @@ async fn a_mover_that_dies_at_any_step_is_replaced_by_another() {
         for nth in [0, 1] {
             let world = World::with(4, 600).await;
             let steps = Arc::new(DiesAt(Mutex::new(Some((step, nth)))));
-            let mut tools = Tools::new(world.store.clone());
-            tools.steps = steps.clone();
-            let first = world.resizer_with(ResizeConfig::default(), tools);
+            let mut deps = MoveDeps::new(world.store.clone());
+            deps.steps = steps.clone();
+            let first = world.resizer_with(ResizeConfig::default(), deps);
             let shutdown = CancellationToken::new();
             let run = tokio::spawn(first.clone().run(shutdown.clone()));
             let ask = world.request(&first, 9);
@@ -254,8 +256,8 @@ async fn the_new_epoch_is_above_every_epoch_that_a_shard_has_heard_of() {
     let world = World::with(2, 10).await;
     // As a fence left it whose change the authority has forgotten at a failover.
     let present = world.record().await.routing;
-    let lost = Routing { epoch: present.epoch + 8, rid: "lost".to_owned(), ..present };
-    world.store.fence(&world.topic, 1, &lost, &Floor::default()).await.unwrap();
+    let lost = Routing { epoch: present.epoch + 8, change_id: "lost".to_owned(), ..present };
+    world.store.fence(&world.topic, 1, &lost, &DeadlineFloor::default()).await.unwrap();
     let resizer = world.resizer(ResizeConfig::default());
     world.request(&resizer, 4).await.unwrap();
     assert_eq!(world.settle(&resizer).await.change(), 10);
@@ -343,7 +345,7 @@ impl RoutingAuthority for Behind {
 async fn no_shard_is_told_of_a_change_that_a_failover_of_the_authority_may_undo() {
     let world = World::with(2, 30).await;
     world.request(&world.resizer(ResizeConfig::default()), 4).await.unwrap();
-    let mut parts = world.parts(ResizeConfig::default(), Tools::new(world.store.clone()));
+    let mut parts = world.parts(ResizeConfig::default(), MoveDeps::new(world.store.clone()));
     parts.authority = Arc::new(Behind(world.store.clone()));
     let resizer = Resizer::new(parts);
     let shutdown = CancellationToken::new();
@@ -407,7 +409,7 @@ impl RoutingAuthority for StandsStill {
 /// for, and made by another node.
 async fn a_request_is_superseded_while_its_node_stands_still(world: World, nth: u32, carried_out: u64) {
     let authority = StandsStill::at(&world.store, nth);
-    let mut parts = world.parts(ResizeConfig::default(), Tools::new(world.store.clone()));
+    let mut parts = world.parts(ResizeConfig::default(), MoveDeps::new(world.store.clone()));
     parts.authority = authority.clone();
     world.look().await;
     let shutdown = CancellationToken::new();

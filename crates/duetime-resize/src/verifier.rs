@@ -1,6 +1,6 @@
 //! Sees whether a change is done: nothing on its way, nothing out of its home, in every old shard.
 
-use duetime_core::reshard::Floor;
+use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::shard_of;
 use duetime_core::{Routing, StoreError, TopicName};
 
@@ -17,9 +17,9 @@ pub(crate) async fn is_clean(
     routing: &Routing,
     index: u32,
 ) -> Result<bool, StoreError> {
-    let (store, shard, seed) = (&context.tools.store, routing.shard(topic, index), routing.seed(topic));
-    // Another rid of the same epoch is refused here.
-    store.fence(topic, index, routing, &Floor::default()).await?;
+    let (store, shard, seed) = (&context.deps.store, routing.shard(topic, index), routing.seed(topic));
+    // Another change id of the same epoch is refused here.
+    store.fence(topic, index, routing, &DeadlineFloor::default()).await?;
     let mut cursor = None;
     loop {
         let page = store.scan(&shard, cursor.as_ref(), PAGE).await?;

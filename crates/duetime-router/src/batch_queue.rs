@@ -96,7 +96,7 @@ pub(crate) struct Done<O: Op> {
     pub failed: Option<(RouteError, Vec<O::Item>)>,
 }
 
-struct Job<O: Op> {
+struct BatchJob<O: Op> {
     items: Vec<O::Item>,
     weight: usize,
     answer: oneshot::Sender<Done<O>>,
@@ -105,7 +105,7 @@ struct Job<O: Op> {
     _space: OwnedSemaphorePermit,
 }
 
-impl<O: Op> Job<O> {
+impl<O: Op> BatchJob<O> {
     /// Nobody waits for it any more, or its request has ended.
     fn is_over(&self) -> bool {
         self.answer.is_closed() || self.end.is_some_and(RequestEnd::is_over)
@@ -122,27 +122,27 @@ impl<O: Op> Job<O> {
     }
 }
 
-struct Waiting<O: Op> {
+struct WaitingRequest<O: Op> {
     /// Those that were patient when they came.
-    patient: VecDeque<Job<O>>,
+    patient: VecDeque<BatchJob<O>>,
     /// Those that end soon.
-    hasty: VecDeque<Job<O>>,
+    hasty: VecDeque<BatchJob<O>>,
     /// The last call was for these.
     was_hasty: bool,
     busy: bool,
 }
 
-impl<O: Op> Waiting<O> {
+impl<O: Op> WaitingRequest<O> {
     fn new() -> Self {
         Self { patient: VecDeque::new(), hasty: VecDeque::new(), was_hasty: false, busy: false }
     }
 
-    fn push(&mut self, job: Job<O>) {
+    fn push(&mut self, job: BatchJob<O>) {
         if job.is_patient() { self.patient.push_back(job) } else { self.hasty.push_back(job) }
     }
 
     /// The next of those that are patient still; who has waited for long may be so no longer.
-    fn patient_front(&mut self) -> Option<&Job<O>> {
+    fn patient_front(&mut self) -> Option<&BatchJob<O>> {
         while self.patient.front().is_some_and(|job| !job.is_patient()) {
             self.hasty.extend(self.patient.pop_front());
         }
@@ -150,7 +150,7 @@ impl<O: Op> Waiting<O> {
     }
 
     /// The jobs of the next call, or none: then the queue is idle. They come in turns with the hasty ones.
-    fn next_jobs(&mut self) -> Option<Vec<Job<O>>> {
+    fn next_jobs(&mut self) -> Option<Vec<BatchJob<O>>> {
         self.patient_front();
         self.was_hasty = if self.was_hasty { self.patient.is_empty() } else { !self.hasty.is_empty() };
         let jobs = if self.was_hasty { &mut self.hasty } else { &mut self.patient };
@@ -159,7 +159,7 @@ impl<O: Op> Waiting<O> {
             return None;
         };
         let hasty = self.was_hasty;
-        let shares = |job: &Job<O>| match (first.end, job.end) {
+        let shares = |job: &BatchJob<O>| match (first.end, job.end) {
             (Some(one), Some(other)) if hasty => one.at().max(other.at()) - one.at().min(other.at()) <= ENDS_APART,
             _ => true,
         };
@@ -182,7 +182,7 @@ struct BatchQueue<O: Op> {
     shard: Shard,
     role: Role,
     space: Arc<Semaphore>,
-    waiting: Mutex<Waiting<O>>,
+    waiting: Mutex<WaitingRequest<O>>,
 }
 
 /// Queues by shard and role.
@@ -217,7 +217,7 @@ impl<O: Op> BatchQueues<O> {
                 shard: seat.0.clone(),
                 role: seat.1,
                 space: Arc::new(Semaphore::new(QUEUE_KIB_MAX as usize)),
-                waiting: Mutex::new(Waiting::new()),
+                waiting: Mutex::new(WaitingRequest::new()),
             })
         };
         queues.entry(seat.clone()).or_insert_with(fresh).clone()
@@ -233,7 +233,7 @@ impl<O: Op> BatchQueues<O> {
         let (answer, answered) = oneshot::channel();
         let start = {
             let mut waiting = queue.waiting.lock();
-            waiting.push(Job { items, weight, answer, end: RequestEnd::of_task(), _space: space });
+            waiting.push(BatchJob { items, weight, answer, end: RequestEnd::of_task(), _space: space });
             !std::mem::replace(&mut waiting.busy, true)
         };
         if start {
@@ -267,8 +267,8 @@ async fn drive<O: Op>(context: OpContext, queue: Arc<BatchQueue<O>>) {
     loop {
         let Some(jobs) = queue.waiting.lock().next_jobs() else { return };
         // Who gave a request up may have asked for something else since, elsewhere.
-        let (over, mut jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Job::is_over);
-        over.into_iter().for_each(Job::refuse);
+        let (over, mut jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(BatchJob::is_over);
+        over.into_iter().for_each(BatchJob::refuse);
         if jobs.is_empty() {
             continue;
         }

@@ -75,7 +75,7 @@ impl From<StoreError> for PlanError {
 }
 
 /// A plan that this node carries out, and its text in the store.
-struct Held {
+struct HeldPlan {
     seen: String,
     plan: BulkPlan,
     /// Pages in a row of which nothing could be carried out.
@@ -129,11 +129,11 @@ impl Plans {
         Ok(plans)
     }
 
-    async fn read(&self, id: &str) -> Result<Option<Held>, StoreError> {
+    async fn read(&self, id: &str) -> Result<Option<HeldPlan>, StoreError> {
         let Some(seen) = self.store.plans().await?.remove(id) else { return Ok(None) };
         let plan = serde_json::from_str(&seen);
         let plan = plan.map_err(|error| StoreError::Damaged(format!("plan {id}: {error}")))?;
-        Ok(Some(Held { plan, seen, failing: 0 }))
+        Ok(Some(HeldPlan { plan, seen, failing: 0 }))
     }
 
     /// One plan of a topic.
@@ -234,7 +234,7 @@ impl Plans {
     ) -> Result<BulkPlan, PlanError> {
         for _ in 0..CHANGES_MAX {
             let held = self.read(id).await?.filter(|held| held.plan.topic == topic.as_str());
-            let Held { seen, mut plan, .. } = held.ok_or(PlanError::Unknown)?;
+            let HeldPlan { seen, mut plan, .. } = held.ok_or(PlanError::Unknown)?;
             change(&mut plan, self.now()).map_err(PlanError::Refused)?;
             match self.store.swap_plan(id, Some(&seen), Some(&written(&plan))).await {
                 Err(StoreError::Conflict) => {}
@@ -368,7 +368,7 @@ impl Plans {
     }
 
     /// Takes a plan that nobody holds.
-    async fn take(&self, id: &str) -> Result<Option<Held>, StoreError> {
+    async fn take(&self, id: &str) -> Result<Option<HeldPlan>, StoreError> {
         let Some(mut held) = self.read(id).await? else { return Ok(None) };
         let now = self.now();
         if held.plan.is_held(now) {
@@ -383,7 +383,7 @@ impl Plans {
     }
 
     /// Writes the plan if it is as this node saw it; false: it is another by now.
-    async fn put(&self, held: &mut Held) -> Result<bool, StoreError> {
+    async fn put(&self, held: &mut HeldPlan) -> Result<bool, StoreError> {
         let text = written(&held.plan);
         let put = match self.store.swap_plan(&held.plan.id, Some(&held.seen), Some(&text)).await {
             // The answer to this very change may have been lost.
@@ -397,7 +397,7 @@ impl Plans {
     }
 
     /// The plan was stopped while this node carried it out: writes what became of the last page.
-    async fn settle_stop(&self, mine: &Held) -> Result<(), StoreError> {
+    async fn settle_stop(&self, mine: &HeldPlan) -> Result<(), StoreError> {
         let Some(mut there) = self.read(&mine.plan.id).await? else { return Ok(()) };
         if there.plan.state != PlanState::Stopping || there.plan.node.as_ref() != Some(&self.node) {
             return Ok(());
@@ -409,7 +409,7 @@ impl Plans {
     }
 
     /// One page; false: the plan ended, or is not this node's any more.
-    async fn page(&self, held: &mut Held) -> Result<bool, RouteError> {
+    async fn page(&self, held: &mut HeldPlan) -> Result<bool, RouteError> {
         let limit = (held.plan.per_second as usize).clamp(1, BATCH_ITEMS_MAX);
         let topic = TopicName::new(&held.plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
         let record = match self.router.present_topic(&topic).await {
@@ -479,7 +479,7 @@ impl Plans {
     }
 
     /// Holds the plan for longer, where nothing was announced for a while.
-    async fn keep_hold(&self, held: &mut Held) -> Result<bool, RouteError> {
+    async fn keep_hold(&self, held: &mut HeldPlan) -> Result<bool, RouteError> {
         let now = self.now();
         if held.plan.held_until - now > HELD_MS * 2 / 3 {
             return Ok(true);

@@ -404,8 +404,8 @@ impl Catalog {
     }
 
     fn fresh(&self, name: &TopicName, config: TopicConfig) -> TopicRecord {
-        let rid = format!("{:016x}", self.draw());
-        let mut record = TopicRecord::new(name.clone(), config, *self.nodes.borrow(), rid, self.clock.now());
+        let change_id = format!("{:016x}", self.draw());
+        let mut record = TopicRecord::new(name.clone(), config, *self.nodes.borrow(), change_id, self.clock.now());
         // Nobody outside can choose ids that all have one home.
         record.routing.seed = Some(self.draw() as u32);
         record

@@ -100,9 +100,9 @@ impl DeadLetters {
         for _ in 0..PAGE_TRIES {
             let record = self.dispatcher.topic(&shard.topic).await?;
             let present = record.routing.shard(&shard.topic, shard.index);
-            match self.dispatcher.context.store.dead(&present, from, limit).await {
+            match self.dispatcher.context.store.dead_letters(&present, from, limit).await {
                 Err(error) if is_misrouted(&error) => {
-                    self.dispatcher.catch_up(&shard.topic, &record.routing, shard.index, &error).await?;
+                    self.dispatcher.refresh_routing(&shard.topic, &record.routing, shard.index, &error).await?;
                 }
                 answer => return Ok(answer?),
             }

@@ -61,7 +61,7 @@ impl From<RouteError> for StoreError {
                 Self::Stale(routing) => Self::Stale(routing.clone()),
                 Self::NotReady(shard) => Self::NotReady(shard.clone()),
                 Self::UnknownShard(shard) => Self::UnknownShard(shard.clone()),
-                Self::Skew(apart_ms) => Self::Skew(*apart_ms),
+                Self::ClockSkew(apart_ms) => Self::ClockSkew(*apart_ms),
                 Self::Lost(shard) => Self::Lost(shard.clone()),
                 Self::Full(text) => Self::Full(text.clone()),
                 Self::Damaged(text) => Self::Damaged(text.clone()),

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::RouteError;
 use crate::forecasts::{ALIGNED_FROM, Buckets, ERROR_KEPT, Forecast, Forecasts, Herd};
-use crate::herd::{Load, TimeSlot, loads};
+use crate::herd::{Load, TimeBucket, loads};
 use crate::route::Dispatcher;
 
 /// After a count the topic is left alone for so many times as long as it took.
@@ -35,19 +35,19 @@ const METRICS_EVERY: Duration = Duration::from_secs(30);
 /// Counting for metrics takes at most one part in so many of the store's time.
 const METRICS_SHARE: u32 = 50;
 
-fn slots(edges: &[Timestamp], counts: &[u64]) -> Vec<TimeSlot> {
-    edges.windows(2).zip(counts).map(|(edge, count)| TimeSlot { from: edge[0], to: edge[1], count: *count }).collect()
+fn time_buckets(edges: &[Timestamp], counts: &[u64]) -> Vec<TimeBucket> {
+    edges.windows(2).zip(counts).map(|(edge, count)| TimeBucket { from: edge[0], to: edge[1], count: *count }).collect()
 }
 
 /// The fullest bucket, if it is worth to look at its parts.
-fn fullest(buckets: &[TimeSlot], per_second: Option<f64>) -> Option<usize> {
+fn fullest(buckets: &[TimeBucket], per_second: Option<f64>) -> Option<usize> {
     let most = (0..buckets.len()).max_by_key(|at| (buckets[*at].count, std::cmp::Reverse(*at)))?;
     let worth = buckets[most].count as f64 > per_second? && buckets[most].length() > ALIGNED_FROM;
     worth.then_some(most)
 }
 
-/// The buckets, the one that is known in parts by these; each slot with the bucket that it is of.
-fn in_parts(buckets: &[TimeSlot], parts: Option<&(usize, Vec<TimeSlot>)>) -> Vec<(usize, TimeSlot)> {
+/// The buckets, the one that is known in parts by these; each time bucket with the bucket that it is of.
+fn in_parts(buckets: &[TimeBucket], parts: Option<&(usize, Vec<TimeBucket>)>) -> Vec<(usize, TimeBucket)> {
     let mut all = Vec::with_capacity(buckets.len() + PARTS as usize);
     for (at, bucket) in buckets.iter().enumerate() {
         match parts {
@@ -58,16 +58,16 @@ fn in_parts(buckets: &[TimeSlot], parts: Option<&(usize, Vec<TimeSlot>)>) -> Vec
     all
 }
 
-/// Loads of so many buckets that have these slots.
-fn judged(buckets: usize, all: &[(usize, TimeSlot)], due: u64, per_second: f64) -> (Vec<Load>, Option<Herd>) {
-    let slots: Vec<TimeSlot> = all.iter().map(|(_, slot)| *slot).collect();
+/// Loads of so many buckets that have these time buckets.
+fn judged(buckets: usize, all: &[(usize, TimeBucket)], due: u64, per_second: f64) -> (Vec<Load>, Option<Herd>) {
+    let time_buckets: Vec<TimeBucket> = all.iter().map(|(_, time_bucket)| *time_bucket).collect();
     let mut of_buckets = vec![Load::default(); buckets];
     let mut herd: Option<Herd> = None;
-    for ((at, slot), load) in all.iter().zip(loads(&slots, due, per_second)) {
+    for ((at, time_bucket), load) in all.iter().zip(loads(&time_buckets, due, per_second)) {
         let bucket = &mut of_buckets[*at];
         *bucket = Load { above: bucket.above || load.above, late: bucket.late.max(load.late) };
-        if load.above && slot.count > 0 && herd.is_none_or(|herd| load.late > herd.late) {
-            herd = Some(Herd { slot: *slot, late: load.late });
+        if load.above && time_bucket.count > 0 && herd.is_none_or(|herd| load.late > herd.late) {
+            herd = Some(Herd { time_bucket: *time_bucket, late: load.late });
         }
     }
     (of_buckets, herd)
@@ -122,22 +122,22 @@ impl Forecaster {
         let with_due: Vec<Timestamp> =
             std::iter::once(Timestamp::from_millis(0)).chain(edges.iter().copied()).collect();
         let (counts, silent) = self.count(shards, &with_due).await?;
-        let (due, buckets) = (counts[0], slots(&edges, &counts[1..]));
+        let (due, buckets) = (counts[0], time_buckets(&edges, &counts[1..]));
         let mut parts = None;
         if let Some(most) = fullest(&buckets, per_second) {
             let length = (buckets[most].length() / PARTS).max(ALIGNED_FROM);
             let (from, to) = (buckets[most].from, buckets[most].to);
             let within = (1..PARTS).map(|part| from.plus(length * part)).take_while(|edge| *edge < to);
             let edges: Vec<Timestamp> = std::iter::once(from).chain(within).chain([to]).collect();
-            parts = Some((most, slots(&edges, &self.count(shards, &edges).await?.0)));
+            parts = Some((most, time_buckets(&edges, &self.count(shards, &edges).await?.0)));
         }
         let of_buckets = in_parts(&buckets, parts.as_ref());
         let (loads, herd) = match per_second {
             Some(per_second) => judged(buckets.len(), &of_buckets, due, per_second),
             None => (Vec::new(), None),
         };
-        let slots = of_buckets.into_iter().map(|(_, slot)| slot).collect();
-        Ok(Forecast { at, due, buckets, loads, herd, per_second, silent, nodes: 1, slots })
+        let time_buckets = of_buckets.into_iter().map(|(_, time_bucket)| time_bucket).collect();
+        Ok(Forecast { at, due, buckets, loads, herd, per_second, silent, nodes: 1, time_buckets })
     }
 
     async fn forecast_anew(&self, topic: &TopicName, shape: Buckets) -> Result<Arc<Forecast>, RouteError> {
@@ -223,11 +223,11 @@ impl Forecaster {
             let minutes: Vec<Timestamp> = (0..=60).map(|minute| now.plus(MINUTE * minute)).collect();
             let rest = [minutes[60], now.plus(MINUTE * 24 * 60)];
             let hour = self.count_forecast(&shards, minutes, self.capacity_here(record)).await?;
-            let of_rest = slots(&rest, &self.count(&shards, &rest).await?.0);
+            let of_rest = time_buckets(&rest, &self.count(&shards, &rest).await?.0);
             for (sum, (_, seconds)) in within.iter_mut().zip(FORECAST_WITHIN) {
                 let until = now.plus(Duration::from_secs(seconds));
                 let all = hour.buckets.iter().chain(&of_rest);
-                *sum = all.filter(|slot| slot.to <= until).map(|slot| slot.count).sum();
+                *sum = all.filter(|time_bucket| time_bucket.to <= until).map(|time_bucket| time_bucket.count).sum();
             }
             late = hour.herd.map_or(Duration::ZERO, |herd| herd.late);
         }
@@ -250,15 +250,15 @@ mod tests {
     #[test]
     fn a_herd_within_a_bucket_is_seen_in_its_parts() {
         let at = |second: i64| Timestamp::from_millis(second * 1000);
-        let slot = |from, to, count| TimeSlot { from: at(from), to: at(to), count };
-        let buckets = [slot(0, 60, 10), slot(60, 120, 1_200_000), slot(120, 180, 10)];
+        let time_bucket = |from, to, count| TimeBucket { from: at(from), to: at(to), count };
+        let buckets = [time_bucket(0, 60, 10), time_bucket(60, 120, 1_200_000), time_bucket(120, 180, 10)];
         assert_eq!(fullest(&buckets, Some(400_000.0)), Some(1));
         assert_eq!(fullest(&buckets, Some(2_000_000.0)), None);
         assert_eq!(fullest(&buckets, None), None);
-        let parts = vec![slot(60, 61, 1_200_000), slot(61, 120, 0)];
-        let judged = |parts: Option<&(usize, Vec<TimeSlot>)>| judged(3, &in_parts(&buckets, parts), 0, 400_000.0);
+        let parts = vec![time_bucket(60, 61, 1_200_000), time_bucket(61, 120, 0)];
+        let judged = |parts: Option<&(usize, Vec<TimeBucket>)>| judged(3, &in_parts(&buckets, parts), 0, 400_000.0);
         let (loads, herd) = judged(Some(&(1, parts.clone())));
-        assert_eq!(herd, Some(Herd { slot: parts[0], late: Duration::from_secs(3) }));
+        assert_eq!(herd, Some(Herd { time_bucket: parts[0], late: Duration::from_secs(3) }));
         assert_eq!(loads.iter().map(|load| load.above).collect::<Vec<_>>(), [false, true, false]);
         let (loads, herd) = judged(None);
         assert_eq!((loads, herd), (vec![Load::default(); 3], None), "spread over the minute they are in time");

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::error::RouteError;
-use crate::herd::{Load, TimeSlot};
+use crate::herd::{Load, TimeBucket};
 
 /// A topic is counted anew for the same buckets once in this time at most.
 pub const FORECAST_KEPT: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ impl Buckets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Herd {
     /// The messages that fall due then.
-    pub slot: TimeSlot,
+    pub time_bucket: TimeBucket,
     /// How late the last of them will be.
     pub late: Duration,
 }
@@ -66,7 +66,7 @@ pub struct Forecast {
     /// Messages that were due before.
     pub due: u64,
     /// What falls due when.
-    pub buckets: Vec<TimeSlot>,
+    pub buckets: Vec<TimeBucket>,
     /// What this does to a queue with [`Forecast::per_second`]; empty: that is not known.
     pub loads: Vec<Load>,
     /// The moment at which messages will be latest, if any will be late.
@@ -78,11 +78,11 @@ pub struct Forecast {
     /// How many nodes that is of.
     pub nodes: u32,
     /// The buckets, with the parts of the one that was looked at in parts in its place.
-    pub slots: Vec<TimeSlot>,
+    pub time_buckets: Vec<TimeBucket>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptForecast {
     shape: Buckets,
     life: u64,
     until: Instant,
@@ -92,7 +92,7 @@ struct Kept {
 /// One topic's.
 #[derive(Debug)]
 pub(crate) struct OfTopic {
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<KeptForecast>>,
     /// Held by who counts: the store is left alone until then.
     pub turn: tokio::sync::Mutex<Instant>,
 }
@@ -112,7 +112,7 @@ impl OfTopic {
         if kept.len() >= SHAPES_MAX {
             kept.remove(0);
         }
-        kept.push(Kept { shape, life, until, answer });
+        kept.push(KeptForecast { shape, life, until, answer });
     }
 }
 

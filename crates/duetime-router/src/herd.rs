@@ -11,7 +11,7 @@ pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
 /// A part of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeSlot {
+pub struct TimeBucket {
     /// Its begin.
     pub from: Timestamp,
     /// The begin of the next.
@@ -20,13 +20,13 @@ pub struct TimeSlot {
     pub count: u64,
 }
 
-impl TimeSlot {
+impl TimeBucket {
     pub(crate) fn length(&self) -> Duration {
         self.to.since(self.from)
     }
 }
 
-/// What a slot does to the queue.
+/// What a time bucket does to the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// What waits and falls due in it is more than can be delivered in it.
@@ -35,35 +35,35 @@ pub struct Load {
     pub late: Duration,
 }
 
-/// What each of the slots, which follow each other, does to a queue that begins with `waiting` messages.
-pub(crate) fn loads(slots: &[TimeSlot], waiting: u64, per_second: f64) -> Vec<Load> {
+/// What each of the time buckets, which follow each other, does to a queue that begins with `waiting` messages.
+pub(crate) fn loads(time_buckets: &[TimeBucket], waiting: u64, per_second: f64) -> Vec<Load> {
     let mut queue = waiting as f64;
-    let load = |slot: &TimeSlot| {
-        let length = slot.length();
-        let all = queue + slot.count as f64;
+    let load = |time_bucket: &TimeBucket| {
+        let length = time_bucket.length();
+        let all = queue + time_bucket.count as f64;
         queue = (all - per_second * length.as_secs_f64()).max(0.0);
         if queue == 0.0 || per_second <= 0.0 {
             return Load::default();
         }
-        // Of a longer slot it is not known when in it they fall due: spread evenly, the last at its end.
+        // Of a longer time bucket it is not known when in it they fall due: spread evenly, the last at its end.
         let before_the_last = if length <= MOMENT { all } else { queue };
         let late = Duration::try_from_secs_f64(before_the_last / per_second).unwrap_or(Duration::MAX);
         Load { above: true, late }
     };
-    slots.iter().map(load).collect()
+    time_buckets.iter().map(load).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn slots(of: &[(i64, i64, u64)]) -> Vec<TimeSlot> {
+    fn time_buckets(of: &[(i64, i64, u64)]) -> Vec<TimeBucket> {
         let at = |second: i64| Timestamp::from_millis(second * 1000);
-        of.iter().map(|(from, to, count)| TimeSlot { from: at(*from), to: at(*to), count: *count }).collect()
+        of.iter().map(|(from, to, count)| TimeBucket { from: at(*from), to: at(*to), count: *count }).collect()
     }
 
     fn late(of: &[(i64, i64, u64)], waiting: u64, per_second: f64) -> Vec<f64> {
-        loads(&slots(of), waiting, per_second).iter().map(|load| load.late.as_secs_f64()).collect()
+        loads(&time_buckets(of), waiting, per_second).iter().map(|load| load.late.as_secs_f64()).collect()
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(late(&[(0, 1, 999)], 0, 1000.0), [0.0]);
         assert_eq!(late(&[(0, 60, 90_000), (60, 120, 20_000)], 0, 1000.0), [30.0, 0.0]);
         assert_eq!(late(&[(0, 60, 0)], 90_000, 1000.0), [30.0]);
-        assert!(loads(&slots(&[(0, 1, 1)]), 0, 0.5)[0].above);
+        assert!(loads(&time_buckets(&[(0, 1, 1)]), 0, 0.5)[0].above);
         assert_eq!(late(&[(0, 60, 10)], 0, 0.0), [0.0], "without a capacity nothing is claimed");
     }
 }

@@ -44,7 +44,7 @@ pub use dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX};
 pub use error::{CatalogError, RouteError};
 pub use forecast::Forecaster;
 pub use forecasts::{Buckets, FORECAST_KEPT, Forecast, Herd};
-pub use herd::{Load, TimeSlot};
+pub use herd::{Load, TimeBucket};
 pub use list::{Listed, ListedState, LiveMessages, MessageCursor, MessageFilter, MessageList};
 pub use metered::Metering;
 pub use review::{Misplaced, Reviewer};

@@ -166,7 +166,7 @@ impl LiveMessages {
         let (shards, store) = (&shards, &self.dispatcher.context.store);
         let asked = places.map(|at| async move {
             let some: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();
-            let heads = store.heads(&some).await.unwrap_or_default();
+            let heads = store.next_due(&some).await.unwrap_or_default();
             let later = |(_, head): &(_, Option<Timestamp>)| head.is_none_or(|head| head >= till);
             some.into_iter().zip(heads).filter(later).map(|(shard, _)| shard.index).collect::<Vec<u32>>()
         });
@@ -184,7 +184,7 @@ impl LiveMessages {
             let present = record.routing.shard(topic, index);
             match self.dispatcher.context.store.list(&present, range, BATCH_ITEMS_MAX).await {
                 Err(error) if is_misrouted(&error) => {
-                    self.dispatcher.catch_up(topic, &record.routing, index, &error).await?;
+                    self.dispatcher.refresh_routing(topic, &record.routing, index, &error).await?;
                 }
                 answer => return Ok(Some(answer?)),
             }

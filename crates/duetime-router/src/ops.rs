@@ -72,7 +72,7 @@ async fn without_skewed<O: Timed>(
     items: &[O::Item],
 ) -> Result<Vec<Lookup<Result<O::Said, i64>>>, StoreError> {
     let apart_ms = match O::ask(context, shard, role, items).await {
-        Err(StoreError::Skew(apart_ms)) => apart_ms,
+        Err(StoreError::ClockSkew(apart_ms)) => apart_ms,
         answers => return Ok(answers?.into_iter().map(|answer| answer.map(Ok)).collect()),
     };
     let mut left_out: HashSet<&MessageId> = HashSet::new();
@@ -339,7 +339,7 @@ impl Op for DeadOp {
         for step in steps(role, items, |a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
             let (now, action) = (context.clock.now(), step[0].1);
-            let done = context.store.settle_dead_at(shard, role, now, &ids, action).await.map(kept);
+            let done = context.store.resolve_dead_letters_at(shard, role, now, &ids, action).await.map(kept);
             if !called.add(step.len(), done) {
                 break;
             }

@@ -1,13 +1,13 @@
 //! Looks for topics that vanished from the catalogue and for shards that vanished from their servers.
 //!
-//! Upstream: the program, where nodes share a store. Downstream: `Store`, `Reshard`, the catalog's
+//! Upstream: the program, where nodes share a store. Downstream: `Store`, `ResizeStore`, the catalog's
 //! troubles. Finds and tells only: what is put right is an operator's decision.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::Inspected;
+use duetime_core::resize_store::Inspected;
 use duetime_core::{Routing, StoreError, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};

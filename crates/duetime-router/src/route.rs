@@ -1,6 +1,6 @@
 //! Where an id is looked for, in which order, and what is done when a shard refuses the caller.
 //!
-//! At rest an id has one home. While ids move it is looked for at its old home first, and what is
+//! At rest an id has one home. While ids move it is looked for at its source shard first, and what is
 //! absent there is final: then its new home decides, and messages are made only there. A claim may
 //! also have been made in a shard that is neither (found by the scrubber, or before a change): then
 //! that one comes first.
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Floor, Lookup};
+use duetime_core::resize_store::{DeadlineFloor, Lookup};
 use duetime_core::routing::{life_of, shard_of};
 use duetime_core::{MessageId, Role, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
@@ -42,22 +42,24 @@ const REROUTE_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// The places of one id, first to last. The last is its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stops([u32; 3], usize);
+struct Candidates([u32; 3], usize);
 
-impl Stops {
+impl Candidates {
     fn of(record: &TopicRecord, seed: u32, id: &MessageId, claimed: Option<u32>) -> Self {
         let routing = &record.routing;
         let home = shard_of(id, seed, routing.shards);
         let old = if routing.is_moving() { shard_of(id, seed, routing.previous) } else { home };
-        let mut stops = Self([0; 3], 0);
-        if let Some(claimed) = claimed.filter(|claimed| ![old, home].contains(claimed) && *claimed < record.widest()) {
-            stops.push(claimed);
+        let mut candidates = Self([0; 3], 0);
+        if let Some(claimed) =
+            claimed.filter(|claimed| ![old, home].contains(claimed) && *claimed < record.max_shards_ever())
+        {
+            candidates.push(claimed);
         }
         if old != home {
-            stops.push(old);
+            candidates.push(old);
         }
-        stops.push(home);
-        stops
+        candidates.push(home);
+        candidates
     }
 
     fn push(&mut self, index: u32) {
@@ -65,9 +67,9 @@ impl Stops {
         self.1 += 1;
     }
 
-    fn at(&self, stop: usize) -> (u32, Role) {
-        let role = if stop + 1 == self.1 { Role::Home } else { Role::Source };
-        (self.0[stop], role)
+    fn at(&self, candidate: usize) -> (u32, Role) {
+        let role = if candidate + 1 == self.1 { Role::Home } else { Role::Source };
+        (self.0[candidate], role)
     }
 }
 
@@ -97,42 +99,42 @@ impl Aim {
     }
 }
 
-/// An item on its way: its place in the request, and at which of its stops it is.
-struct Pending<I> {
+/// An item on its way: its place in the request, and at which of its candidates it is.
+struct PendingItem<I> {
     place: usize,
-    stop: usize,
+    candidate: usize,
     item: I,
 }
 
 pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
 /// Answers as they come in, each at its place.
-type Slots<T> = Vec<Option<Result<T, RouteError>>>;
+type OpenAnswers<T> = Vec<Option<Result<T, RouteError>>>;
 
 /// A record that a shard had not heard of, and which shard of which topic it was.
-type Unheard = (TopicName, Routing, u32);
+type UnfencedShard = (TopicName, Routing, u32);
 
 /// What came of one shard's items.
-struct Worked<O: Op> {
+struct ShardOutcome<O: Op> {
     seat: (Shard, Role),
-    /// With their places and stops.
+    /// With their places and candidates.
     done: Vec<(usize, usize, O::Answer)>,
-    /// To go on at the next stop.
-    absent: Vec<Pending<O::Item>>,
+    /// To go on at the next candidate.
+    absent: Vec<PendingItem<O::Item>>,
     /// To be sent again: on their way between shards, or behind those that are.
-    frozen: Vec<Pending<O::Item>>,
+    frozen: Vec<PendingItem<O::Item>>,
     error: Option<RouteError>,
     /// Not done because of the error; places without an item had theirs lost.
-    left: Vec<Pending<O::Item>>,
+    left: Vec<PendingItem<O::Item>>,
     lost: Vec<usize>,
 }
 
 /// Does a group in calls of the right size, one after the other, up to the first that fails or
 /// meets a frozen id: what comes behind it must not overtake it.
-async fn work<O: Op>(queues: &BatchQueues<O>, seat: (Shard, Role), group: Vec<Pending<O::Item>>) -> Worked<O>
+async fn work<O: Op>(queues: &BatchQueues<O>, seat: (Shard, Role), group: Vec<PendingItem<O::Item>>) -> ShardOutcome<O>
 where
     O::Item: Clone,
 {
-    let mut worked = Worked {
+    let mut outcome = ShardOutcome {
         seat,
         done: Vec::new(),
         absent: Vec::new(),
@@ -148,36 +150,38 @@ where
             weight += O::weight(&next.item);
             batch.push(next);
         }
-        // At home all answers are final; at an old home the items may have to go on.
-        let keep = worked.seat.1 == Role::Source;
-        let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.stop)).collect();
+        // At home all answers are final; at a source shard the items may have to go on.
+        let keep = outcome.seat.1 == Role::Source;
+        let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.candidate)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
-        let done = queues.submit(&worked.seat, items).await;
+        let done = queues.submit(&outcome.seat, items).await;
         let (mut seats, mut kept) = (seats.into_iter(), kept.into_iter());
-        for (answer, (place, stop)) in done.answers.into_iter().zip(seats.by_ref()) {
+        for (answer, (place, candidate)) in done.answers.into_iter().zip(seats.by_ref()) {
             match (answer, kept.next()) {
-                (Lookup::Found(answer), _) => worked.done.push((place, stop, answer)),
-                (Lookup::Absent, Some(item)) => worked.absent.push(Pending { place, stop: stop + 1, item }),
-                (Lookup::Frozen, Some(item)) => worked.frozen.push(Pending { place, stop, item }),
+                (Lookup::Found(answer), _) => outcome.done.push((place, candidate, answer)),
+                (Lookup::Absent, Some(item)) => {
+                    outcome.absent.push(PendingItem { place, candidate: candidate + 1, item })
+                }
+                (Lookup::Frozen, Some(item)) => outcome.frozen.push(PendingItem { place, candidate, item }),
                 (_, None) => unreachable!("at home every answer is final"),
             }
         }
         if let Some((reason, given_back)) = done.failed {
             let mut given_back = given_back.into_iter();
-            for (place, stop) in seats {
+            for (place, candidate) in seats {
                 match given_back.next() {
-                    Some(item) => worked.left.push(Pending { place, stop, item }),
-                    None => worked.lost.push(place),
+                    Some(item) => outcome.left.push(PendingItem { place, candidate, item }),
+                    None => outcome.lost.push(place),
                 }
             }
-            worked.left.extend(group.by_ref());
-            worked.error = Some(reason);
-        } else if !worked.frozen.is_empty() {
-            worked.frozen.extend(group.by_ref());
+            outcome.left.extend(group.by_ref());
+            outcome.error = Some(reason);
+        } else if !outcome.frozen.is_empty() {
+            outcome.frozen.extend(group.by_ref());
         }
     }
-    worked
+    outcome
 }
 
 /// Sends items to the shards where they may be, and again after a shard refused.
@@ -186,7 +190,7 @@ pub(crate) struct Dispatcher {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) reports: Reports,
     /// The last shard that was sent a record because it had not heard of it, and when.
-    fencing: Mutex<Option<(Unheard, Instant)>>,
+    fencing: Mutex<Option<(UnfencedShard, Instant)>>,
 }
 
 impl Dispatcher {
@@ -228,9 +232,9 @@ impl Dispatcher {
     where
         O::Item: Clone,
     {
-        let mut answers: Slots<(u32, O::Answer)> = items.iter().map(|_| None).collect();
-        let mut pending: Vec<Pending<O::Item>> =
-            items.into_iter().enumerate().map(|(place, item)| Pending { place, stop: 0, item }).collect();
+        let mut answers: OpenAnswers<(u32, O::Answer)> = items.iter().map(|_| None).collect();
+        let mut pending: Vec<PendingItem<O::Item>> =
+            items.into_iter().enumerate().map(|(place, item)| PendingItem { place, candidate: 0, item }).collect();
         let (mut reroutes, mut seen) = (0, None);
         while !pending.is_empty() {
             let record = match self.settled_topic(topic).await {
@@ -242,10 +246,10 @@ impl Dispatcher {
             };
             // After a change of the record every place is looked at anew, from the first.
             if seen.replace(record.routing.clone()).is_some_and(|seen| seen != record.routing) {
-                pending.iter_mut().for_each(|next| next.stop = 0);
+                pending.iter_mut().for_each(|next| next.candidate = 0);
             }
             let seed = record.routing.seed(topic);
-            let mut groups: BTreeMap<(u32, Role), Vec<Pending<O::Item>>> = BTreeMap::new();
+            let mut groups: BTreeMap<(u32, Role), Vec<PendingItem<O::Item>>> = BTreeMap::new();
             let mut of_later_life = Vec::new();
             for next in pending.drain(..) {
                 let aim = of(next.place, &next.item);
@@ -253,7 +257,7 @@ impl Dispatcher {
                     Ordering::Less => answers[next.place] = Some(Err(RouteError::EarlierLife(topic.clone()))),
                     Ordering::Greater => of_later_life.push(next),
                     Ordering::Equal => {
-                        let seat = Stops::of(&record, seed, &aim.id, aim.claimed).at(next.stop);
+                        let seat = Candidates::of(&record, seed, &aim.id, aim.claimed).at(next.candidate);
                         groups.entry(seat).or_default().push(next);
                     }
                 }
@@ -264,29 +268,29 @@ impl Dispatcher {
             let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
             let (mut troubles, mut frozen_in) = (Vec::new(), BTreeSet::new());
             // With the shards they come back from.
-            let mut again: Vec<(u32, Pending<O::Item>)> = Vec::new();
-            while let Some(worked) = works.next().await {
-                let index = worked.seat.0.index;
-                for (place, _, answer) in worked.done {
+            let mut again: Vec<(u32, PendingItem<O::Item>)> = Vec::new();
+            while let Some(outcome) = works.next().await {
+                let index = outcome.seat.0.index;
+                for (place, _, answer) in outcome.done {
                     answers[place] = Some(Ok((index, answer)));
                 }
-                pending.extend(worked.absent);
-                if !worked.frozen.is_empty() {
+                pending.extend(outcome.absent);
+                if !outcome.frozen.is_empty() {
                     frozen_in.insert(index);
-                    again.extend(worked.frozen.into_iter().map(|next| (index, next)));
+                    again.extend(outcome.frozen.into_iter().map(|next| (index, next)));
                 }
-                let Some(error) = worked.error else { continue };
-                worked.lost.iter().for_each(|place| answers[*place] = Some(Err(error.clone())));
+                let Some(error) = outcome.error else { continue };
+                outcome.lost.iter().for_each(|place| answers[*place] = Some(Err(error.clone())));
                 if error.is_misrouted() && reroutes < REROUTES_MAX {
-                    again.extend(worked.left.into_iter().map(|next| (index, next)));
+                    again.extend(outcome.left.into_iter().map(|next| (index, next)));
                     troubles.push((index, error));
                 } else {
-                    worked.left.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                    outcome.left.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
                 }
             }
             drop(works);
             if !again.is_empty() {
-                let (lost, helped) = self.mend(topic, &record, troubles, &frozen_in).await;
+                let (lost, helped) = self.repair_routing(topic, &record, troubles, &frozen_in).await;
                 reroutes += 1;
                 // A lost shard fails for its own items only, and at once.
                 for (index, next) in again.extract_if(.., |(index, _)| lost.contains(index)) {
@@ -337,7 +341,7 @@ impl Dispatcher {
 
     /// Does what makes another try worth it: learns the present record, tells a shard of it that has
     /// not heard, finishes what is on its way. The first answer: shards that are lost, where none is.
-    async fn mend(
+    async fn repair_routing(
         &self,
         topic: &TopicName,
         record: &TopicRecord,
@@ -347,7 +351,7 @@ impl Dispatcher {
         let mut lost = BTreeSet::new();
         for (index, error) in troubles {
             if let RouteError::Store(error) = error {
-                match self.catch_up(topic, &record.routing, index, &error).await {
+                match self.refresh_routing(topic, &record.routing, index, &error).await {
                     Err(StoreError::Lost(_)) => {
                         lost.insert(index);
                     }
@@ -371,7 +375,7 @@ impl Dispatcher {
             let moved = match moved {
                 Ok(moved) => moved,
                 Err(error) => {
-                    self.catch_up(topic, &record.routing, *index, &error).await?;
+                    self.refresh_routing(topic, &record.routing, *index, &error).await?;
                     return Err(error.into());
                 }
             };
@@ -402,7 +406,7 @@ impl Dispatcher {
     }
 
     /// Shard `index` refused a caller with `routing`: whoever is behind catches up.
-    pub(crate) async fn catch_up(
+    pub(crate) async fn refresh_routing(
         &self,
         topic: &TopicName,
         routing: &Routing,
@@ -440,13 +444,13 @@ impl Dispatcher {
                 let told = if index < routing.shards.max(routing.previous) {
                     self.context.mover.fence_all(topic, routing).await
                 } else {
-                    store.fence(topic, index, routing, &Floor::default()).await.map(drop)
+                    store.fence(topic, index, routing, &DeadlineFloor::default()).await.map(drop)
                 };
                 match told {
                     // Another one of the topic. An old shard needs nothing of the others.
                     Err(StoreError::Lost(shard)) if shard != format!("{topic}:{index}") => {
                         if index < routing.previous {
-                            store.fence(topic, index, routing, &Floor::default()).await?;
+                            store.fence(topic, index, routing, &DeadlineFloor::default()).await?;
                         }
                         return Ok(());
                     }

@@ -50,7 +50,7 @@ impl RoutedStore {
             }
             match ask(routing.shard(topic, shard.index)).await {
                 Err(error) if is_misrouted(&error) && tries < CLAIM_TRIES => {
-                    self.router.dispatcher.catch_up(topic, routing, shard.index, &error).await?;
+                    self.router.dispatcher.refresh_routing(topic, routing, shard.index, &error).await?;
                 }
                 answer => return answer,
             }

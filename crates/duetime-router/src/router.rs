@@ -387,7 +387,7 @@ impl Router {
 /// An answer, or that the clocks are too far apart for the relative time in the item.
 fn agreed<A>(answer: Result<(u32, Result<A, i64>), RouteError>) -> Result<(u32, A), RouteError> {
     let (shard, answer) = answer?;
-    Ok((shard, answer.map_err(StoreError::Skew)?))
+    Ok((shard, answer.map_err(StoreError::ClockSkew)?))
 }
 
 fn with_reason(what: String, reason: Option<&str>) -> String {

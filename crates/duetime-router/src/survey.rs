@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::Survey;
+use duetime_core::store::ShardCounts;
 use duetime_core::{Shard, TopicName, TopicRecord};
 
 use crate::error::RouteError;
@@ -24,13 +24,13 @@ pub struct TopicSurvey {
     /// The topic.
     pub record: Arc<TopicRecord>,
     /// All shards that answered together; the head is the earliest.
-    pub total: Survey,
+    pub total: ShardCounts,
     /// Shard by shard, from 0; `None`: its server does not answer at present.
-    pub shards: Vec<Option<Survey>>,
+    pub shards: Vec<Option<ShardCounts>>,
 }
 
 impl TopicSurvey {
-    fn new(record: Arc<TopicRecord>, shards: Vec<Option<Survey>>) -> Self {
+    fn new(record: Arc<TopicRecord>, shards: Vec<Option<ShardCounts>>) -> Self {
         Self { total: sum(shards.iter().flatten()), shards, record }
     }
 
@@ -41,8 +41,8 @@ impl TopicSurvey {
     }
 }
 
-fn sum<'a>(shards: impl Iterator<Item = &'a Survey>) -> Survey {
-    shards.fold(Survey::default(), |sum, one| Survey {
+fn sum<'a>(shards: impl Iterator<Item = &'a ShardCounts>) -> ShardCounts {
+    shards.fold(ShardCounts::default(), |sum, one| ShardCounts {
         scheduled: sum.scheduled + one.scheduled,
         due: sum.due + one.due,
         in_flight: sum.in_flight + one.in_flight,
@@ -62,10 +62,10 @@ impl Surveyor {
         Self { dispatcher }
     }
 
-    async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<Survey>>, RouteError> {
+    async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<ShardCounts>>, RouteError> {
         let (mut counts, context) = (Vec::with_capacity(shards.len()), &self.dispatcher.context);
         for some in shards.chunks(SHARDS_PER_CALL) {
-            counts.extend(context.store.survey_known(some, context.clock.now()).await?);
+            counts.extend(context.store.counts_available(some, context.clock.now()).await?);
         }
         Ok(counts)
     }
@@ -128,7 +128,7 @@ impl Surveyor {
         };
         surveys.keep(now, unknown.iter().zip(&counted).filter_map(|(shard, count)| Some((shard, count.as_ref()?))));
         let mut counted = counted.into_iter();
-        let survey = |(record, mut counts): (Arc<TopicRecord>, Vec<Option<Survey>>)| {
+        let survey = |(record, mut counts): (Arc<TopicRecord>, Vec<Option<ShardCounts>>)| {
             counts.iter_mut().filter(|count| count.is_none()).for_each(|count| *count = counted.next().flatten());
             TopicSurvey::new(record, counts)
         };

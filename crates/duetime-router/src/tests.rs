@@ -20,7 +20,7 @@ use duetime_core::{
     RoutingAuthority as _, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
 };
 use duetime_metrics::{Event, Meters};
-use duetime_resize::Tools;
+use duetime_resize::MoveDeps;
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -148,7 +148,7 @@ impl Fixture {
         catalog.put(&topic, &change(&format!("{{\"shards\":{shards}}}"))).await.unwrap();
         let router = Router::new(
             store.clone(),
-            Arc::new(Tools::new(store.clone())),
+            Arc::new(MoveDeps::new(store.clone())),
             catalog.clone(),
             clock.clone(),
             meters.clone(),
@@ -435,7 +435,7 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
     let mut new = seen.clone();
     new.routing = Routing {
         epoch: seen.routing.epoch + 1,
-        rid: "new".to_owned(),
+        change_id: "new".to_owned(),
         shards: 4,
         previous: 2,
         state: duetime_core::RoutingState::Moving,

@@ -85,17 +85,17 @@ fn limits(record: &TopicRecord) -> (u64, Option<u64>, Option<u64>) {
 pub(crate) struct TopicAdmission {
     /// Item by item, why it may not; empty: all may.
     pub refused: Vec<Option<RouteError>>,
-    _pending: Option<Pending>,
+    _pending: Option<PendingCount>,
 }
 
 /// Items that were let in, until they are answered.
 #[derive(Debug)]
-struct Pending {
+struct PendingCount {
     usage: Arc<Usage>,
     size: (u64, u64),
 }
 
-impl Drop for Pending {
+impl Drop for PendingCount {
     fn drop(&mut self) {
         let mut left = self.usage.left.lock();
         left.pending.0 -= self.size.0;
@@ -122,7 +122,7 @@ impl TopicLimits {
         let usage = self.usage_of(&record.name);
         let weights: Vec<u64> = items.iter().map(|item| EnqueueOp::weight(item) as u64).collect();
         let mut refused: Vec<Option<RouteError>> = items.iter().map(|_| None).collect();
-        let mut pending = Pending { usage: usage.clone(), size: (0, 0) };
+        let mut pending = PendingCount { usage: usage.clone(), size: (0, 0) };
         let mut open: Vec<usize> = (0..items.len()).collect();
         for age in [COUNT_EVERY, RECOUNT_AFTER] {
             usage.count(context, nodes, record, age).await?;
@@ -197,7 +197,7 @@ async fn held(context: &OpContext, record: &TopicRecord) -> Result<(u64, u64), S
     let shards: Vec<Shard> = record.routing.all(&record.name).collect();
     let (mut messages, mut bytes) = (0, 0);
     for some in shards.chunks(SHARDS_PER_CALL) {
-        let counts = context.store.survey_known(some, context.clock.now()).await?;
+        let counts = context.store.counts_available(some, context.clock.now()).await?;
         messages += counts.iter().flatten().map(|one| one.scheduled + one.in_flight + one.dead).sum::<u64>();
         if record.config.max_bytes.is_some() {
             bytes += context.store.bytes(some).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use duetime_core::Timestamp;
 
 use crate::forecasts::Forecast;
-use crate::herd::{MOMENT, TimeSlot};
+use crate::herd::{MOMENT, TimeBucket};
 
 /// Who waits longer counts as late.
 const LATE_ABOVE_S: f64 = 1.0;
@@ -48,7 +48,7 @@ impl Forecast {
         let nodes = ask.nodes.unwrap_or(self.nodes).max(1);
         let per_node = ask.per_node.or_else(|| Some(self.per_second? / f64::from(self.nodes.max(1))))?;
         let per_second = per_node * f64::from(nodes);
-        let queue = Queue::run(&self.slots, self.due, per_second, self.at.plus(ask.outage));
+        let queue = BacklogQueue::run(&self.time_buckets, self.due, per_second, self.at.plus(ask.outage));
         Some(Supposed {
             nodes,
             per_second,
@@ -75,7 +75,7 @@ fn share_above(first: f64, last: f64, bound: f64) -> f64 {
     }
 }
 
-struct Queue {
+struct BacklogQueue {
     per_second: f64,
     /// Nothing is delivered before.
     resumes: Timestamp,
@@ -85,20 +85,20 @@ struct Queue {
     caught_up: Option<Timestamp>,
 }
 
-impl Queue {
-    fn run(slots: &[TimeSlot], waiting: u64, per_second: f64, resumes: Timestamp) -> Self {
+impl BacklogQueue {
+    fn run(time_buckets: &[TimeBucket], waiting: u64, per_second: f64, resumes: Timestamp) -> Self {
         let waiting = waiting as f64;
         let mut queue = Self { per_second, resumes, waiting, late: 0.0, latest: 0.0, caught_up: None };
-        for slot in slots {
-            let count = slot.count as f64;
-            if slot.from < resumes && resumes < slot.to && slot.length() > MOMENT {
-                let before = count * seconds(slot.from, resumes) / slot.length().as_secs_f64();
-                queue.spread(slot.from, resumes, before);
-                queue.spread(resumes, slot.to, count - before);
-            } else if slot.length() > MOMENT {
-                queue.spread(slot.from, slot.to, count);
+        for time_bucket in time_buckets {
+            let count = time_bucket.count as f64;
+            if time_bucket.from < resumes && resumes < time_bucket.to && time_bucket.length() > MOMENT {
+                let before = count * seconds(time_bucket.from, resumes) / time_bucket.length().as_secs_f64();
+                queue.spread(time_bucket.from, resumes, before);
+                queue.spread(resumes, time_bucket.to, count - before);
+            } else if time_bucket.length() > MOMENT {
+                queue.spread(time_bucket.from, time_bucket.to, count);
             } else {
-                queue.at_once(slot.from, slot.to, count);
+                queue.at_once(time_bucket.from, time_bucket.to, count);
             }
         }
         queue
@@ -163,19 +163,21 @@ mod tests {
         Timestamp::from_millis(second * 1000)
     }
 
-    fn forecast(slots: &[(i64, i64, u64)], due: u64) -> Forecast {
-        let slots: Vec<TimeSlot> =
-            slots.iter().map(|(from, to, count)| TimeSlot { from: at(*from), to: at(*to), count: *count }).collect();
+    fn forecast(time_buckets: &[(i64, i64, u64)], due: u64) -> Forecast {
+        let time_buckets: Vec<TimeBucket> = time_buckets
+            .iter()
+            .map(|(from, to, count)| TimeBucket { from: at(*from), to: at(*to), count: *count })
+            .collect();
         Forecast {
             at: at(0),
             due,
-            buckets: slots.clone(),
+            buckets: time_buckets.clone(),
             loads: Vec::new(),
             herd: None,
             per_second: Some(1000.0),
             silent: 0,
             nodes: 2,
-            slots,
+            time_buckets,
         }
     }
 
@@ -202,8 +204,8 @@ mod tests {
             ("a herd and six nodes", herd, 0, ask(Some(6), None, 0), (57_000, 20.0, Some(80), 0)),
             ("what waits already", none, 30_000, ask(None, None, 60), (0, 0.0, Some(90), 0)),
         ];
-        for (name, slots, due, ask, expected) in table {
-            let found = forecast(slots, due).what_if(&ask).unwrap();
+        for (name, time_buckets, due, ask, expected) in table {
+            let found = forecast(time_buckets, due).what_if(&ask).unwrap();
             let latest = (found.latest.as_secs_f64() * 10.0).round() / 10.0;
             let caught_up = found.caught_up.map(|at| at.as_millis() / 1000);
             assert_eq!((found.late, latest, caught_up, found.waiting), expected, "{name}");

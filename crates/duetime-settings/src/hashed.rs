@@ -37,12 +37,12 @@ pub fn hash_of(secret: &str) -> SecretHash {
 
 /// `text` as it is read in one notation, each byte with the part of the text that writes it.
 #[derive(Clone, Default)]
-struct Reading {
+struct HashReading {
     bytes: Vec<u8>,
     parts: Vec<(usize, usize)>,
 }
 
-impl Reading {
+impl HashReading {
     fn plain(text: &str) -> Self {
         Self { bytes: text.as_bytes().to_vec(), parts: (0..text.len()).map(|at| (at, at + 1)).collect() }
     }
@@ -108,7 +108,7 @@ pub fn without_hashed(text: &str) -> String {
         return text.to_owned();
     }
     let seen = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
-    let mut readings = vec![Reading::plain(seen)];
+    let mut readings = vec![HashReading::plain(seen)];
     readings.push(readings[0].decoded(in_address));
     for level in 0..QUOTED_MAX {
         let next = readings[if level == 0 { 0 } else { level + 1 }].decoded(quoted);

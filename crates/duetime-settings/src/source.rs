@@ -16,10 +16,10 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// A secret as it is written: a string, `{ file = "/run/secrets/x" }`, whose first line it then is, or
 /// `{ env = "NAME" }`. It can be read again, for it may have changed.
 #[derive(Clone)]
-pub struct SecretSource(Place);
+pub struct SecretSource(SecretPlace);
 
 #[derive(Clone)]
-enum Place {
+enum SecretPlace {
     Text(Zeroizing<String>),
     File(PathBuf),
     Variable(String),
@@ -29,14 +29,14 @@ impl SecretSource {
     /// One that is in this file.
     #[must_use]
     pub fn file(path: &Path) -> Self {
-        Self(Place::File(path.to_owned()))
+        Self(SecretPlace::File(path.to_owned()))
     }
 
     /// The file it is in.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
-            Place::File(path) => Some(path),
+            SecretPlace::File(path) => Some(path),
             _ => None,
         }
     }
@@ -44,7 +44,7 @@ impl SecretSource {
     /// Whether it is in the configuration itself.
     #[must_use]
     pub fn is_text(&self) -> bool {
-        matches!(self.0, Place::Text(_))
+        matches!(self.0, SecretPlace::Text(_))
     }
 
     /// The secret as it is now. It is wiped when it is dropped, and so is what it was read from.
@@ -54,13 +54,13 @@ impl SecretSource {
     /// A sentence that names the file or the variable.
     pub fn read(&self) -> Result<Zeroizing<String>, String> {
         match &self.0 {
-            Place::Text(text) => Ok(text.clone()),
-            Place::File(path) => {
+            SecretPlace::Text(text) => Ok(text.clone()),
+            SecretPlace::File(path) => {
                 let text = read_begin(path)
                     .map_err(|error| format!("cannot read the secret in {}: {error}", path.display()))?;
                 Ok(text.lines().next().unwrap_or_default().trim().to_owned().into())
             }
-            Place::Variable(name) => {
+            SecretPlace::Variable(name) => {
                 let text = std::env::var(name)
                     .map_err(|_| format!("the variable {name} of a secret is not set, or is not UTF-8"))?;
                 Ok(Zeroizing::new(text).trim().to_owned().into())
@@ -86,8 +86,8 @@ fn read_begin(file: &Path) -> std::io::Result<Zeroizing<String>> {
 impl<'de> Deserialize<'de> for SecretSource {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         // Not an enum of both: it would be read from a copy that nobody wipes.
-        struct Written;
-        impl<'de> Visitor<'de> for Written {
+        struct WrittenSecret;
+        impl<'de> Visitor<'de> for WrittenSecret {
             type Value = Option<SecretSource>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for SecretSource {
             }
 
             fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
-                Ok(Some(SecretSource(Place::Text(text.into()))))
+                Ok(Some(SecretSource(SecretPlace::Text(text.into()))))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for SecretSource {
                 Ok(match places.into_iter().collect::<Vec<_>>().as_slice() {
                     [(key, path)] if key == "file" => Some(SecretSource::file(path)),
                     [(key, name)] if key == "env" => {
-                        Some(SecretSource(Place::Variable(name.to_string_lossy().into_owned())))
+                        Some(SecretSource(SecretPlace::Variable(name.to_string_lossy().into_owned())))
                     }
                     _ => None,
                 })
@@ -119,6 +119,6 @@ impl<'de> Deserialize<'de> for SecretSource {
         let help = || D::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }");
         // That there is none is said as it is; what else is wrong could show it.
         let or_help = |error: D::Error| if error.to_string().starts_with("missing field") { error } else { help() };
-        from.deserialize_any(Written).map_err(or_help)?.ok_or_else(help)
+        from.deserialize_any(WrittenSecret).map_err(or_help)?.ok_or_else(help)
     }
 }

@@ -25,15 +25,15 @@ const CATCH_UP: Duration = Duration::from_millis(5);
 /// See the module.
 #[derive(Debug)]
 pub struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     concurrency: usize,
     interval: Option<Duration>,
     wait_max: Duration,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    members: BTreeMap<u64, Queue>,
+struct GateState {
+    members: BTreeMap<u64, GateQueue>,
     joined: u64,
     /// Whose turn was last.
     last: u64,
@@ -48,7 +48,7 @@ struct State {
 
 /// What waits for one topic, and how much of it is in flight.
 #[derive(Debug, Default)]
-struct Queue {
+struct GateQueue {
     waiting: VecDeque<oneshot::Sender<()>>,
     in_flight: usize,
     /// How long its requests took of late; `None`: nothing is known of them.
@@ -93,12 +93,12 @@ impl Gate {
         let mut state = self.state.lock();
         state.joined += 1;
         let number = state.joined;
-        state.members.insert(number, Queue::default());
+        state.members.insert(number, GateQueue::default());
         GateMember { gate: self.clone(), number }
     }
 
     /// Gives turns for as long as there are any to give.
-    fn advance(self: &Arc<Self>, state: &mut State) {
+    fn advance(self: &Arc<Self>, state: &mut GateState) {
         while state.waiting > 0 {
             let now = Instant::now();
             if let Some(next) = state.next.filter(|next| *next > now) {
@@ -122,18 +122,18 @@ impl Gate {
     }
 
     /// Whose turn it is: of those that wait and may have one more in flight, the next after the last.
-    fn next_member(&self, state: &State) -> Option<u64> {
+    fn next_member(&self, state: &GateState) -> Option<u64> {
         let free = self.concurrency.saturating_sub(state.in_flight);
         let topics = state.members.len();
         let reserved = if topics > 1 && self.concurrency > 1 { (self.concurrency / RESERVED).max(1) } else { 0 };
         let share = (reserved / topics.max(1)).max(1);
-        let may = |queue: &Queue| free > reserved || (queue.in_flight < share && free > left(queue, reserved));
+        let may = |queue: &GateQueue| free > reserved || (queue.in_flight < share && free > left(queue, reserved));
         let after = state.members.range(state.last + 1..).chain(state.members.range(..=state.last));
         after.into_iter().find(|(_, queue)| !queue.waiting.is_empty() && may(queue)).map(|(number, _)| *number)
     }
 
     /// Advances at `next`, by one task at a time.
-    fn advance_at(self: &Arc<Self>, state: &mut State, next: Instant) {
+    fn advance_at(self: &Arc<Self>, state: &mut GateState, next: Instant) {
         if std::mem::replace(&mut state.paced, true) {
             return;
         }
@@ -147,7 +147,7 @@ impl Gate {
     }
 
     /// How long a request of this member would wait at least, going by the requests a second alone.
-    fn wait_of(&self, state: &State, number: u64) -> Duration {
+    fn wait_of(&self, state: &GateState, number: u64) -> Duration {
         let Some(interval) = self.interval else { return Duration::ZERO };
         let before = state.members[&number].waiting.len();
         // Each turn of this member's is one of all the others' too, as far as they have as many waiting.
@@ -159,7 +159,7 @@ impl Gate {
 
 /// How much of the reserve a topic with little in flight leaves alone: many slow ones, each with little, would hold
 /// all of it.
-fn left(queue: &Queue, reserved: usize) -> usize {
+fn left(queue: &GateQueue, reserved: usize) -> usize {
     match queue.usual {
         Some(usual) if usual <= QUICK => 0,
         None => reserved / 4,
@@ -187,7 +187,7 @@ impl GateMember {
             gate.advance(&mut state);
             granted
         };
-        let mut waiting = Waiting { member: self, granted: Some(granted) };
+        let mut waiting = WaitingCall { member: self, granted: Some(granted) };
         let granted = waiting.granted.as_mut().expect("it is there until its turn");
         let came = tokio::time::timeout(gate.wait_max, granted).await.is_ok();
         if came {
@@ -199,12 +199,12 @@ impl GateMember {
 }
 
 /// A request that waits: if it goes before its turn, its place is free.
-struct Waiting<'a> {
+struct WaitingCall<'a> {
     member: &'a GateMember,
     granted: Option<oneshot::Receiver<()>>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         let Some(mut granted) = self.granted.take() else { return };
         let gate = &self.member.gate;

@@ -33,7 +33,7 @@ const GREETED_FOR: Duration = Duration::from_millis(100);
 /// A key where there is no stream.
 const NO_STREAM: &str = "duetime:check-config:none";
 /// Longest text of what the server or the network said.
-const SAID_BYTES: usize = 300;
+const REASON_BYTES_MAX: usize = 300;
 
 /// `type = "redis-stream"`.
 #[derive(Clone, Debug, Deserialize)]
@@ -137,7 +137,7 @@ impl RedisStreamTarget {
             LinkError::Refused { .. } => (error.to_string(), false),
             _ => (error.to_string(), true),
         };
-        (self.scrubber.clean(&format!("{}: {text}", self.link.shown()), SAID_BYTES), whole)
+        (self.scrubber.clean(&format!("{}: {text}", self.link.shown()), REASON_BYTES_MAX), whole)
     }
 
     /// Asks a server that has not answered for a while whether it is there, before anything is sent to it.
@@ -153,7 +153,7 @@ impl RedisStreamTarget {
         }
     }
 
-    async fn deliver(&self, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
+    async fn deliver(&self, settings: &CheckedStream, batch: &[Delivery]) -> Vec<Verdict> {
         let mut pipeline = redis::pipe();
         let mut verdicts: Vec<Option<Verdict>> = Vec::with_capacity(batch.len());
         for message in batch {
@@ -218,7 +218,7 @@ impl Target for RedisStreamTarget {
             return Err("stream must not be empty, and max_length must be above 0".to_owned());
         }
         let only = (!stream.varies()).then(|| stream.of_topic(topic, |c| c, ""));
-        let settings = Checked { stream, only, max_length: settings.max_length };
+        let settings = CheckedStream { stream, only, max_length: settings.max_length };
         Ok(Arc::new(RedisStreamSink { target: self, settings }))
     }
 
@@ -236,7 +236,7 @@ impl Target for RedisStreamTarget {
 }
 
 #[derive(Debug)]
-struct Checked {
+struct CheckedStream {
     stream: Template,
     /// The one stream of the topic, if its messages have no say in it.
     only: Option<String>,
@@ -246,7 +246,7 @@ struct Checked {
 #[derive(Debug)]
 struct RedisStreamSink {
     target: Arc<RedisStreamTarget>,
-    settings: Checked,
+    settings: CheckedStream,
 }
 
 #[async_trait]

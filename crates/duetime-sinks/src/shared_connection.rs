@@ -11,16 +11,16 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// See the module.
-pub struct SharedConnection<C>(Mutex<State<C>>);
+pub struct SharedConnection<C>(Mutex<SharedState<C>>);
 
-struct State<C> {
+struct SharedState<C> {
     live: Option<Arc<C>>,
     failed: Option<(Instant, String)>,
 }
 
 impl<C> Default for SharedConnection<C> {
     fn default() -> Self {
-        Self(Mutex::new(State { live: None, failed: None }))
+        Self(Mutex::new(SharedState { live: None, failed: None }))
     }
 }
 

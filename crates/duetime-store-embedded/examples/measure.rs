@@ -123,8 +123,9 @@ async fn main() {
     let store = EmbeddedStore::open(&at.path().join("store"), Default::default()).unwrap();
     let name = TopicName::new("orders").unwrap();
     let routing = Routing::first(SHARDS, "measured".to_owned());
-    let rid = routing.rid.clone();
-    let record = TopicRecord { routing, ..TopicRecord::new(name, TopicConfig::default(), 1, rid, Timestamp::ZERO) };
+    let change_id = routing.change_id.clone();
+    let record =
+        TopicRecord { routing, ..TopicRecord::new(name, TopicConfig::default(), 1, change_id, Timestamp::ZERO) };
     store.put_topic(&record, None).await.unwrap();
     for (clients, batch) in [(64, 64), (256, 1), (1, 1)] {
         let messages = if clients == 1 { 2000 } else { messages };

@@ -29,7 +29,7 @@ const MORE_PAGES: i32 = 2048;
 
 /// What the threads share.
 #[derive(Debug)]
-struct Shared {
+struct SharedCheckpoint {
     /// Pages in the log after the last commit.
     pages: AtomicI32,
     running: AtomicBool,
@@ -40,7 +40,7 @@ struct Shared {
 /// See the module.
 #[derive(Debug)]
 pub struct Checkpoints {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCheckpoint>,
     orders: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
     /// The other thread was asked, and the rest is to be copied when it has done its part.
@@ -57,7 +57,7 @@ fn copy(conn: &Connection) -> rusqlite::Result<bool> {
     })
 }
 
-impl Shared {
+impl SharedCheckpoint {
     /// Says what came of a copy; whether everything was copied.
     fn note(&self, copied: rusqlite::Result<bool>) -> bool {
         match copied {
@@ -101,7 +101,8 @@ impl Checkpoints {
         broken: Broken,
     ) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Unavailable { doing: "start the checkpointer", source };
-        let shared = Arc::new(Shared { pages: AtomicI32::new(0), running: AtomicBool::new(false), damages, broken });
+        let shared =
+            Arc::new(SharedCheckpoint { pages: AtomicI32::new(0), running: AtomicBool::new(false), damages, broken });
         let conn = open_checkpointer(folder).map_err(|error| failed(Box::new(error)))?;
         let (orders, inbox) = sync_channel(1);
         let running = shared.clone();
@@ -187,7 +188,7 @@ mod tests {
         let meters = Arc::new(Meters::new());
         let damages = Arc::new(Damages::new(meters.clone()));
         let (pages, running, broken) = (AtomicI32::new(0), AtomicBool::new(false), Broken::default());
-        let shared = Shared { pages, running, damages: damages.clone(), broken: broken.clone() };
+        let shared = SharedCheckpoint { pages, running, damages: damages.clone(), broken: broken.clone() };
         let shown =
             |value: u8| meters.render().contains(&format!("duetime_store_troubles{{kind=\"checkpoint\"}} {value}"));
         assert!(!shared.note(failed(ffi::SQLITE_FULL)) && shown(0), "a full disk is told in another place");

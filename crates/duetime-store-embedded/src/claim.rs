@@ -42,15 +42,15 @@ impl ClaimedRow {
     }
 }
 
-struct Found {
+struct FoundRow {
     key: i64,
     id: String,
     score: Score,
     body: Vec<u8>,
 }
 
-fn read_row(row: &Row<'_>) -> rusqlite::Result<Found> {
-    Ok(Found { key: row.get(0)?, id: row.get(1)?, score: Score::from_raw(row.get(2)?), body: row.get(3)? })
+fn read_row(row: &Row<'_>) -> rusqlite::Result<FoundRow> {
+    Ok(FoundRow { key: row.get(0)?, id: row.get(1)?, score: Score::from_raw(row.get(2)?), body: row.get(3)? })
 }
 
 /// Takes what is due. The claim comes without its messages, which are beside it.
@@ -83,7 +83,7 @@ fn held(conn: &Connection, state: &ShardState, answered: Answered) -> rusqlite::
     let mut select = conn.prepare_cached(sql)?;
     let rows = select.query_map(params![state.key, answered.base, answered.base + 99], read_row)?;
     rows.map(|row| {
-        let Found { id, score, body, .. } = row?;
+        let FoundRow { id, score, body, .. } = row?;
         Ok(ClaimedRow { id, score, attempt: score.attempts(), suspect: answered.suspect, body: body.into() })
     })
     .collect()
@@ -110,7 +110,7 @@ fn take(
     let mut hide = conn.prepare_cached("UPDATE message SET score = ?2 WHERE key = ?1")?;
     let mut remove = conn.prepare_cached("DELETE FROM message WHERE key = ?1")?;
     let mut taken = Vec::with_capacity(picked.len());
-    for Found { key, id, score: was, body } in picked {
+    for FoundRow { key, id, score: was, body } in picked {
         let attempt = was.attempts() + 1;
         let score = if once {
             around(state, key, was, remove.execute([key]))?;
@@ -138,12 +138,12 @@ fn pick(
     now: Timestamp,
     request: &ClaimRequest,
     claim: &mut Claim,
-) -> rusqlite::Result<(Vec<Found>, bool)> {
+) -> rusqlite::Result<(Vec<FoundRow>, bool)> {
     let last = Score::due_at_most(now);
     let (mut picked, mut to_bury, mut to_wait) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bytes, mut suspect) = (0, false);
     let limit = request.limit.min(BATCH_ITEMS_MAX) as i64;
-    let mut source = Source::new(conn, state, last, limit)?;
+    let mut source = RowSource::new(conn, state, last, limit)?;
     while let Some(found) = source.next(conn, state)? {
         let score = found.score;
         let ran_out = score.class().is_held();
@@ -203,12 +203,12 @@ fn around<A>(state: &ShardState, key: i64, score: Score, done: rusqlite::Result<
 
 /// What is due, in order. Of a damaged shard, the index is read first and then each message by itself, so
 /// that one that cannot be read does not stand in the way of the others.
-struct Source {
-    found: std::vec::IntoIter<Found>,
+struct RowSource {
+    found: std::vec::IntoIter<FoundRow>,
     keys: std::vec::IntoIter<(i64, i64)>,
 }
 
-impl Source {
+impl RowSource {
     fn new(conn: &Connection, state: &ShardState, last: Score, limit: i64) -> rusqlite::Result<Self> {
         let (mut found, mut keys) = (Vec::new(), Vec::new());
         if state.damage.is_found() {
@@ -242,7 +242,7 @@ impl Source {
         Ok(Self { found: found.into_iter(), keys: keys.into_iter() })
     }
 
-    fn next(&mut self, conn: &Connection, state: &ShardState) -> rusqlite::Result<Option<Found>> {
+    fn next(&mut self, conn: &Connection, state: &ShardState) -> rusqlite::Result<Option<FoundRow>> {
         if let Some(found) = self.found.next() {
             return Ok(Some(found));
         }

@@ -85,7 +85,7 @@ impl ShardDamage {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct FoundDamages {
     shards: BTreeMap<TopicName, BTreeSet<u32>>,
     /// Transactions that were on the disk and are not in the database.
     lost_transactions: i64,
@@ -96,7 +96,7 @@ struct Found {
 /// Everything that was found.
 #[derive(Debug)]
 pub struct Damages {
-    found: Mutex<Found>,
+    found: Mutex<FoundDamages>,
     meters: Arc<Meters>,
 }
 
@@ -145,7 +145,7 @@ impl Damages {
         found.checkpoint = error;
     }
 
-    fn count(&self, found: &Found) {
+    fn count(&self, found: &FoundDamages) {
         let shards: usize = found.shards.values().map(BTreeSet::len).sum();
         self.meters.store_trouble(StoreTrouble::Damage, shards + usize::from(found.lost_transactions > 0));
     }

@@ -9,11 +9,11 @@ use parking_lot::RwLock;
 
 use crate::shard::{LiveShard, TopicState};
 
-type TopicView = BTreeMap<u32, Arc<LiveShard>>;
+type TopicShards = BTreeMap<u32, Arc<LiveShard>>;
 
 /// Which shards there are and what they begin with, for everybody.
 #[derive(Clone, Debug, Default)]
-pub struct ShardDirectory(Arc<RwLock<HashMap<TopicName, TopicView>>>);
+pub struct ShardDirectory(Arc<RwLock<HashMap<TopicName, TopicShards>>>);
 
 /// Refuses a caller whose routing record is another one than the shard's.
 pub fn check_epoch(routing: &Routing, shard: &Shard) -> Result<(), StoreError> {

@@ -26,7 +26,7 @@ mod moves;
 mod plans;
 mod read;
 mod reserve;
-mod reshard;
+mod resize;
 mod restart;
 mod room;
 mod settle;

@@ -96,10 +96,10 @@ fn last_number(conn: &Connection, numbers: &[Option<i64>], synced: i64, damages:
     Ok(there.max(synced))
 }
 
-type Topics = HashMap<TopicName, TopicState>;
+type LoadedTopics = HashMap<TopicName, TopicState>;
 
 /// The topics without their shards, and the names of those whose record cannot be read.
-fn read_topics(conn: &Connection) -> Result<(Topics, HashSet<String>), Fault> {
+fn read_topics(conn: &Connection) -> Result<(LoadedTopics, HashSet<String>), Fault> {
     let (mut topics, mut unreadable) = (HashMap::new(), HashSet::new());
     let mut select = conn.prepare("SELECT name, record FROM topic")?;
     let mut rows = select.query([])?;
@@ -120,7 +120,7 @@ fn read_topics(conn: &Connection) -> Result<(Topics, HashSet<String>), Fault> {
 }
 
 /// Counts the messages of all shards. An index with a damaged page is made anew from the messages, once.
-fn count_all(conn: &Connection, topics: &mut Topics, damages: &Damages) -> Result<(), Fault> {
+fn count_all(conn: &Connection, topics: &mut LoadedTopics, damages: &Damages) -> Result<(), Fault> {
     let mut index_is_new = false;
     for topic in topics.values_mut() {
         for (index, state) in &mut topic.shards {

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Floor, Frozen, FrozenState, Replication, ScanPage, Scanned,
+use duetime_core::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Frozen, FrozenState, Replication, ScanPage, Scanned,
 };
 use duetime_core::routing::RoutingState;
 use duetime_core::{MessageId, MessageState, Routing, Score, StoreError, Timestamp, TopicName};
@@ -21,9 +21,9 @@ pub fn raised(before: &Routing, topic: &TopicName, index: u32, new: &Routing) ->
     match before.epoch.cmp(&new.epoch) {
         Ordering::Greater => Err(StoreError::Stale(Box::new(before.clone()))),
         Ordering::Less => Ok(new.clone()),
-        Ordering::Equal if before.rid != new.rid => Err(StoreError::Damaged(format!(
+        Ordering::Equal if before.change_id != new.change_id => Err(StoreError::Damaged(format!(
             "two changes of the number of shards were begun at once: shard {topic}:{index} has epoch and name {} {}",
-            before.epoch, before.rid
+            before.epoch, before.change_id
         ))),
         Ordering::Equal if new.state == RoutingState::Stable => {
             Ok(Routing { state: RoutingState::Stable, ..before.clone() })
@@ -157,7 +157,7 @@ pub fn take(
 }
 
 /// The last batch of a source.
-pub fn memory(conn: &Connection, state: &ShardState, from: u32) -> rusqlite::Result<Option<BatchName>> {
+pub fn last_applied_batch(conn: &Connection, state: &ShardState, from: u32) -> rusqlite::Result<Option<BatchName>> {
     let sql = "SELECT number, nonce FROM moved WHERE shard = ?1 AND source = ?2";
     let read = |row: &Row<'_>| {
         let (number, nonce): (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -168,7 +168,7 @@ pub fn memory(conn: &Connection, state: &ShardState, from: u32) -> rusqlite::Res
 
 /// Inserts a batch, once.
 pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<BatchPut, Fault> {
-    let last = memory(conn, state, batch.from)?;
+    let last = last_applied_batch(conn, state, batch.from)?;
     if last == Some(batch.name) {
         return Ok(BatchPut::Done { fresh: 0, kept: Replication::Replicated });
     }
@@ -177,7 +177,7 @@ pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<B
     }
     let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (shard, id) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;
-    let (mut fresh, mut brought) = (0, Floor::default());
+    let (mut fresh, mut brought) = (0, DeadlineFloor::default());
     for message in &batch.messages {
         let stored = body::stored(message.id.as_str(), message.body.as_ref());
         let score = if let FrozenState::Live(score) = &message.state { Some(*score) } else { None };
@@ -231,7 +231,7 @@ fn bring_dead(
 }
 
 /// Names the batch in the outbox anew.
-pub fn renumber(conn: &Connection, state: &ShardState, seen: u64, new: BatchName) -> rusqlite::Result<bool> {
+pub fn rename_batch(conn: &Connection, state: &ShardState, seen: u64, new: BatchName) -> rusqlite::Result<bool> {
     let sql = "UPDATE outbox SET number = ?3, nonce = ?4 WHERE shard = ?1 AND nonce = ?2 AND number <= ?3";
     let row = params![state.key, seen.cast_signed(), new.number.cast_signed(), new.nonce.cast_signed()];
     conn.prepare_cached(sql)?.execute(row)?;
@@ -239,7 +239,7 @@ pub fn renumber(conn: &Connection, state: &ShardState, seen: u64, new: BatchName
 }
 
 /// Empties the outbox.
-pub fn drop_batch(conn: &Connection, state: &ShardState, nonce: u64) -> rusqlite::Result<bool> {
+pub fn discard_batch(conn: &Connection, state: &ShardState, nonce: u64) -> rusqlite::Result<bool> {
     let sql = "UPDATE outbox SET nonce = NULL, dest = NULL WHERE shard = ?1 AND nonce = ?2";
     if conn.prepare_cached(sql)?.execute(params![state.key, nonce.cast_signed()])? == 0 {
         return Ok(false);
@@ -248,7 +248,7 @@ pub fn drop_batch(conn: &Connection, state: &ShardState, nonce: u64) -> rusqlite
     Ok(true)
 }
 
-/// Where an id is, to a caller who knows this as its old home.
+/// Where an id is, to a caller who knows this as its source shard.
 pub fn place(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<LookupPlace> {
     let is = |sql: &str| conn.prepare_cached(sql)?.exists(params![state.key, id.as_str()]);
     Ok(if is("SELECT 1 FROM frozen WHERE shard = ?1 AND id = ?2")? {

@@ -13,7 +13,7 @@ use crate::fault::is_corrupt;
 use crate::shard::ShardState;
 
 /// What an extension of a batch asked for, and the deadline it was given.
-type Given = ((Duration, LeaseClass), (Timestamp, LeaseClass));
+type GivenDeadline = ((Duration, LeaseClass), (Timestamp, LeaseClass));
 
 /// Settles the batch, item by item.
 pub fn settle(
@@ -23,7 +23,7 @@ pub fn settle(
     batch: &[Settle],
 ) -> rusqlite::Result<Vec<Settled>> {
     // Extensions of one batch share a deadline, like the messages of one claim.
-    let mut deadlines: Vec<Given> = Vec::new();
+    let mut deadlines: Vec<GivenDeadline> = Vec::new();
     let mut settle = |item: &Settle| {
         if state.damage.passes_id(&item.id) {
             return Ok(Settled::Expired);
@@ -43,7 +43,7 @@ fn one(
     state: &mut ShardState,
     now: Timestamp,
     item: &Settle,
-    deadlines: &mut Vec<Given>,
+    deadlines: &mut Vec<GivenDeadline>,
 ) -> rusqlite::Result<Settled> {
     let (claimed, attempts) = (item.score, item.score.attempts());
     if !claimed.class().is_held() {
@@ -115,7 +115,7 @@ pub fn bury(
 }
 
 /// Redrives or purges dead letters.
-pub fn settle_dead(
+pub fn resolve_dead_letters(
     conn: &Connection,
     state: &mut ShardState,
     now: Timestamp,

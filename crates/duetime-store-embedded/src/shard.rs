@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::reshard::Floor;
-use duetime_core::store::Survey;
+use duetime_core::resize_store::DeadlineFloor;
+use duetime_core::store::ShardCounts;
 use duetime_core::{LeaseClass, Routing, Score, Timestamp, TopicRecord, deadlines};
 use parking_lot::RwLock;
 use rusqlite::{Connection, params};
@@ -222,10 +222,10 @@ impl ShardState {
     }
 
     /// The counts at `now`.
-    pub fn survey(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<Survey> {
+    pub fn counts(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<ShardCounts> {
         let head = self.head(conn)?.map(|raw| Score::from_raw(raw).visible_at());
         let due = self.due(conn, now)?;
-        Ok(Survey { scheduled: self.live - self.held, due, in_flight: self.held, dead: self.dead, head })
+        Ok(ShardCounts { scheduled: self.live - self.held, due, in_flight: self.held, dead: self.dead, head })
     }
 
     fn count(&self, conn: &Connection, above: i64, to: i64) -> rusqlite::Result<u64> {
@@ -249,8 +249,8 @@ impl ShardState {
     }
 
     /// The last deadlines.
-    pub fn floor(&self) -> Floor {
-        let mut floor = Floor::default();
+    pub fn floor(&self) -> DeadlineFloor {
+        let mut floor = DeadlineFloor::default();
         for class in LeaseClass::held() {
             floor.raise(class, Timestamp::from_millis(self.meta.deadlines_ms[usize::from(class.digit())]));
         }
@@ -258,7 +258,7 @@ impl ShardState {
     }
 
     /// Raises the last deadlines.
-    pub fn raise(&mut self, floor: &Floor) {
+    pub fn raise(&mut self, floor: &DeadlineFloor) {
         for (class, deadline) in floor.iter() {
             let last = &mut self.meta.deadlines_ms[usize::from(class.digit())];
             *last = deadline.as_millis().max(*last);

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, Settlement, Survey, Wakeup,
+    Settled, Settlement, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
@@ -284,7 +284,7 @@ impl EmbeddedStore {
     ) -> Result<Vec<bool>, StoreError> {
         let (shard, size, ids) = (shard.clone(), plain(ids.len()), ids.to_vec());
         let act = move |ctx: &mut WriteContext| {
-            ctx.on_shard(&shard, |conn, state| Ok(settle::settle_dead(conn, state, now, &ids, action)?))
+            ctx.on_shard(&shard, |conn, state| Ok(settle::resolve_dead_letters(conn, state, now, &ids, action)?))
         };
         self.ask("settle dead letters", CommitMode::Synced, size, act).await
     }
@@ -336,7 +336,7 @@ impl MessageStore for EmbeddedStore {
         role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
     }
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+    async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         let key = self.directory.key(shard)?;
         self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
     }
@@ -346,7 +346,7 @@ impl MessageStore for EmbeddedStore {
         self.readers.read("list messages", move |conn| read::list(conn, key, &range, limit)).await
     }
 
-    async fn settle_dead_at(
+    async fn resolve_dead_letters_at(
         &self,
         shard: &Shard,
         role: Role,
@@ -356,7 +356,7 @@ impl MessageStore for EmbeddedStore {
     ) -> Result<Kept<Lookup<bool>>, StoreError> {
         role.ask(
             || self.settle_dead_at_home(shard, now, ids, action),
-            || self.settle_dead_at_source(shard, now, ids, action),
+            || self.resolve_dead_letters_at_source(shard, now, ids, action),
         )
         .await
     }
@@ -414,15 +414,15 @@ impl ClaimStore for EmbeddedStore {
 
 #[async_trait]
 impl ScheduleStore for EmbeddedStore {
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
         let (size, shards) = (plain(shards.len()), shards.to_vec());
         let act = move |ctx: &mut WriteContext| {
-            shards.iter().map(|shard| Ok(ctx.look(shard, |conn, state| state.survey(conn, now))?)).collect()
+            shards.iter().map(|shard| Ok(ctx.look(shard, |conn, state| state.counts(conn, now))?)).collect()
         };
         self.ask("count messages", CommitMode::Committed, size, act).await
     }
 
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+    async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         Ok(shards.iter().map(|shard| self.directory.look(shard)?.head()).collect())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use duetime_core::reshard::{Fenced, Floor};
+use duetime_core::resize_store::{DeadlineFloor, Fenced};
 use duetime_core::{Routing, RoutingRecord, StoreError, TopicName, TopicRecord, stored};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -95,7 +95,7 @@ pub fn fence(
     name: &TopicName,
     index: u32,
     routing: &Routing,
-    floor: &Floor,
+    floor: &DeadlineFloor,
 ) -> Result<Fenced, Fault> {
     let unknown = || StoreError::UnknownShard(routing.shard(name, index).to_string());
     let topic = ctx.topics.get_mut(name).ok_or_else(unknown)?;

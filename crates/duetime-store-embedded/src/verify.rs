@@ -37,7 +37,7 @@ pub struct ShardRows {
 }
 
 /// Where a step ended: the last id that it looked at, and how many bytes it read.
-struct Step {
+struct VerifyStep {
     last: Option<String>,
     bytes: usize,
 }
@@ -91,13 +91,13 @@ pub fn look_through(
 }
 
 /// Reads the messages behind `last`; the inner error: what is damaged.
-fn step(conn: &Connection, key: i64, last: &str) -> rusqlite::Result<Result<Step, String>> {
+fn step(conn: &Connection, key: i64, last: &str) -> rusqlite::Result<Result<VerifyStep, String>> {
     // The index alone, for a damaged page of the table must not hide which message is on it.
     let mut ids = conn.prepare_cached(
         "SELECT key, id FROM message INDEXED BY message_by_id WHERE shard = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
     )?;
     let mut one = conn.prepare_cached("SELECT body FROM message WHERE key = ?1 AND id = ?2")?;
-    let mut step = Step { last: None, bytes: 0 };
+    let mut step = VerifyStep { last: None, bytes: 0 };
     let mut rows = ids.query(params![key, last, ROWS_MAX])?;
     while step.bytes < STEP_BYTES
         && let Some(row) = rows.next()?

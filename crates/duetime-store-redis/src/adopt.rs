@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use duetime_core::limits::SHARDS_MAX;
-use duetime_core::reshard::Floor;
+use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::{Adopt, Adopted, StoreError};
 use duetime_core::{Routing, TopicName, TopicRecord, stored};
 use tracing::{info, warn};
@@ -12,13 +12,13 @@ use tracing::{info, warn};
 use crate::calls::Calls;
 use crate::catalogue::{Swap, parse};
 use crate::lives::{Pending, newest_life};
-use crate::look::Found;
+use crate::look::FoundShard;
 use crate::made::Making;
 use crate::{catalogue, look, made, settings};
 
 /// Shards that should be there under `routing` and are not: missing, or another life's. `made`: of those that ids
 /// move into, the ones that were there.
-fn lost(routing: &Routing, found: &[Found], made: &BTreeSet<u32>) -> BTreeSet<u32> {
+fn lost(routing: &Routing, found: &[FoundShard], made: &BTreeSet<u32>) -> BTreeSet<u32> {
     let is_there = |index: u32| {
         let shard = found.get(index as usize).and_then(|found| found.inspected.as_ref());
         shard.is_some_and(|shard| shard.routing.life() >= routing.life())
@@ -53,7 +53,7 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
         });
         for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
             let shard = routing.shard(topic, index);
-            made::fence_making(calls, &shard, routing, &Floor::default(), Making::Anew, 0).await?;
+            made::fence_making(calls, &shard, routing, &DeadlineFloor::default(), Making::Anew, 0).await?;
             warn!(%shard, "lost shard is made anew, empty, as an operator asked for");
             missing.remove(&index);
             remade.push(index);
@@ -69,7 +69,7 @@ async fn put_back(
     ask: &Adopt,
     seen: &str,
     noted: &str,
-    found: &[Found],
+    found: &[FoundShard],
 ) -> Result<TopicRecord, StoreError> {
     let now = ask.now.as_millis();
     if !noted.is_empty() && Pending::read(noted)?.is_at_work(now) {
@@ -82,14 +82,14 @@ async fn put_back(
     let copied = settings::settings(calls, topic, life).await?;
     let best = [known, copied].into_iter().flatten().max_by_key(|record| record.version);
     let config = ask.config.clone().or_else(|| best.as_ref().map(|record| record.config.clone()));
-    let of_this_life = |found: &Found| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
+    let of_this_life = |found: &FoundShard| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
     let last = found.iter().rposition(of_this_life).unwrap_or(0);
     let version = best.as_ref().map_or(1, |record| record.version + 1);
     let record = TopicRecord {
         name: topic.clone(),
         config: config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?,
         desired: None,
-        widest: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
+        max_shards_ever: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
         pause: best.as_ref().and_then(|record| record.pause().cloned()).map(|note| note.at_version(version)),
         version,
         created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),

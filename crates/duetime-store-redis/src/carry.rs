@@ -50,7 +50,7 @@ where
             break Err(StoreError::Stale(record));
         }
         match store_error(doing, Some(shard), error) {
-            StoreError::Skew(apart) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
+            StoreError::ClockSkew(apart) if stalls < STALLS_MAX && explained(apart, began.elapsed()) => stalls += 1,
             StoreError::Stale(record) if asks < ASKS_MAX && call.is_some_and(CachedCall::is_unsure) => {
                 asks += 1;
                 if let Some(call) = call {

@@ -11,7 +11,7 @@ use tracing::error;
 use crate::abandoned::{Abandoned, OnItsWay};
 use crate::calls::Calls;
 use crate::present::{Present, millis};
-use crate::reply::{array, as_many, bytes, count, id, int, ints, odd, score, tuple};
+use crate::reply::{array, as_many, bytes, count, id, int, ints, score, tuple, unexpected_reply};
 use crate::settle;
 
 pub(crate) async fn take(
@@ -72,7 +72,7 @@ pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), Sto
     let (suspect, again) = (alone & 1 == 1, alone & 2 == 2);
     let (ids, bodies) = (array(ids)?, array(bodies)?);
     if ids.len() != bodies.len() {
-        return Err(odd("another number of bodies than of ids"));
+        return Err(unexpected_reply("another number of bodies than of ids"));
     }
     let attempts = match attempts {
         Value::Int(same) => vec![same; ids.len()],

@@ -11,7 +11,7 @@ use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::present::{Present, millis};
 use crate::replicas::fewest;
-use crate::reply::{as_many, ints, odd};
+use crate::reply::{as_many, ints, unexpected_reply};
 use crate::reply_cache::Named;
 
 pub(crate) fn cancels(edit: &Edit) -> bool {
@@ -41,7 +41,7 @@ pub(crate) async fn change(
             };
             replicas = fewest(replicas, reached);
             if answers.len() != before + part.len() {
-                return Err(odd("another number of outcomes than of edits"));
+                return Err(unexpected_reply("another number of outcomes than of edits"));
             }
         }
     }

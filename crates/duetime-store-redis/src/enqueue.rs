@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::present::{NEVER_MS, Present, millis};
-use crate::reply::{array, int, ints, odd, tuple};
+use crate::reply::{array, int, ints, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 
 /// What the script is told of a whole batch.
@@ -125,14 +125,14 @@ pub(crate) fn read<'a>(
     let [_, outcomes, dues] = tuple(reply)?;
     let (outcomes, dues) = (ints(outcomes)?, array(dues)?);
     if outcomes.len() != part.len() || dues.len() != part.len() {
-        return Err(odd("another number of outcomes than of messages"));
+        return Err(unexpected_reply("another number of outcomes than of messages"));
     }
     for (outcome, due) in outcomes.into_iter().zip(&dues) {
         let outcome = match outcome {
             0 => EnqueueOutcome::Scheduled,
             1 => EnqueueOutcome::Replaced,
             2 => EnqueueOutcome::Duplicate,
-            other => return Err(odd(&format!("outcome {other}"))),
+            other => return Err(unexpected_reply(&format!("outcome {other}"))),
         };
         answers.push(Enqueued { outcome, due_at: Timestamp::from_millis(int(due)?), replicas });
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use duetime_core::StoreError;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_metrics::{Meters, StoreTrouble};
-use duetime_redis::{Apart, Link, LinkError, MasterFacts};
+use duetime_redis::{ClockSkews, Link, LinkError, MasterFacts};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
@@ -23,13 +23,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 const LOOK_FOR: Duration = Duration::from_secs(3);
 
 /// What is wrong with one master: the kind, and which it is.
-type Named = (StoreTrouble, String);
+type NamedTrouble = (StoreTrouble, String);
 
 /// What is known to be wrong. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ServerHealth {
     /// With what to do about each.
-    troubles: Mutex<BTreeMap<Named, String>>,
+    troubles: Mutex<BTreeMap<NamedTrouble, String>>,
     /// The master whose clock alone is wrong.
     wrong_clock: Mutex<Option<String>>,
     /// The masters whose bytes are shown.
@@ -167,7 +167,7 @@ impl ServerHealth {
     }
 
     /// Tells of a master whose clock is wrong while another's is not; where all are, it is this node's.
-    pub(crate) fn one_clock(&self, apart: &Apart) {
+    pub(crate) fn one_clock(&self, apart: &ClockSkews) {
         let (most, worst_ms) = (CLOCK_SKEW_MAX.as_millis(), apart.worst_ms);
         let alone = u128::from(worst_ms.unsigned_abs()) > most && u128::from(apart.least_ms.unsigned_abs()) <= most;
         let mut known = self.wrong_clock.lock();

@@ -16,9 +16,9 @@ use tracing::info;
 
 use crate::calls::Calls;
 use crate::catalogue::{SWAPS_MAX, Swap, damaged, parse};
-use crate::look::Found;
+use crate::look::FoundShard;
 use crate::record::{seed_word, state_word};
-use crate::reply::{array, odd, store_error, text};
+use crate::reply::{array, store_error, text, unexpected_reply};
 use crate::settings::{COPIES, copy};
 use crate::{catalogue, look, made};
 
@@ -50,7 +50,7 @@ impl Pending {
         let record = stored::read_value(record).map_err(|error| damaged(&error))?;
         Ok(Self {
             life: note["life"].as_u64().unwrap_or_else(|| record.routing.life()),
-            deleting: note["deleting"].as_bool().ok_or_else(|| odd("the note of unfinished work"))?,
+            deleting: note["deleting"].as_bool().ok_or_else(|| unexpected_reply("the note of unfinished work"))?,
             since_ms: note["since_ms"].as_i64().unwrap_or(0),
             record,
         })
@@ -74,24 +74,25 @@ fn note(life: u64, rest: &str) -> String {
 
 /// Every shard the topic has or ever had.
 fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
-    (0..record.widest()).map(|index| record.routing.shard(&record.name, index))
+    (0..record.max_shards_ever()).map(|index| record.routing.shard(&record.name, index))
 }
 
 /// The highest life of these.
-pub(crate) fn newest_life(found: &[Found]) -> u64 {
+pub(crate) fn newest_life(found: &[FoundShard]) -> u64 {
     found.iter().filter_map(|found| Some(found.inspected.as_ref()?.routing.life())).max().unwrap_or(0)
 }
 
 /// Messages that no deletion up to life `deleted` covers.
-fn left(found: &[Found], deleted: u64) -> u64 {
-    let covered = |found: &&Found| found.inspected.as_ref().is_none_or(|shard| shard.routing.life() > deleted);
+fn left(found: &[FoundShard], deleted: u64) -> u64 {
+    let covered = |found: &&FoundShard| found.inspected.as_ref().is_none_or(|shard| shard.routing.life() > deleted);
     found.iter().filter(covered).map(|found| found.held).sum()
 }
 
 /// What is in the places of the shards of this name: the first ones, and as many as these know of.
-pub(crate) async fn look_for(calls: &Calls, topic: &TopicName) -> Result<Vec<Found>, StoreError> {
+pub(crate) async fn look_for(calls: &Calls, topic: &TopicName) -> Result<Vec<FoundShard>, StoreError> {
     let mut found = look::look_at_shards(calls, topic, 0..LOOKED_AT).await?;
-    let of = |found: &Found| found.inspected.as_ref().map(|shard| shard.routing.shards.max(shard.routing.previous));
+    let of =
+        |found: &FoundShard| found.inspected.as_ref().map(|shard| shard.routing.shards.max(shard.routing.previous));
     let last = found.iter().filter_map(of).max().unwrap_or(0).min(SHARDS_MAX);
     if last > LOOKED_AT {
         found.extend(look::look_at_shards(calls, topic, LOOKED_AT..last).await?);
@@ -131,7 +132,7 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
         let pending = Pending::read(&text)?;
         if pending.deleting {
             finish_deletion(calls, &pending, &text).await?;
-        } else if pending.record.routing.rid != record.routing.rid && pending.is_at_work(now) {
+        } else if pending.record.routing.change_id != record.routing.change_id && pending.is_at_work(now) {
             return Err(StoreError::Conflict);
         } else {
             noted = text;
@@ -156,7 +157,7 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
     };
     let life = catalogue::kept(calls, &calls.scripts.topic_note, &calls.keys.topics(), fill).await;
     let life = life.map_err(|error| store_error(doing, None, error))?;
-    let life = text(life).and_then(|life| life.parse().ok()).ok_or_else(|| odd("the number of a life"))?;
+    let life = text(life).and_then(|life| life.parse().ok()).ok_or_else(|| unexpected_reply("the number of a life"))?;
     if life == 0 {
         return Err(StoreError::Conflict);
     }
@@ -181,7 +182,7 @@ async fn create_shard(calls: &Calls, record: &TopicRecord, shard: Shard, deleted
     let copy = if shard.index < COPIES { copy(record) } else { String::new() };
     let fill = |cmd: &mut Cmd, sending: &Sending| {
         calls.keys.fill_all(cmd, &shard);
-        cmd.arg(routing.epoch).arg(&routing.rid).arg(routing.shards).arg(routing.previous);
+        cmd.arg(routing.epoch).arg(&routing.change_id).arg(routing.shards).arg(routing.previous);
         cmd.arg(state_word(routing.state)).arg(seed_word(routing)).arg(deleted).arg(&copy);
         cmd.arg(sending.not_after_ms);
     };
@@ -244,17 +245,17 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName) -> Result<boo
 /// A record that names every shard there is of a topic whose own record vanished.
 async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Option<TopicRecord>, StoreError> {
     let found = look::look_at_shards(calls, topic, 0..SHARDS_MAX).await?;
-    let is_there = |found: &Found| found.inspected.is_some() || found.held > 0;
+    let is_there = |found: &FoundShard| found.inspected.is_some() || found.held > 0;
     let Some(last) = found.iter().rposition(is_there) else { return Ok(None) };
     let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
     let routing = newest.map_or_else(|| Routing::first(1, String::new()), |shard| shard.routing.clone());
-    let widest = u32::try_from(last + 1).unwrap_or(SHARDS_MAX);
+    let max_shards_ever = u32::try_from(last + 1).unwrap_or(SHARDS_MAX);
     Ok(Some(TopicRecord {
         name: topic.clone(),
         config: TopicConfig::default(),
         routing,
         desired: None,
-        widest,
+        max_shards_ever,
         pause: None,
         version: 1,
         created_at_ms: now,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use duetime_core::reshard::Inspected;
+use duetime_core::resize_store::Inspected;
 use duetime_core::store::StoreError;
 use duetime_core::{Shard, TopicName};
 use redis::{Pipeline, Value};
@@ -14,7 +14,7 @@ use crate::reply::{array, count, store_error, text};
 
 /// What is in the place of a shard.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundShard {
     /// As its meta tells; `None`: it has none.
     pub(crate) inspected: Option<Inspected>,
     /// Messages, dead letters and frozen messages.
@@ -29,7 +29,7 @@ pub(crate) async fn look_at_shards(
     calls: &Calls,
     topic: &TopicName,
     indexes: Range<u32>,
-) -> Result<Vec<Found>, StoreError> {
+) -> Result<Vec<FoundShard>, StoreError> {
     let mut found = Vec::with_capacity(indexes.len());
     for start in indexes.clone().step_by(INSPECTED_AT_ONCE as usize) {
         let end = start.saturating_add(INSPECTED_AT_ONCE).min(indexes.end);
@@ -38,7 +38,7 @@ pub(crate) async fn look_at_shards(
     Ok(found)
 }
 
-async fn look_at_some(calls: &Calls, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<Found>, StoreError> {
+async fn look_at_some(calls: &Calls, topic: &TopicName, indexes: Range<u32>) -> Result<Vec<FoundShard>, StoreError> {
     let mut found = Vec::with_capacity(indexes.len());
     let mut pipeline = Pipeline::with_capacity(indexes.len() * 5);
     for index in indexes {
@@ -68,7 +68,7 @@ async fn look_at_some(calls: &Calls, topic: &TopicName, indexes: Range<u32>) -> 
         let held = frozen + held.live + held.dead;
         let outbox = named.and_then(|(name, to)| Some((name, to?, frozen)));
         let inspected = record.map(|routing| Inspected { routing, floor, outbox, held });
-        found.push(Found { inspected, held });
+        found.push(FoundShard { inspected, held });
     }
     Ok(found)
 }

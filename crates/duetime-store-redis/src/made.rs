@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use duetime_core::reshard::{Fenced, Floor};
+use duetime_core::resize_store::{DeadlineFloor, Fenced};
 use duetime_core::store::StoreError;
 use duetime_core::{Routing, Shard, TopicName};
 use duetime_redis::Sending;
@@ -15,7 +15,7 @@ use redis::{Cmd, Pipeline, Value};
 use crate::calls::Calls;
 use crate::catalogue;
 use crate::record::{floor, routing, seed_word, state_word};
-use crate::reply::{array, int, odd, store_error, text};
+use crate::reply::{array, int, store_error, text, unexpected_reply};
 
 /// How long the place of a removed shard remembers its life: longer than any call is on its way. It spares
 /// an empty shard that nobody names; that no messages are removed does not depend on it.
@@ -42,9 +42,9 @@ pub(crate) async fn make_noted(calls: &Calls, shard: &Shard, record: &Routing, d
     if noted_of(calls, &shard.topic, record, shard.index..shard.index + 1).await?.contains(&shard.index) {
         return Ok(());
     }
-    let closed = Routing { rid: CLOSED.to_owned(), ..record.clone() };
+    let closed = Routing { change_id: CLOSED.to_owned(), ..record.clone() };
     let closed = Routing { epoch: record.epoch - record.change(), ..closed };
-    match fence_making(calls, shard, &closed, &Floor::default(), Making::New, deleted).await {
+    match fence_making(calls, shard, &closed, &DeadlineFloor::default(), Making::New, deleted).await {
         // One that was retired is there, and has a later record.
         Ok(_) | Err(StoreError::Stale(_)) => {}
         Err(error) => return Err(error),
@@ -77,7 +77,8 @@ pub(crate) async fn noted_of(
     });
     let doing = "look which shards were made";
     let answer = calls.link.pipeline("made", &looks).await.map_err(|error| store_error(doing, None, error))?;
-    let epochs = answer.into_iter().next().ok_or_else(|| odd("nothing about the shards that were made"))?;
+    let epochs =
+        answer.into_iter().next().ok_or_else(|| unexpected_reply("nothing about the shards that were made"))?;
     let epochs = array(epochs)?.into_iter().map(text);
     let of_it = |epoch: Option<String>| epoch.and_then(|epoch| epoch.parse().ok()) == Some(record.epoch);
     Ok(indexes.zip(epochs).filter(|(_, epoch)| of_it(epoch.clone())).map(|(index, _)| index).collect())
@@ -87,13 +88,13 @@ pub(crate) async fn fence_making(
     calls: &Calls,
     shard: &Shard,
     record: &Routing,
-    above: &Floor,
+    above: &DeadlineFloor,
     making: Making,
     deleted: u64,
 ) -> Result<Fenced, StoreError> {
     let fill = |cmd: &mut Cmd, sending: &Sending| {
         calls.keys.fill_all(cmd, shard);
-        cmd.arg(record.epoch).arg(&record.rid).arg(record.shards).arg(record.previous);
+        cmd.arg(record.epoch).arg(&record.change_id).arg(record.shards).arg(record.previous);
         cmd.arg(state_word(record.state)).arg(seed_word(record)).arg(deleted).arg(making as u8);
         for (_, deadline) in above.iter() {
             cmd.arg(deadline.as_millis());
@@ -105,7 +106,7 @@ pub(crate) async fn fence_making(
     let (reply, _) = run.map_err(|error| store_error("fence a shard", Some(shard), error))?;
     let mut fields = array(reply)?;
     if fields.len() != 14 {
-        return Err(odd("a fence of another length"));
+        return Err(unexpected_reply("a fence of another length"));
     }
     let floor = floor(&fields.split_off(6))?;
     let before = <[Value; 6]>::try_from(fields).ok().and_then(routing);

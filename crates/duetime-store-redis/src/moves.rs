@@ -1,10 +1,10 @@
-//! Moves between shards: fence, scan, take, put, memory, renumber, drop.
+//! Moves between shards: fence, scan, take, put, memory, rename_batch, drop.
 
 use std::ops::Range;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, FrozenState, Inspected, Replication, ScanPage, Scanned,
+use duetime_core::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, FrozenState, Inspected, Replication, ScanPage, Scanned,
 };
 use duetime_core::store::StoreError;
 use duetime_core::{MessageId, MessageState, Routing, Shard, TopicName};
@@ -16,7 +16,7 @@ use crate::keys::wake_stem;
 use crate::made::{CLOSED, Making};
 use crate::present::{HINT_WITHIN, Present, millis};
 use crate::record::{name, nonce_text, outbox};
-use crate::reply::{array, id, int, odd, score, text, tuple};
+use crate::reply::{array, id, int, score, text, tuple, unexpected_reply};
 use crate::{catalogue, look, made};
 
 pub(crate) async fn fence_shard(
@@ -24,7 +24,7 @@ pub(crate) async fn fence_shard(
     topic: &TopicName,
     index: u32,
     record: &Routing,
-    above: &Floor,
+    above: &DeadlineFloor,
 ) -> Result<Fenced, StoreError> {
     let making = if record.may_lack(index) { Making::New } else { Making::Never };
     let shard = record.shard(topic, index);
@@ -56,7 +56,7 @@ async fn fence_once(
     calls: &Calls,
     shard: &Shard,
     record: &Routing,
-    above: &Floor,
+    above: &DeadlineFloor,
     mut making: Making,
     deleted: u64,
 ) -> Result<Fenced, StoreError> {
@@ -66,7 +66,7 @@ async fn fence_once(
     }
     let fenced = made::fence_making(calls, shard, record, above, making, deleted).await?;
     // One that was closed until then is new to whoever asks.
-    Ok(Fenced { before: fenced.before.filter(|before| before.rid != CLOSED), ..fenced })
+    Ok(Fenced { before: fenced.before.filter(|before| before.change_id != CLOSED), ..fenced })
 }
 
 pub(crate) async fn inspect_shards(
@@ -103,7 +103,7 @@ pub(crate) async fn scan_shard(
             continue;
         }
         let [next, pairs] = tuple(reply)?;
-        let next = text(next).ok_or_else(|| odd("a cursor was expected"))?;
+        let next = text(next).ok_or_else(|| unexpected_reply("a cursor was expected"))?;
         let mut found = Vec::new();
         for pair in array(pairs)?.chunks_exact(2) {
             // The entry that is never claimed has no score.
@@ -180,7 +180,8 @@ pub(crate) async fn put_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Re
     match reply {
         Value::Int(fresh) => Ok(BatchPut::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
         other => {
-            let last = text(other).and_then(|text| name(&text)).ok_or_else(|| odd("the name of a batch"))?;
+            let last =
+                text(other).and_then(|text| name(&text)).ok_or_else(|| unexpected_reply("the name of a batch"))?;
             Ok(BatchPut::Conflict { last: last.0 })
         }
     }
@@ -194,7 +195,8 @@ pub(crate) async fn remembered(calls: &Calls, shard: &Shard, from: u32) -> Resul
     match calls.on_shard_replicated(doing, &calls.scripts.memory, shard, Present::none(), None, fill).await?.0 {
         Value::Nil => Ok(None),
         value => {
-            let named = text(value).and_then(|text| name(&text)).ok_or_else(|| odd("the name of a batch"))?;
+            let named =
+                text(value).and_then(|text| name(&text)).ok_or_else(|| unexpected_reply("the name of a batch"))?;
             Ok(Some(named.0))
         }
     }
@@ -214,7 +216,7 @@ pub(crate) async fn rename_batch(
             None => cmd.arg("").arg(""),
         };
     };
-    let doing = if new.is_some() { "renumber a batch" } else { "drop a batch" };
+    let doing = if new.is_some() { "rename_batch a batch" } else { "drop a batch" };
     let (reply, _) =
         calls.on_shard_replicated(doing, &calls.scripts.renumber, shard, Present::none(), None, fill).await?;
     Ok(int(&reply)? == 1)

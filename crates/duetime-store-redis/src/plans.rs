@@ -9,7 +9,7 @@ use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
 use crate::catalogue;
-use crate::reply::{int, odd, store_error, text};
+use crate::reply::{int, store_error, text, unexpected_reply};
 use crate::store::RedisStore;
 
 /// Fields and values, however the server answers a hash.
@@ -31,7 +31,7 @@ impl PlanStore for RedisStore {
         cmd.arg(self.calls.keys.plans());
         let reply =
             self.calls.link.command("plans", &cmd).await.map_err(|error| store_error("read plans", None, error))?;
-        let read = |(id, plan)| text(id).zip(text(plan)).ok_or_else(|| odd("a plan that is no text"));
+        let read = |(id, plan)| text(id).zip(text(plan)).ok_or_else(|| unexpected_reply("a plan that is no text"));
         pairs(reply).into_iter().map(read).collect()
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use duetime_core::envelope::{self, Envelope};
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
-use duetime_core::store::{DeadPage, StoreError, Survey};
+use duetime_core::store::{DeadPage, ShardCounts, StoreError};
 use duetime_core::{ListEntry, ListPage, ListRange, MessageId, Nonce, Score, Shard, Timestamp};
 use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
@@ -13,7 +13,7 @@ use redis::{Cmd, Pipeline, Value};
 use crate::calls::Calls;
 use crate::held::{HELD, ask_held, held};
 use crate::present::Present;
-use crate::reply::{array, bytes, count, id, odd, score, store_error, text, tuple};
+use crate::reply::{array, bytes, count, id, score, store_error, text, tuple, unexpected_reply};
 
 /// Commands sent in one pipeline of reads.
 const PIPELINE_MAX: usize = 2048;
@@ -74,7 +74,7 @@ pub(crate) fn messages<'a>(
     let [scores, bodies, graves, infos] = tuple(reply)?;
     let (scores, bodies, graves, infos) = (array(scores)?, array(bodies)?, array(graves)?, array(infos)?);
     if [scores.len(), bodies.len(), graves.len(), infos.len()] != [ids.len(); 4] {
-        return Err(odd("another number of messages than of ids"));
+        return Err(unexpected_reply("another number of messages than of ids"));
     }
     let rows = scores.into_iter().zip(bodies).zip(graves.into_iter().zip(infos));
     ids.into_iter()
@@ -129,7 +129,7 @@ pub(crate) async fn read_dead(
     let pairs = array(pairs)?;
     let mut page = DeadPage::default();
     for ((pair, stored), info) in pairs.chunks_exact(2).zip(array(bodies)?).zip(array(infos)?) {
-        let grave = score(&pair[1])?.ok_or_else(|| odd("a dead letter without a time"))?;
+        let grave = score(&pair[1])?.ok_or_else(|| unexpected_reply("a dead letter without a time"))?;
         if page.messages.len() == limit {
             page.next = Some(grave.raw());
             break;
@@ -186,7 +186,11 @@ pub(crate) async fn read_heads(calls: &Calls, shards: &[Shard]) -> Result<Vec<Op
     answers.map(|first| head(first.map_err(|error| store_error(doing, None, error))?)).collect()
 }
 
-pub(crate) async fn count_shards(calls: &Calls, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+pub(crate) async fn count_shards(
+    calls: &Calls,
+    shards: &[Shard],
+    now: Timestamp,
+) -> Result<Vec<ShardCounts>, StoreError> {
     let mut surveys = Vec::with_capacity(shards.len());
     for part in shards.chunks(PIPELINE_MAX / COUNTS) {
         let values = read(calls, "count messages", &counts(calls, part, now)).await?;
@@ -202,7 +206,7 @@ pub(crate) async fn count_known(
     calls: &Calls,
     shards: &[Shard],
     now: Timestamp,
-) -> Result<Vec<Option<Survey>>, StoreError> {
+) -> Result<Vec<Option<ShardCounts>>, StoreError> {
     let asked: Vec<Pipeline> = shards.chunks(PIPELINE_MAX / COUNTS).map(|part| counts(calls, part, now)).collect();
     let groups = look_each(calls, "count messages", &asked, COUNTS).await?;
     groups.into_iter().map(|values| values.map(|values| counted(&values)).transpose()).collect()
@@ -297,11 +301,13 @@ fn buckets(calls: &Calls, shards: &[Shard], edges: &[Timestamp]) -> Pipeline {
 }
 
 /// Reads the answers to the counts of one shard.
-pub(crate) fn counted(values: &[Value]) -> Result<Survey, StoreError> {
-    let [first, due, claimed, live, dead] = values else { return Err(odd("another number of counts than asked for")) };
+pub(crate) fn counted(values: &[Value]) -> Result<ShardCounts, StoreError> {
+    let [first, due, claimed, live, dead] = values else {
+        return Err(unexpected_reply("another number of counts than asked for"));
+    };
     let in_flight = if *claimed == Value::Nil { 0 } else { count(claimed)? };
     let held = held([live, dead])?;
-    Ok(Survey {
+    Ok(ShardCounts {
         scheduled: held.live.saturating_sub(in_flight),
         due: count(due)?,
         in_flight,

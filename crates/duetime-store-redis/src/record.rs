@@ -1,12 +1,12 @@
 //! Routing records and outboxes as scripts keep and answer them.
 
-use duetime_core::reshard::{Batch, BatchName, Floor, Frozen, FrozenState};
+use duetime_core::resize_store::{Batch, BatchName, DeadlineFloor, Frozen, FrozenState};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::StoreError;
 use duetime_core::{LeaseClass, MessageId, Routing, Timestamp};
 use redis::Value;
 
-use crate::reply::{array, bytes, id, int, odd, score, text};
+use crate::reply::{array, bytes, id, int, score, text, unexpected_reply};
 
 /// The outbox is empty.
 const NO_NONCE: &str = "-";
@@ -22,10 +22,10 @@ pub(crate) fn seed_word(routing: &Routing) -> String {
 
 /// A record from the fields of meta, in the order epoch, rid, shards, previous, state, seed.
 pub(crate) fn routing(fields: [Value; 6]) -> Option<Routing> {
-    let [epoch, rid, shards, previous, state, seed] = fields.map(text);
+    let [epoch, change_id, shards, previous, state, seed] = fields.map(text);
     Some(Routing {
         epoch: epoch?.parse().ok()?,
-        rid: rid?,
+        change_id: change_id?,
         shards: shards?.parse().ok()?,
         previous: previous?.parse().ok()?,
         state: if state? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
@@ -33,8 +33,8 @@ pub(crate) fn routing(fields: [Value; 6]) -> Option<Routing> {
     })
 }
 
-pub(crate) fn floor(deadlines: &[Value]) -> Result<Floor, StoreError> {
-    let mut floor = Floor::default();
+pub(crate) fn floor(deadlines: &[Value]) -> Result<DeadlineFloor, StoreError> {
+    let mut floor = DeadlineFloor::default();
     for (class, last) in LeaseClass::held().zip(deadlines) {
         if *last != Value::Nil {
             floor.raise(class, Timestamp::from_millis(int(last)?));
@@ -93,14 +93,14 @@ pub(crate) fn outbox(from: u32, reply: Value) -> Result<Option<Batch>, StoreErro
             named = text(value);
         } else {
             let id = id(&field)?;
-            messages.push(frozen(id, value).ok_or_else(|| odd("a message in an outbox"))?);
+            messages.push(frozen(id, value).ok_or_else(|| unexpected_reply("a message in an outbox"))?);
         }
     }
-    let named = named.ok_or_else(|| odd("an outbox without a name"))?;
+    let named = named.ok_or_else(|| unexpected_reply("an outbox without a name"))?;
     if named.split(' ').nth(1) == Some(NO_NONCE) {
         return Ok(None);
     }
-    let Some((name, Some(to))) = name(&named) else { return Err(odd("the name of an outbox")) };
+    let Some((name, Some(to))) = name(&named) else { return Err(unexpected_reply("the name of an outbox")) };
     messages.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(Some(Batch { name, from, to, messages }))
 }

@@ -8,14 +8,14 @@ use duetime_redis::LinkError;
 use redis::Value;
 
 /// A reply that is not what the script promises: somebody else's script, or a damaged key.
-pub(crate) fn odd(what: &str) -> StoreError {
+pub(crate) fn unexpected_reply(what: &str) -> StoreError {
     StoreError::Damaged(format!("redis answered oddly: {what}"))
 }
 
 pub(crate) fn array(value: Value) -> Result<Vec<Value>, StoreError> {
     match value {
         Value::Array(values) => Ok(values),
-        other => Err(odd(&format!("a list was expected, not {other:?}"))),
+        other => Err(unexpected_reply(&format!("a list was expected, not {other:?}"))),
     }
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn array(value: Value) -> Result<Vec<Value>, StoreError> {
 pub(crate) fn tuple<const N: usize>(value: Value) -> Result<[Value; N], StoreError> {
     let values = array(value)?;
     let len = values.len();
-    <[Value; N]>::try_from(values).map_err(|_| odd(&format!("a list of {N} was expected, not of {len}")))
+    <[Value; N]>::try_from(values).map_err(|_| unexpected_reply(&format!("a list of {N} was expected, not of {len}")))
 }
 
 pub(crate) fn int(value: &Value) -> Result<i64, StoreError> {
@@ -32,8 +32,8 @@ pub(crate) fn int(value: &Value) -> Result<i64, StoreError> {
         Value::BulkString(bytes) => std::str::from_utf8(bytes)
             .ok()
             .and_then(|text| text.parse().ok())
-            .ok_or_else(|| odd("a whole number was expected")),
-        other => Err(odd(&format!("a number was expected, not {other:?}"))),
+            .ok_or_else(|| unexpected_reply("a whole number was expected")),
+        other => Err(unexpected_reply(&format!("a number was expected, not {other:?}"))),
     }
 }
 
@@ -44,7 +44,11 @@ pub(crate) fn ints(value: Value) -> Result<Vec<i64>, StoreError> {
 /// The outcomes, if they are as many as were asked for.
 pub(crate) fn as_many(count: usize, outcomes: Vec<i64>) -> Result<Vec<i64>, StoreError> {
     let len = outcomes.len();
-    if len == count { Ok(outcomes) } else { Err(odd(&format!("{count} outcomes were expected, not {len}"))) }
+    if len == count {
+        Ok(outcomes)
+    } else {
+        Err(unexpected_reply(&format!("{count} outcomes were expected, not {len}")))
+    }
 }
 
 /// A count, which is never negative.
@@ -59,14 +63,14 @@ pub(crate) fn score(value: &Value) -> Result<Option<Score>, StoreError> {
         Value::BulkString(bytes) if bytes.ends_with(b"inf") => Ok(None),
         // A score somebody else wrote by hand may have another form of number.
         Value::BulkString(bytes) => {
-            let text = std::str::from_utf8(bytes).map_err(|_| odd("a score"))?;
+            let text = std::str::from_utf8(bytes).map_err(|_| unexpected_reply("a score"))?;
             let raw = match text.parse::<i64>() {
                 Ok(raw) => raw,
-                Err(_) => text.parse::<f64>().map_err(|_| odd("a score"))? as i64,
+                Err(_) => text.parse::<f64>().map_err(|_| unexpected_reply("a score"))? as i64,
             };
             Ok(Some(Score::from_raw(raw)))
         }
-        other => Err(odd(&format!("a score was expected, not {other:?}"))),
+        other => Err(unexpected_reply(&format!("a score was expected, not {other:?}"))),
     }
 }
 
@@ -85,9 +89,9 @@ pub(crate) fn text(value: Value) -> Option<String> {
 }
 
 pub(crate) fn id(value: &Value) -> Result<MessageId, StoreError> {
-    let Value::BulkString(bytes) = value else { return Err(odd("an id was expected")) };
-    let text = std::str::from_utf8(bytes).map_err(|_| odd("an id is not UTF-8"))?;
-    MessageId::new(text).map_err(|error| odd(&error.to_string()))
+    let Value::BulkString(bytes) = value else { return Err(unexpected_reply("an id was expected")) };
+    let text = std::str::from_utf8(bytes).map_err(|_| unexpected_reply("an id is not UTF-8"))?;
+    MessageId::new(text).map_err(|error| unexpected_reply(&error.to_string()))
 }
 
 /// Whether `score` can prove a claim at all.
@@ -99,7 +103,7 @@ fn routing(detail: &str) -> Option<Routing> {
     let mut words = detail.split(' ');
     Some(Routing {
         epoch: words.next()?.parse().ok()?,
-        rid: words.next()?.to_owned(),
+        change_id: words.next()?.to_owned(),
         shards: words.next()?.parse().ok()?,
         previous: words.next()?.parse().ok()?,
         state: if words.next()? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
@@ -133,9 +137,11 @@ pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: Lin
                 named()
             )),
             "NOT_READY" => StoreError::NotReady(named()),
-            "SKEW" => StoreError::Skew(detail.trim().parse().unwrap_or(i64::MAX)),
-            "STALE" => routing(&detail)
-                .map_or_else(|| odd("the routing record of a shard"), |routing| StoreError::Stale(Box::new(routing))),
+            "SKEW" => StoreError::ClockSkew(detail.trim().parse().unwrap_or(i64::MAX)),
+            "STALE" => routing(&detail).map_or_else(
+                || unexpected_reply("the routing record of a shard"),
+                |routing| StoreError::Stale(Box::new(routing)),
+            ),
             _ => StoreError::Damaged(format!("redis refused to {doing}: {code} {detail}")),
         },
         other => StoreError::Unavailable { doing, source: Box::new(other) },
@@ -166,7 +172,7 @@ mod tests {
         let StoreError::Stale(record) = refused("STALE", "3 abc 8 4 moving 77") else { panic!() };
         assert_eq!((record.epoch, record.shards, record.previous, record.state), (3, 8, 4, RoutingState::Moving));
         assert_eq!(record.seed, Some(77));
-        assert!(matches!(refused("SKEW", "-2500"), StoreError::Skew(-2500)));
+        assert!(matches!(refused("SKEW", "-2500"), StoreError::ClockSkew(-2500)));
         assert!(matches!(refused("UNKNOWN_SHARD", ""), StoreError::UnknownShard(_)));
         assert!(matches!(refused("WRONGTYPE", "x"), StoreError::Damaged(_)));
     }

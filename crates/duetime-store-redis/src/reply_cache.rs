@@ -26,13 +26,13 @@ const NEVER_MS: i64 = i64::MIN;
 
 /// Which slots of a group are in use.
 #[derive(Debug, Default)]
-struct Group {
+struct ShardReplies {
     busy: u64,
     /// Those of calls whose callers went away, and until when they may be carried out.
     resting: Vec<(Instant, u32)>,
 }
 
-impl Group {
+impl ShardReplies {
     fn take(&mut self) -> Option<u32> {
         let (now, busy) = (Instant::now(), &mut self.busy);
         self.resting.retain(|(until, slot)| {
@@ -59,7 +59,7 @@ pub(crate) struct ReplyCache {
     number: AtomicU64,
     rest_for: Duration,
     hasher: RandomState,
-    groups: Vec<Mutex<Group>>,
+    groups: Vec<Mutex<ShardReplies>>,
 }
 
 fn session() -> String {

@@ -15,14 +15,14 @@ const DEAD: &str = include_str!("../lua/dead.lua");
 const BODY: &str = include_str!("../lua/body.lua");
 const REDRIVEN: &str = include_str!("../lua/redriven.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
-const OLD: &str = include_str!("../lua/old.lua");
+const SOURCE: &str = include_str!("../lua/source.lua");
 /// The arguments, as each script on a shard names them.
 const ARGS: &str = "local A = ARGV\n";
 
 /// A script that runs at a home of ids and, behind a filter, at an old one, and does not act twice.
 struct Operation {
     name: &'static str,
-    name_old: &'static str,
+    name_at_source: &'static str,
     /// On a full server too.
     allow_oom: bool,
     /// What stands before it.
@@ -30,11 +30,11 @@ struct Operation {
     code: &'static str,
     /// Where its slot and its name are among its arguments; see `recall.lua`.
     slot_at: usize,
-    items: Items,
+    items: ScriptItems,
 }
 
-/// Where a script's items are among its arguments, counted from 1; what `old.lua` has to know of it.
-struct Items {
+/// Where a script's items are among its arguments, counted from 1; what `source.lua` has to know of it.
+struct ScriptItems {
     /// The first item begins here.
     first: usize,
     /// So many arguments an item has, its id first.
@@ -47,7 +47,7 @@ struct Items {
     cached: bool,
 }
 
-impl Items {
+impl ScriptItems {
     fn lua(&self) -> String {
         let Self { first, stride, count_at, pairs, cached } = self;
         let count = count_at.map_or_else(|| "nil".to_owned(), |at| at.to_string());
@@ -74,71 +74,71 @@ impl Operation {
         Script::new(self.name, self.allow_oom, &[PRELUDE, &parts, &Self::hint(), ARGS, &named, RECALL, self.code])
     }
 
-    fn at_old_home(&self) -> Script {
+    fn at_source(&self) -> Script {
         let parts = self.parts.concat();
         let named = self.named("A");
         let act = format!("local function act(A)\nlocal before, refused\n{named}{}end\n", self.code);
         let items = self.items.lua();
         let named = "local since, slot, name = ARGV[2], ARGV[3], ARGV[4]\n";
-        let all = [PRELUDE, &parts, &Self::hint(), &act, &items, named, RECALL, OLD];
-        Script::new(self.name_old, self.allow_oom, &all)
+        let all = [PRELUDE, &parts, &Self::hint(), &act, &items, named, RECALL, SOURCE];
+        Script::new(self.name_at_source, self.allow_oom, &all)
     }
 }
 
 const ENQUEUE: Operation = Operation {
     name: "enqueue",
-    name_old: "enqueue_old",
+    name_at_source: "enqueue_at_source",
     allow_oom: false,
     parts: &[PRESENT, LAYOUT],
     code: include_str!("../lua/enqueue.lua"),
     slot_at: 11,
-    items: Items { first: 13, stride: 2, count_at: Some(3), pairs: true, cached: true },
+    items: ScriptItems { first: 13, stride: 2, count_at: Some(3), pairs: true, cached: true },
 };
 const SETTLE: Operation = Operation {
     name: "settle",
-    name_old: "settle_old",
+    name_at_source: "settle_at_source",
     allow_oom: true,
     parts: &[PRESENT, LAYOUT, DEAD, DEADLINE],
     code: include_str!("../lua/settle.lua"),
     slot_at: 3,
-    items: Items { first: 6, stride: 5, count_at: Some(5), pairs: false, cached: true },
+    items: ScriptItems { first: 6, stride: 5, count_at: Some(5), pairs: false, cached: true },
 };
 const CANCEL: Operation = Operation {
     name: "cancel",
-    name_old: "cancel_old",
+    name_at_source: "cancel_at_source",
     allow_oom: true,
     parts: &[],
     code: include_str!("../lua/cancel.lua"),
     slot_at: 3,
-    items: Items { first: 5, stride: 1, count_at: None, pairs: false, cached: true },
+    items: ScriptItems { first: 5, stride: 1, count_at: None, pairs: false, cached: true },
 };
 const RESCHEDULE: Operation = Operation {
     name: "reschedule",
-    name_old: "reschedule_old",
+    name_at_source: "reschedule_at_source",
     allow_oom: true,
     parts: &[PRESENT, LAYOUT],
     code: include_str!("../lua/reschedule.lua"),
     slot_at: 3,
-    items: Items { first: 8, stride: 3, count_at: Some(7), pairs: false, cached: true },
+    items: ScriptItems { first: 8, stride: 3, count_at: Some(7), pairs: false, cached: true },
 };
 const SETTLE_DEAD: Operation = Operation {
     name: "settle_dead",
-    name_old: "settle_dead_old",
+    name_at_source: "settle_dead_at_source",
     allow_oom: true,
     parts: &[PRESENT, LAYOUT, BODY, REDRIVEN],
     code: include_str!("../lua/settle_dead.lua"),
     slot_at: 3,
-    items: Items { first: 8, stride: 1, count_at: None, pairs: false, cached: true },
+    items: ScriptItems { first: 8, stride: 1, count_at: None, pairs: false, cached: true },
 };
 /// It writes nothing, so its answer is not kept.
 const GET: Operation = Operation {
     name: "get",
-    name_old: "get_old",
+    name_at_source: "get_at_source",
     allow_oom: true,
     parts: &[],
     code: include_str!("../lua/get.lua"),
     slot_at: 3,
-    items: Items { first: 2, stride: 1, count_at: None, pairs: false, cached: false },
+    items: ScriptItems { first: 2, stride: 1, count_at: None, pairs: false, cached: false },
 };
 
 /// The scripts that act on ids, in one of the two roles that a shard has to an id.
@@ -171,7 +171,7 @@ pub(crate) struct Scripts {
     /// Where the shard is the home of the ids.
     pub(crate) home: IdScripts,
     /// Where it was, before the shard count changed.
-    pub(crate) old: IdScripts,
+    pub(crate) source: IdScripts,
     pub(crate) claim: Script,
     pub(crate) hand_over: Script,
     pub(crate) ack: Script,
@@ -197,7 +197,7 @@ impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
             home: IdScripts::new(Operation::at_home),
-            old: IdScripts::new(Operation::at_old_home),
+            source: IdScripts::new(Operation::at_source),
             claim: Script::new(
                 "claim",
                 true,

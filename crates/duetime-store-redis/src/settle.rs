@@ -10,7 +10,7 @@ use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::present::{Present, millis};
 use crate::replicas::fewest;
-use crate::reply::{int, ints, odd, proves};
+use crate::reply::{int, ints, proves, unexpected_reply};
 use crate::reply_cache::{CachedCall, Named};
 
 /// The longest beginning of `reason` that is kept.
@@ -93,7 +93,7 @@ async fn ack(
         list => {
             let done = ints(list)?;
             if done.len() != order.len() {
-                return Err(odd("another number of outcomes than of receipts"));
+                return Err(unexpected_reply("another number of outcomes than of receipts"));
             }
             for (at, done) in order.iter().zip(done) {
                 answers[*at] = if done == 1 { Settled::Ok } else { Settled::Expired };
@@ -122,7 +122,7 @@ async fn settle_mixed(
     let (reply, reached) = settling(calls, ("settle claims", script), shard, present, waits, Some(&call), fill).await?;
     let outcomes = ints(reply)?;
     if outcomes.len() != part.len() {
-        return Err(odd("another number of outcomes than of receipts"));
+        return Err(unexpected_reply("another number of outcomes than of receipts"));
     }
     for (at, outcome) in part.iter().zip(outcomes) {
         answers[*at] = read(outcome);

@@ -10,7 +10,7 @@ use redis::{Pipeline, Value};
 use crate::calls::Calls;
 use crate::held::{ask_held, held};
 use crate::read;
-use crate::reply::{array, count, odd};
+use crate::reply::{array, count, unexpected_reply};
 
 /// Bodies of one shard that are drawn; one may be drawn twice.
 const DRAWN: usize = 16;
@@ -39,7 +39,7 @@ pub(crate) async fn estimate_bytes(calls: &Calls, shards: &[Shard]) -> Result<u6
         for (shard, answers) in part.iter().zip(read::look_each(calls, DOING, &[pipeline], 3).await?) {
             let Some(answers) = answers else { continue };
             let [messages, dead, drawn] =
-                <[Value; 3]>::try_from(answers).map_err(|_| odd("three answers were asked for"))?;
+                <[Value; 3]>::try_from(answers).map_err(|_| unexpected_reply("three answers were asked for"))?;
             let drawn = array(drawn)?;
             // A shard that was never made has none to draw.
             if drawn.len() == DRAWN {

@@ -9,7 +9,7 @@ use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, StoreError, Survey, Wakeup,
+    Settled, ShardCounts, StoreError, Wakeup,
 };
 use duetime_core::{
     ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore, Shard,
@@ -32,7 +32,7 @@ use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
-use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, lives, old, read, settle, sizes, topics};
+use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, lives, read, settle, sizes, source, topics};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -173,7 +173,7 @@ impl MessageStore for RedisStore {
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         role.ask(
             || enqueue::schedule(&self.calls, shard, now, batch),
-            || old::schedule_old(&self.calls, shard, now, batch),
+            || source::schedule_at_source(&self.calls, shard, now, batch),
         )
         .await
     }
@@ -185,8 +185,11 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<Kept<Lookup<Edited>>, StoreError> {
-        role.ask(|| edit::change(&self.calls, shard, now, batch), || old::change_old(&self.calls, shard, now, batch))
-            .await
+        role.ask(
+            || edit::change(&self.calls, shard, now, batch),
+            || source::change_at_source(&self.calls, shard, now, batch),
+        )
+        .await
     }
 
     async fn get_at(
@@ -195,10 +198,11 @@ impl MessageStore for RedisStore {
         role: Role,
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
-        role.ask(|| read::read_messages(&self.calls, shard, ids), || old::read_old(&self.calls, shard, ids)).await
+        role.ask(|| read::read_messages(&self.calls, shard, ids), || source::read_at_source(&self.calls, shard, ids))
+            .await
     }
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+    async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         read::read_dead(&self.calls, shard, from, limit).await
     }
 
@@ -206,7 +210,7 @@ impl MessageStore for RedisStore {
         read::read_list(&self.calls, shard, range, limit).await
     }
 
-    async fn settle_dead_at(
+    async fn resolve_dead_letters_at(
         &self,
         shard: &Shard,
         role: Role,
@@ -216,7 +220,7 @@ impl MessageStore for RedisStore {
     ) -> Result<Kept<Lookup<bool>>, StoreError> {
         role.ask(
             || settle::settle_dead_letters(&self.calls, shard, now, ids, action),
-            || old::settle_dead_letters_old(&self.calls, shard, now, ids, action),
+            || source::settle_dead_letters_at_source(&self.calls, shard, now, ids, action),
         )
         .await
     }
@@ -258,7 +262,7 @@ impl ClaimStore for RedisStore {
     ) -> Result<Kept<Lookup<Settled>>, StoreError> {
         role.ask(
             || settle::settle_claims(&self.calls, shard, now, batch, wait),
-            || old::settle_claims_old(&self.calls, shard, now, batch),
+            || source::settle_claims_at_source(&self.calls, shard, now, batch),
         )
         .await
     }
@@ -266,11 +270,11 @@ impl ClaimStore for RedisStore {
 
 #[async_trait]
 impl ScheduleStore for RedisStore {
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
         read::count_shards(&self.calls, shards, now).await
     }
 
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+    async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         read::read_heads(&self.calls, shards).await
     }
 
@@ -278,7 +282,7 @@ impl ScheduleStore for RedisStore {
         self.calls.link.place_of(self.calls.keys.messages(shard).as_bytes())
     }
 
-    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
+    async fn counts_available(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         read::count_known(&self.calls, shards, now).await
     }
 
@@ -293,9 +297,9 @@ impl StoreHealth for RedisStore {
         self.calls.keys.whereabouts(shard)
     }
 
-    async fn apart(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
+    async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
         let doing = "compare redis's clock with this node's";
-        let look = self.calls.link.apart(|| clock.now().as_millis());
+        let look = self.calls.link.clock_skew_ms(|| clock.now().as_millis());
         let apart = match tokio::time::timeout(READY_WITHIN, look).await {
             Ok(answer) => answer.map_err(|error| store_error(doing, None, error))?,
             Err(_) => return Err(store_error(doing, None, LinkError::Unavailable("no answer in time".to_owned()))),

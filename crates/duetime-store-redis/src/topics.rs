@@ -11,7 +11,7 @@ use tracing::error;
 
 use crate::calls::Calls;
 use crate::catalogue::{SWAPS_MAX, Swap, parse};
-use crate::reply::{int, odd, store_error};
+use crate::reply::{int, store_error, unexpected_reply};
 use crate::{catalogue, lives, settings};
 
 /// All records that can be read; the names of the others are put into `unreadable`.
@@ -20,10 +20,10 @@ pub(crate) async fn all_topics(calls: &Calls, unreadable: &Mutex<Vec<String>>) -
     cmd.arg(calls.keys.topics());
     let all = calls.link.command("topics", &cmd).await.map_err(|error| store_error("read topics", None, error))?;
     let fields: Vec<(String, Vec<u8>)> =
-        redis::from_redis_value(all).map_err(|_| odd("the hash of topics is something else"))?;
+        redis::from_redis_value(all).map_err(|_| unexpected_reply("the hash of topics is something else"))?;
     let (mut records, mut left_out) = (Vec::with_capacity(fields.len()), Vec::new());
     for (name, text) in fields {
-        match String::from_utf8(text).map_err(|_| odd("it is not text")).and_then(|text| parse(&text)) {
+        match String::from_utf8(text).map_err(|_| unexpected_reply("it is not text")).and_then(|text| parse(&text)) {
             Ok(record) => records.push(record),
             Err(error) => {
                 if !unreadable.lock().contains(&name) {

@@ -51,7 +51,7 @@ impl Pulses {
     /// Runs the loop and notes when it is polled.
     pub(crate) async fn watch<F: Future>(&self, name: &'static str, run: F) -> F::Output {
         let pulse = Arc::new(Pulse { name, polled_since_ms: AtomicU64::new(WAITS) });
-        let _listed = Listed::new(self, pulse.clone());
+        let _listed = ListedLoop::new(self, pulse.clone());
         let mut run = pin!(run);
         poll_fn(|context| {
             pulse.polled_since_ms.store(self.now_ms(), Ordering::Relaxed);
@@ -64,12 +64,12 @@ impl Pulses {
 }
 
 /// In the list until dropped, also where the loop panics or is cut off.
-struct Listed<'a> {
+struct ListedLoop<'a> {
     pulses: &'a Pulses,
     number: u64,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> ListedLoop<'a> {
     fn new(pulses: &'a Pulses, pulse: Arc<Pulse>) -> Self {
         let number = pulses.next.fetch_add(1, Ordering::Relaxed);
         pulses.running.lock().insert(number, pulse);
@@ -77,7 +77,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for ListedLoop<'_> {
     fn drop(&mut self) {
         self.pulses.running.lock().remove(&self.number);
     }

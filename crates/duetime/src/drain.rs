@@ -66,7 +66,7 @@ impl Signals {
 
 /// Runs until a signal, or until a loop that the node needs is given up; then drains within `grace`. A second
 /// signal ends the program at once. Answers whether it was a signal.
-pub async fn until_told(running: Running, mut signals: Signals, grace: Duration) -> bool {
+pub async fn run_until_signal(running: Running, mut signals: Signals, grace: Duration) -> bool {
     let Running { engine, ownership, mut http, shutdown, flush, supervisor } = running;
     let is_wanted = tokio::select! {
         biased;

@@ -1,6 +1,7 @@
 //! The program: command line, configuration, wiring, drain. The only crate that names a concrete store,
 //! ownership or sink.
 
+mod banner;
 mod cli;
 mod clock;
 mod commands;
@@ -8,16 +9,15 @@ mod config;
 mod connection;
 mod disk;
 mod drain;
-mod greeting;
 mod listener;
 mod log_rate;
 mod logs;
 mod manager;
+mod ownership;
 mod panics;
 mod rates;
 mod run;
 mod serve;
-mod sharing;
 mod stores;
 mod traces;
 mod version;

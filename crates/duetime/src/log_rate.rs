@@ -24,7 +24,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// What one place said in its present window.
 #[derive(Debug)]
-struct Place {
+struct CallSite {
     since: Instant,
     lines: u64,
     left_out: u64,
@@ -34,16 +34,16 @@ struct Place {
 
 /// See the module. Copies share what they count.
 #[derive(Clone, Debug, Default)]
-pub struct LogRate(Arc<Mutex<HashMap<Identifier, Place>>>);
+pub struct LogRate(Arc<Mutex<HashMap<Identifier, CallSite>>>);
 
 /// That of this program.
 pub static OURS: LazyLock<LogRate> = LazyLock::new(LogRate::default);
 
 /// The sentence of a line, without its values.
 #[derive(Default)]
-struct Text(String);
+struct LineText(String);
 
-impl Visit for Text {
+impl Visit for LineText {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}");
@@ -54,7 +54,7 @@ impl Visit for Text {
 impl LogRate {
     fn admits(&self, place: Identifier, now: Instant, text: impl FnOnce() -> String) -> bool {
         let mut places = self.0.lock();
-        let fresh = || Place { since: now, lines: 0, left_out: 0, text: String::new() };
+        let fresh = || CallSite { since: now, lines: 0, left_out: 0, text: String::new() };
         let place = places.entry(place).or_insert_with(fresh);
         if now.duration_since(place.since) >= WINDOW && place.left_out == 0 {
             *place = fresh();
@@ -111,7 +111,7 @@ impl<S: Subscriber> Filter<S> for LogRate {
             return true;
         }
         let text = || {
-            let mut text = Text::default();
+            let mut text = LineText::default();
             event.record(&mut text);
             text.0
         };

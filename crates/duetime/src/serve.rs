@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use duetime_core::Draw;
-use duetime_core::{Clock as _, Fleet, Member, Store, StoreError, TopicName};
+use duetime_core::{Clock as _, ClusterNodes, Member, Store, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
-use duetime_resize::{ResizeParts, Resizer, Steps, Tools};
+use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
 use duetime_router::{Catalog, CatalogError, Metering, Plans, Reviewer, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
@@ -28,10 +28,10 @@ use crate::drain::{self, Running};
 use crate::listener::{self, Reloader};
 use crate::log_rate;
 use crate::logs::{self, LogFormat};
+use crate::ownership::{self, OwnershipDeps};
 use crate::rates;
-use crate::sharing::{self, Parts};
 use crate::stores::{self, Opened};
-use crate::{greeting, manager, panics, traces, version};
+use crate::{banner, manager, panics, traces, version};
 
 /// Connections at the console's own address: people with browsers, and no producers.
 const CONSOLE_CONNECTIONS_MAX: usize = 256;
@@ -132,7 +132,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     });
     manager::watch(running.supervisor.clone());
     manager::ready();
-    Ok(drain::until_told(running, signals, config.node.shutdown_grace).await)
+    Ok(drain::run_until_signal(running, signals, config.node.shutdown_grace).await)
 }
 
 async fn listen(address: &str) -> anyhow::Result<TcpListener> {
@@ -172,8 +172,8 @@ async fn start(
         .context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
     create_topics(config, &catalog).await?;
-    let tools = Tools { grace: move_grace, steps, ..Tools::new(store.clone()) };
-    let router = Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
+    let deps = MoveDeps { grace: move_grace, steps, ..MoveDeps::new(store.clone()) };
+    let router = Router::new(store.clone(), Arc::new(deps.clone()), catalog.clone(), clock.clone(), meters.clone());
     let address = listener.local_addr().context("asking where we listen")?;
     let me = Member {
         id: config.node_id(),
@@ -185,7 +185,7 @@ async fn start(
     let supervisor = Supervisor::new(meters.clone());
     duetime_request::standstill::watch()?;
     let me_id = me.id.clone();
-    let parts = Parts {
+    let parts = OwnershipDeps {
         me,
         store: store.clone(),
         link,
@@ -193,7 +193,7 @@ async fn start(
         meters: meters.clone(),
         supervisor: supervisor.clone(),
     };
-    let ownership = sharing::ownership(config, parts)?;
+    let ownership = ownership::open(config, parts)?;
     let flush = CancellationToken::new();
     let tracer = traces::start(&me_id, &meters, &supervisor, &flush)?;
     let routed = RoutedStore::new(router.clone());
@@ -212,8 +212,8 @@ async fn start(
         tracer: tracer.clone(),
     });
     let shutdown = CancellationToken::new();
-    let resizer = Resizer::new(ResizeParts {
-        tools,
+    let resizer = Resizer::new(ResizeDeps {
+        deps,
         authority: store.clone(),
         topics: catalog.watch(),
         owned: ownership.owned(),
@@ -232,12 +232,12 @@ async fn start(
         loops.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
         loops.start("review", router.reviewer.clone(), Reviewer::run);
     }
-    loops.start("nodes", (ownership.fleet(), catalog.clone()), |(fleet, catalog), stop| {
-        count_nodes(fleet, catalog, stop)
+    loops.start("nodes", (ownership.cluster(), catalog.clone()), |(cluster, catalog), stop| {
+        count_nodes(cluster, catalog, stop)
     });
-    let seen = (ownership.fleet(), catalog.watch(), ownership.mode() != "round-robin", meters.clone());
-    loops.start("unowned shards", seen, |(fleet, topics, sees_all, meters), stop| {
-        sharing::count_unowned(fleet, topics, sees_all, meters, stop)
+    let seen = (ownership.cluster(), catalog.watch(), ownership.mode() != "round-robin", meters.clone());
+    loops.start("unowned shards", seen, |(cluster, topics, sees_all, meters), stop| {
+        ownership::count_unowned(cluster, topics, sees_all, meters, stop)
     });
     loops.start("forecasts", (router.forecaster.clone(), ownership.owned()), |(forecaster, owned), stop| {
         forecaster.watch(owned, stop)
@@ -253,7 +253,7 @@ async fn start(
     loops.start("rates", meters.clone(), move |meters, stop| rates::sample(meters, begun, stop));
     let clocks = (store.clone(), clock.clone(), ownership.clone(), meters.clone());
     loops.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
-        sharing::watch_clock(store, clock, ownership, meters, has_clock, stop)
+        ownership::watch_clock(store, clock, ownership, meters, has_clock, stop)
     });
     let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
     let plans = Plans::new(router.clone(), store.clone(), clock.clone(), watcher, &config.node_id());
@@ -280,7 +280,7 @@ async fn start(
         auth: auth.clone(),
         options: HttpOptions { tracer, ..options.clone() },
         node,
-        fleet: ownership.fleet(),
+        cluster: ownership.cluster(),
         ownership: ownership.clone(),
         draining: CancellationToken::new(),
     };
@@ -303,7 +303,7 @@ async fn start(
     let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
     // Before the first request is answered: who waits for that finds it printed.
     if config.node.log_format == LogFormat::Text {
-        greeting::print([address, shown_at], &shown, !auth.is_open(), options.tls.is_some(), has_topics);
+        banner::print([address, shown_at], &shown, !auth.is_open(), options.tls.is_some(), has_topics);
     }
     let http = supervisor.start_once("listener", &shutdown, async move {
         let console = async {
@@ -346,13 +346,17 @@ impl Loops {
 }
 
 /// Says how many nodes take a share, which `"auto"` follows, until `shutdown`.
-async fn count_nodes(mut fleet: watch::Receiver<Arc<Fleet>>, catalog: Arc<Catalog>, shutdown: CancellationToken) {
+async fn count_nodes(
+    mut cluster: watch::Receiver<Arc<ClusterNodes>>,
+    catalog: Arc<Catalog>,
+    shutdown: CancellationToken,
+) {
     loop {
-        catalog.set_nodes(fleet.borrow_and_update().nodes());
+        catalog.set_nodes(cluster.borrow_and_update().nodes());
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            Ok(()) = fleet.changed() => {}
+            Ok(()) = cluster.changed() => {}
             // The ownership has ended: it stays as it was.
             else => return shutdown.cancelled().await,
         }

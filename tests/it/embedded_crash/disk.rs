@@ -120,7 +120,7 @@ async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old
     drop(store);
 
     let store = open(&disk.0.path().join("store"));
-    let survey = store.survey(&[shard.clone(), other.clone()], START).await.unwrap();
+    let survey = store.counts(&[shard.clone(), other.clone()], START).await.unwrap();
     assert_eq!((survey[0].scheduled, survey[1].scheduled), ((taken - BATCH - 64) as u64, 1));
 }
 

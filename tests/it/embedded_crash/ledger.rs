@@ -67,7 +67,7 @@ impl Ledger {
                 }
             }
         }
-        let survey = store.survey(&shards(), now).await.unwrap();
+        let survey = store.counts(&shards(), now).await.unwrap();
         let counted: u64 = survey.iter().map(|s| s.scheduled + s.in_flight + s.dead).sum();
         promised!(counted == there.len() as u64, "{counted} are counted, and {} are there", there.len());
         self.0.retain(|id, promise| {
@@ -116,7 +116,7 @@ impl Ledger {
         }
         let wanted: HashSet<String> = self.0.keys().cloned().collect();
         promised!(drained == wanted, "what is there is claimable, and nothing else: {drained:?}, {wanted:?}");
-        let survey = store.survey(&shards(), now).await.unwrap();
+        let survey = store.counts(&shards(), now).await.unwrap();
         promised!(survey.iter().all(|s| s.scheduled + s.in_flight + s.dead + s.due == 0), "{survey:?}");
     }
 }

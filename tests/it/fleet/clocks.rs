@@ -164,7 +164,7 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
         held.extend(claimed().await.unwrap().messages);
     }
     clock.set(HOUR_S);
-    while !matches!(claimed().await, Err(StoreError::Skew(_))) {
+    while !matches!(claimed().await, Err(StoreError::ClockSkew(_))) {
         duetime_testkit::in_time!(Instant::now() < end, "the jump is not seen");
     }
     let how = |name: &str| match name {
@@ -174,10 +174,10 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
     let settled = held.iter().map(|one| Settle { id: one.id.clone(), score: one.score, how: how(one.id.as_str()) });
     let settled = settled.collect::<Vec<_>>();
     let refused = store.settle(&shard, WallClock.now(), &settled).await;
-    assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
     let delayed = [Enqueue { due: Due::In(Duration::from_secs(60)), ..message("delayed") }];
     let refused = store.enqueue(&shard, WallClock.now(), &delayed).await;
-    assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
     let absolute = [Enqueue { due: Due::At(WallClock.now().plus(Duration::from_secs(600))), ..message("absolute") }];
     store.enqueue(&shard, WallClock.now(), &absolute).await.unwrap();
     clock.set(0);
@@ -207,7 +207,7 @@ async fn both_clocks_an_hour_ahead_and_put_right_leave_nothing_early_and_nothing
     store.enqueue(&shard, right(), &far).await.unwrap();
     clock.set(HOUR_S);
     let end = Instant::now() + SEEN_WITHIN;
-    while !matches!(store.claim(&shard, right(), &ask()).await, Err(StoreError::Skew(_))) {
+    while !matches!(store.claim(&shard, right(), &ask()).await, Err(StoreError::ClockSkew(_))) {
         assert!(Instant::now() < end, "the jump is not seen");
     }
     let one = ClaimRequest { limit: 1, ..ask() };

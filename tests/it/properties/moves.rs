@@ -1,9 +1,9 @@
-//! The part of the operations that a resize brings: calls at the old home, and the steps of a move.
+//! The part of the operations that a resize brings: calls at the source shard, and the steps of a move.
 
 use duetime_core::store::AckWait;
 use std::fmt::Write as _;
 
-use duetime_core::reshard::{Batch, BatchName, BatchPut, Floor, FrozenState, Lookup};
+use duetime_core::resize_store::{Batch, BatchName, BatchPut, DeadlineFloor, FrozenState, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::Enqueue;
 use duetime_core::{MessageId, Role, Routing, RoutingRecord, Timestamp, envelope};
@@ -77,10 +77,11 @@ impl Side {
             }
             Operation::SettleDead(index, ids, action) => {
                 let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
-                let answers = self.store.settle_dead_at(&self.shard(*index), Role::Source, now, &ids, *action).await;
+                let answers =
+                    self.store.resolve_dead_letters_at(&self.shard(*index), Role::Source, now, &ids, *action).await;
                 format!("{:?}", answers.expect("answered").answers)
             }
-            other => unreachable!("{other:?} has no old home"),
+            other => unreachable!("{other:?} has no source shard"),
         }
     }
 
@@ -89,7 +90,7 @@ impl Side {
         match step {
             Step::Fence(shards) => self.fence(number, *shards).await,
             Step::Take(hop, ids) => {
-                let to = (shard.index + hop) % self.record.widest();
+                let to = (shard.index + hop) % self.record.max_shards_ever();
                 if to == shard.index {
                     return String::new();
                 }
@@ -104,17 +105,17 @@ impl Side {
                     BatchPut::Done { fresh, .. } => format!("{fresh} put"),
                     conflict @ BatchPut::Conflict { .. } => format!("{conflict:?}"),
                 };
-                format!("{shown}, {:?}", self.store.memory(&to, batch.from).await.expect("answered"))
+                format!("{shown}, {:?}", self.store.last_applied_batch(&to, batch.from).await.expect("answered"))
             }
             Step::Renumber(to) => {
                 let held = self.store.outbox(&shard).await.expect("answered");
                 let seen = held.map_or(0, |batch| batch.name.nonce);
                 let new = BatchName { number: *to, nonce: number as u64 + 1 };
-                format!("{}", self.store.renumber(&shard, seen, new).await.expect("answered"))
+                format!("{}", self.store.rename_batch(&shard, seen, new).await.expect("answered"))
             }
             Step::Drop => {
                 let Some(batch) = self.store.outbox(&shard).await.expect("answered") else { return String::new() };
-                format!("{}", self.store.drop_batch(&shard, batch.name.nonce).await.expect("answered"))
+                format!("{}", self.store.discard_batch(&shard, batch.name.nonce).await.expect("answered"))
             }
             Step::Scan(limit) => {
                 let (mut seen, mut from) = (Vec::new(), None);
@@ -143,7 +144,7 @@ impl Side {
         let seen = self.record.routing_record();
         let routing = Routing {
             epoch: seen.routing.epoch + 1,
-            rid: format!("{number:016x}"),
+            change_id: format!("{number:016x}"),
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,
@@ -154,11 +155,12 @@ impl Side {
         self.record.set_routing(&new);
         let mut shown = String::new();
         // Retired shards too: here they go on taking part.
-        for index in 0..self.record.widest() {
-            let fenced = self.store.fence(&self.record.name, index, &routing, &Floor::default()).await;
+        for index in 0..self.record.max_shards_ever() {
+            let fenced = self.store.fence(&self.record.name, index, &routing, &DeadlineFloor::default()).await;
             let _ = write!(shown, "{:?} ", fenced.expect("answered").before.map(|before| before.in_life(0)));
         }
-        let inspected = self.store.inspect(&self.record.name, 0..self.record.widest()).await.expect("answered");
+        let inspected =
+            self.store.inspect(&self.record.name, 0..self.record.max_shards_ever()).await.expect("answered");
         let each = inspected.into_iter().flatten().map(|one| (one.routing.change(), one.outbox));
         shown + &format!("{:?}", each.collect::<Vec<_>>())
     }

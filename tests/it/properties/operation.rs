@@ -62,7 +62,7 @@ pub(super) enum Operation {
     Settle(u32, Vec<(usize, Settlement)>),
     SettleDead(u32, Vec<usize>, DeadAction),
     Look,
-    /// An enqueue, edit or settlement at the old home.
+    /// An enqueue, edit or settlement at the source shard.
     Old(Box<Operation>),
     Move(u32, Step),
 }
@@ -157,14 +157,14 @@ fn operation() -> impl Strategy<Value = Operation> {
     let shard = || 0u32..super::SHARDS_MAX;
     let redrive = (shard(), (0..IDS).prop_map(|id| vec![id]), Just(DeadAction::Redrive));
     let purge = (shard(), proptest::collection::vec(0..IDS, 0..3), Just(DeadAction::Purge));
-    let settle_dead = prop_oneof![redrive, purge];
+    let resolve_dead_letters = prop_oneof![redrive, purge];
     let plain = prop_oneof![
         6 => (shard(), proptest::collection::vec(new_message(), 0..6)).prop_map(|(s, b)| Operation::Enqueue(s, b)),
         3 => (shard(), proptest::collection::vec(change(), 0..4)).prop_map(|(s, b)| Operation::Edit(s, b)),
         8 => (shard(), take()).prop_map(|(s, take)| Operation::Claim(s, take)),
         1 => (0usize..4).prop_map(Operation::ClaimAgain),
         6 => (shard(), settlements()).prop_map(|(s, b)| Operation::Settle(s, b)),
-        2 => settle_dead.prop_map(|(s, ids, action)| Operation::SettleDead(s, ids, action)),
+        2 => resolve_dead_letters.prop_map(|(s, ids, action)| Operation::SettleDead(s, ids, action)),
         1 => Just(Operation::Look),
     ];
     let plain = plain.boxed();

@@ -106,11 +106,11 @@ impl Side {
 
     /// One of the shards there are, retired ones among them.
     pub(super) fn shard(&self, index: u32) -> Shard {
-        self.record.routing.shard(&self.record.name, index % self.record.widest())
+        self.record.routing.shard(&self.record.name, index % self.record.max_shards_ever())
     }
 
     fn shards(&self) -> Vec<Shard> {
-        (0..self.record.widest()).map(|index| self.shard(index)).collect()
+        (0..self.record.max_shards_ever()).map(|index| self.shard(index)).collect()
     }
 
     /// Applies it, and answers what can be compared.
@@ -140,7 +140,7 @@ impl Side {
             }
             Operation::SettleDead(index, ids, action) => {
                 let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
-                let answers = self.store.settle_dead(&self.shard(*index), now, &ids, *action).await;
+                let answers = self.store.resolve_dead_letters(&self.shard(*index), now, &ids, *action).await;
                 format!("{:?}", answers.expect("answered"))
             }
             Operation::Look => self.look(case, now).await,
@@ -187,12 +187,12 @@ impl Side {
 
     async fn look(&self, case: &Case, now: Timestamp) -> String {
         let mut shown = String::new();
-        for survey in self.store.survey(&self.shards(), now).await.expect("answered") {
+        for survey in self.store.counts(&self.shards(), now).await.expect("answered") {
             let head = survey.head.map(|at| case.show(at));
             let (scheduled, due, in_flight, dead) = (survey.scheduled, survey.due, survey.in_flight, survey.dead);
             let _ = writeln!(shown, "scheduled {scheduled} due {due} in flight {in_flight} dead {dead} head {head:?}");
         }
-        let heads = self.store.heads(&self.shards()).await.expect("answered");
+        let heads = self.store.next_due(&self.shards()).await.expect("answered");
         let _ = writeln!(shown, "{:?}", heads.iter().map(|at| at.map(|at| case.show(at))).collect::<Vec<_>>());
         let edge = |ms: i64| Timestamp::from_millis(case.start.as_millis() + ms);
         let edges = [-2 * APART_MS, -NEAR_MS, -60_000, 60_000, NEAR_MS, 2 * APART_MS].map(edge);
@@ -211,7 +211,7 @@ impl Side {
             }
             let mut from = None;
             loop {
-                let page = self.store.dead(&shard, from, PAGE).await.expect("answered");
+                let page = self.store.dead_letters(&shard, from, PAGE).await.expect("answered");
                 for one in &page.messages {
                     let _ = writeln!(shown, "{shard} dead: {}", case.show_message(one));
                 }

@@ -38,11 +38,11 @@ async fn of_several_masters_the_worst_clock_is_told_and_the_best_one_decides() {
         let line = told.lines().find_map(|line| line.strip_prefix("duetime_store_clock_skew_seconds ")).unwrap();
         line.parse::<f64>().unwrap()
     };
-    assert!(store.apart(&WallClock).await.unwrap().abs() < 1_000);
+    assert!(store.clock_skew_ms(&WallClock).await.unwrap().abs() < 1_000);
     assert!(skew_s().abs() < 1.0);
     clock.set(-3_600);
     pause(2_000).await;
     // Two of three are right: this node serves on.
-    assert!(store.apart(&WallClock).await.unwrap().unsigned_abs() < Duration::from_secs(1).as_millis() as u64);
+    assert!(store.clock_skew_ms(&WallClock).await.unwrap().unsigned_abs() < Duration::from_secs(1).as_millis() as u64);
     assert!((-3_602.0..-3_598.0).contains(&skew_s()), "{}", skew_s());
 }

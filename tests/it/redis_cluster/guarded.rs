@@ -29,7 +29,7 @@ async fn use_all_of(store: &RedisStore, name: &str) {
     let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), WallClock.now());
     let record = store.put_topic(&record, None).await.unwrap();
     let shards: Vec<_> = (0..16).map(|index| record.routing.shard(&topic, index)).collect();
-    assert_eq!(store.survey(&shards, WallClock.now()).await.unwrap().len(), 16);
+    assert_eq!(store.counts(&shards, WallClock.now()).await.unwrap().len(), 16);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

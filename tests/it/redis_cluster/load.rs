@@ -217,7 +217,7 @@ impl Load {
                 done.expect("no producer panics");
             }
             loop {
-                let surveys = until_answered(|| self.store.survey(&self.shards, now())).await;
+                let surveys = until_answered(|| self.store.counts(&self.shards, now())).await;
                 if surveys.iter().all(|survey| survey.scheduled + survey.in_flight + survey.dead == 0) {
                     return;
                 }

@@ -314,8 +314,10 @@ async fn what_is_answered_while_the_replica_is_cut_off_says_so_and_the_rest_outl
     let nobodys = Settle { id: b.id.clone(), score: Score::from_raw(1_763_700_000_123_107), how: Settlement::Ack };
     let kept = store.settle_at(&shard, Role::Home, now(), &[nobodys], AckWait::ForReplicas).await.unwrap();
     assert_eq!((kept.answers, kept.replicas), (vec![Lookup::Found(Settled::Expired)], Some(0)));
-    let kept =
-        store.settle_dead_at(&shard, Role::Home, now(), std::slice::from_ref(&a.id), DeadAction::Purge).await.unwrap();
+    let kept = store
+        .resolve_dead_letters_at(&shard, Role::Home, now(), std::slice::from_ref(&a.id), DeadAction::Purge)
+        .await
+        .unwrap();
     assert_eq!((kept.answers, kept.replicas), (vec![Lookup::Found(false)], Some(0)));
     let kept = store.edit_at(&shard, Role::Home, now(), &[Edit::Cancel(b.id.clone())]).await.unwrap();
     assert_eq!(kept.replicas, Some(0));

@@ -182,7 +182,7 @@ impl Load {
         self.producing.cancel();
         let drained = async {
             loop {
-                let surveys = until_answered(|| self.store.survey(&self.shards, now())).await;
+                let surveys = until_answered(|| self.store.counts(&self.shards, now())).await;
                 let enqueued = self.tasks.len() <= self.shards.len();
                 if enqueued && surveys.iter().all(|s| s.scheduled + s.in_flight + s.dead == 0) {
                     return;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Floor, Reshard as _, RoutingAuthority as _};
+use duetime_core::resize_store::{DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{
     ClaimRequest, ClaimedMessage, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
-    StoreError, Survey,
+    ShardCounts, StoreError,
 };
 use duetime_core::{
     ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageState, MessageStore as _, Nonce,
@@ -149,8 +149,8 @@ impl World {
         redis::from_redis_value(told).unwrap()
     }
 
-    async fn survey(&self) -> Survey {
-        self.store.survey(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
+    async fn survey(&self) -> ShardCounts {
+        self.store.counts(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
     }
 }
 
@@ -245,7 +245,7 @@ async fn a_cancel_whose_answer_is_lost_says_what_it_did() {
     let mixed = world.losing(world.cancel(&["b", "a", "held", "c"])).await;
     assert_eq!(mixed, [Edited::Cancelled, Edited::Unknown, Edited::InFlight, Edited::Cancelled]);
     assert_eq!(world.cancel(&["b"]).await, [Edited::Unknown], "said again by the caller");
-    assert_eq!(world.survey().await, Survey::default());
+    assert_eq!(world.survey().await, ShardCounts::default());
 }
 
 #[tokio::test]
@@ -272,7 +272,8 @@ async fn a_redrive_and_a_purge_whose_answers_are_lost_are_answered_as_done() {
     for held in world.claim().await {
         world.settle(&held, Settlement::Bury("bad".into())).await;
     }
-    let act = async |text: &str, action| world.store.settle_dead(&world.shard, now(), &[id(text)], action).await;
+    let act =
+        async |text: &str, action| world.store.resolve_dead_letters(&world.shard, now(), &[id(text)], action).await;
     assert_eq!(act("nobody", DeadAction::Purge).await.unwrap(), [false]);
     assert_eq!(world.losing(act("a", DeadAction::Redrive)).await.unwrap(), [true]);
     assert_eq!(world.losing(act("b", DeadAction::Purge)).await.unwrap(), [true]);
@@ -315,7 +316,7 @@ async fn a_message_that_was_taken_and_done_before_its_enqueue_was_answered_is_no
     };
     let (answers, settled) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), taken).await;
     assert_eq!((answers.unwrap()[0].outcome, settled), (EnqueueOutcome::Scheduled, vec![Settled::Ok]));
-    assert_eq!(world.survey().await, Survey::default(), "it is not delivered twice");
+    assert_eq!(world.survey().await, ShardCounts::default(), "it is not delivered twice");
 }
 
 #[tokio::test]
@@ -384,7 +385,7 @@ async fn each_dead_letter_has_its_true_answer_though_the_first_one_is_lost() {
     }
     let act = async |texts: &[&str], action| {
         let ids: Vec<MessageId> = texts.iter().map(|text| id(text)).collect();
-        world.store.settle_dead(&world.shard, now(), &ids, action).await
+        world.store.resolve_dead_letters(&world.shard, now(), &ids, action).await
     };
     world.put(&["live"]).await;
     act(&["nobody"], DeadAction::Purge).await.unwrap();
@@ -405,7 +406,7 @@ async fn a_redrive_that_is_repeated_after_the_message_died_again_counts_once() {
     world.put(&["a"]).await;
     let held = world.claim().await.remove(0);
     world.settle(&held, Settlement::Bury("bad".into())).await;
-    world.store.settle_dead(&world.shard, now(), &[id("nobody")], DeadAction::Redrive).await.unwrap();
+    world.store.resolve_dead_letters(&world.shard, now(), &[id("nobody")], DeadAction::Redrive).await.unwrap();
     // At the other node: it is claimed and refused again, before the redrive is sent again.
     let between = async {
         let held = claim_by(&world.other, &world.shard, Duration::from_secs(30)).await.unwrap().remove(0);
@@ -413,7 +414,7 @@ async fn a_redrive_that_is_repeated_after_the_message_died_again_counts_once() {
         world.other.settle(&world.shard, now(), &bury).await.unwrap()[0]
     };
     let ids = [id("a")];
-    let redrive = world.store.settle_dead(&world.shard, now(), &ids, DeadAction::Redrive);
+    let redrive = world.store.resolve_dead_letters(&world.shard, now(), &ids, DeadAction::Redrive);
     let (answers, buried) = world.losing_and(redrive, between).await;
     assert_eq!((answers.unwrap(), buried), (vec![true], Settled::Ok));
     let found = world.get("a").await.unwrap();
@@ -439,10 +440,10 @@ async fn what_was_done_before_its_shard_took_another_record_is_answered_as_done(
     let batch = [world.message("order")];
     let between = async {
         assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
-        let routing = Routing { epoch: seen.routing.epoch + 1, rid: "second".into(), ..seen.routing.clone() };
+        let routing = Routing { epoch: seen.routing.epoch + 1, change_id: "second".into(), ..seen.routing.clone() };
         let new = RoutingRecord { routing: routing.clone(), desired: None };
         world.other.swap_routing(topic, &seen, &new).await.unwrap();
-        world.other.fence(topic, 0, &routing, &Floor::default()).await.unwrap();
+        world.other.fence(topic, 0, &routing, &DeadlineFloor::default()).await.unwrap();
     };
     let (answers, ()) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), between).await;
     assert_eq!(answers.unwrap()[0].outcome, EnqueueOutcome::Scheduled);

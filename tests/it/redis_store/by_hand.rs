@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{
-    ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, StoreError, Survey,
+    ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, ShardCounts, StoreError,
 };
 use duetime_core::{
     ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
@@ -86,8 +86,8 @@ impl World {
         redis::from_redis_value(ask(&self.server, words).await.unwrap()).unwrap()
     }
 
-    pub(super) async fn survey(&self) -> Survey {
-        self.store.survey(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
+    pub(super) async fn survey(&self) -> ShardCounts {
+        self.store.counts(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
     }
 }
 
@@ -100,12 +100,12 @@ async fn a_message_whose_body_vanished_is_a_dead_letter_that_says_so() {
     ask(&world.server, &format!("HSET {}:body c nonsense", world.key)).await.unwrap();
     let (messages, buried) = world.claim().await;
     assert_eq!((messages.len(), messages[0].id.as_str(), buried), (1, "a", 2));
-    let dead = world.store.dead(&world.shard, None, 10).await.unwrap().messages;
+    let dead = world.store.dead_letters(&world.shard, None, 10).await.unwrap().messages;
     let reasons: Vec<(&str, &str)> =
         dead.iter().map(|m| (m.id.as_str(), m.death.as_ref().unwrap().reason.as_str())).collect();
     assert_eq!(reasons[0], ("b", "its body is missing in the store"));
     assert!(reasons[1].0 == "c" && reasons[1].1.contains("cannot be read"), "{reasons:?}");
-    assert_eq!(world.survey().await, Survey { in_flight: 1, dead: 2, ..world.survey().await });
+    assert_eq!(world.survey().await, ShardCounts { in_flight: 1, dead: 2, ..world.survey().await });
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn meta_stays_small_whatever_happens_and_every_key_outlives_its_messages()
     for suffix in ["", ":body", ":dead", ":deadinfo", ":meta"] {
         assert_eq!(world.text(&format!("EXISTS {}{suffix}", world.key)).await, "1", "{suffix}");
     }
-    assert_eq!(world.survey().await, Survey::default());
+    assert_eq!(world.survey().await, ShardCounts::default());
 }
 
 #[tokio::test]

@@ -24,6 +24,9 @@ fn bytes_of(hex: &str) -> Vec<u8> {
     if hex == "-" { Vec::new() } else { (0..hex.len()).step_by(2).map(byte).collect() }
 }
 
+/// Due time, headers, payload, nonce, where the body begins, redrives, and the body with one redrive more.
+type Told = (String, Vec<Vec<u8>>, Vec<u8>, Vec<u8>, i64, u16, Vec<u8>);
+
 #[tokio::test]
 async fn scripts_read_every_body_that_the_envelope_writes() {
     let server = RedisServer::start().await;
@@ -42,8 +45,7 @@ async fn scripts_read_every_body_that_the_envelope_writes() {
             if headers == "-" { Vec::new() } else { headers.split(',').flat_map(pair).collect() };
         let mut eval = redis::cmd("EVAL");
         eval.arg(&code).arg(0).arg(bytes_of(body));
-        let told: (String, Vec<Vec<u8>>, Vec<u8>, Vec<u8>, i64, u16, Vec<u8>) =
-            eval.query_async(&mut connection).await.unwrap();
+        let told: Told = eval.query_async(&mut connection).await.unwrap();
         let nonce: u64 = nonce.parse().unwrap();
         assert_eq!((told.0.as_str(), &told.1, &told.2), (due, &headers, &bytes_of(payload)), "{line}");
         assert_eq!((told.3, told.4), (nonce.to_be_bytes().to_vec(), 5), "{line}");

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use duetime_core::Draw;
-use duetime_core::reshard::{Floor, Reshard as _, RoutingAuthority as _};
+use duetime_core::resize_store::{DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Adopt, StoreError};
 use duetime_core::{MessageStore as _, Routing, RoutingRecord, ShardCount, TopicConfig, TopicRecord, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
-use duetime_resize::Tools;
+use duetime_resize::MoveDeps;
 use duetime_router::{Catalog, Misplaced, RouteError, Router};
 use duetime_testkit::WallClock;
 
@@ -42,7 +42,7 @@ fn keys(world: &World, many: usize) -> Vec<String> {
 
 async fn late_create(world: &World, record: &TopicRecord) -> String {
     let routing = &record.routing;
-    let args = [routing.epoch.to_string(), routing.rid.clone(), "2".into(), "2".into(), "stable".into()];
+    let args = [routing.epoch.to_string(), routing.change_id.clone(), "2".into(), "2".into(), "stable".into()];
     let args = [args.as_slice(), &[String::new(), "0".into(), String::new()]].concat();
     late(world, [MAKE, CREATE].concat(), &keys(world, 7), &args).await
 }
@@ -73,7 +73,7 @@ async fn a_creation_that_is_carried_out_late_changes_nothing() {
     let before = born_again(&mut world).await;
     world.put(&["a"]).await;
     let mut overtaken = world.record.clone();
-    overtaken.routing.rid = "ffffffffffffffff".to_owned();
+    overtaken.routing.change_id = "ffffffffffffffff".to_owned();
     for record in [&before, &overtaken] {
         assert!(late_create(&world, record).await.starts_with("OVERTAKEN"), "of an earlier life, or overtaken");
     }
@@ -92,7 +92,7 @@ async fn a_shard_that_holds_messages_is_not_made_anew_for_a_later_life() {
     let later = world.record.clone().in_life(world.record.routing.life() + 1);
     assert!(late_create(&world, &later).await.starts_with("OCCUPIED 1"), "nobody deleted it");
     let routing = &later.routing;
-    let args = [routing.epoch.to_string(), routing.rid.clone(), "2".into(), "2".into(), "stable".into()];
+    let args = [routing.epoch.to_string(), routing.change_id.clone(), "2".into(), "2".into(), "stable".into()];
     for (made, said) in [("0", "LOST"), ("1", "OCCUPIED 1")] {
         let args = [args.as_slice(), &[String::new(), "0".into(), made.into()], &vec!["0".to_owned(); 8]].concat();
         assert!(late(&world, [MAKE, FENCE].concat(), &keys(&world, 7), &args).await.starts_with(said));
@@ -170,7 +170,7 @@ async fn a_lost_shard_is_made_anew_only_when_the_loss_is_accepted() {
     let world = World::new().await;
     let (name, routing) = (&world.record.name, &world.record.routing);
     ask(&world.server, &format!("DEL {}", keys(&world, 7).join(" "))).await.unwrap();
-    let refused = world.store.fence(name, 1, routing, &Floor::default()).await;
+    let refused = world.store.fence(name, 1, routing, &DeadlineFloor::default()).await;
     assert!(matches!(refused, Err(StoreError::Lost(_))), "{refused:?}");
     let ask = Adopt { now: now(), ..Adopt::default() };
     let adopted = world.store.adopt_topic(name, &ask).await.unwrap();
@@ -215,12 +215,12 @@ async fn what_a_newer_version_wrote_into_a_record_is_kept_when_it_is_changed() {
 /// The topic goes from two shards to four, and every shard has the record.
 async fn growing(world: &World) -> Routing {
     let seen = world.record.routing_record();
-    let (epoch, rid) = (seen.routing.epoch + 1, "grows".to_owned());
-    let routing = Routing { epoch, rid, shards: 4, state: RoutingState::Moving, ..seen.routing.clone() };
+    let (epoch, change_id) = (seen.routing.epoch + 1, "grows".to_owned());
+    let routing = Routing { epoch, change_id, shards: 4, state: RoutingState::Moving, ..seen.routing.clone() };
     let new = RoutingRecord { routing: routing.clone(), desired: None };
     world.store.swap_routing(&world.record.name, &seen, &new).await.unwrap();
     for index in 0..4 {
-        world.store.fence(&world.record.name, index, &routing, &Floor::default()).await.unwrap();
+        world.store.fence(&world.record.name, index, &routing, &DeadlineFloor::default()).await.unwrap();
     }
     routing
 }
@@ -231,7 +231,7 @@ async fn a_shard_that_is_gone_after_a_resize_made_it_is_lost_and_not_made_anew()
     let name = &world.record.name;
     let routing = growing(&world).await;
     // Told again, by whoever: all as it was.
-    let again = world.store.fence(name, 3, &routing, &Floor::default()).await.unwrap();
+    let again = world.store.fence(name, 3, &routing, &DeadlineFloor::default()).await.unwrap();
     assert_eq!(again.before.map(|before| before.epoch), Some(routing.epoch));
     let fresh = routing.shard(name, 3);
     let key = |suffix: &str| {
@@ -240,13 +240,13 @@ async fn a_shard_that_is_gone_after_a_resize_made_it_is_lost_and_not_made_anew()
     };
     let all: Vec<String> = SUFFIXES[..7].iter().map(|suffix| key(suffix)).collect();
     ask(&world.server, &format!("DEL {}", all.join(" "))).await.unwrap();
-    let refused = world.store.fence(name, 3, &routing, &Floor::default()).await;
+    let refused = world.store.fence(name, 3, &routing, &DeadlineFloor::default()).await;
     assert!(matches!(refused, Err(StoreError::Lost(_))), "{refused:?}");
     let ask = Adopt { now: now(), ..Adopt::default() };
     assert_eq!(world.store.adopt_topic(name, &ask).await.unwrap().lost, [3]);
     let adopted = world.store.adopt_topic(name, &Adopt { accept_loss: true, ..ask }).await.unwrap();
     assert_eq!((adopted.lost, adopted.remade), (vec![], vec![3]));
-    world.store.fence(name, 3, &routing, &Floor::default()).await.unwrap();
+    world.store.fence(name, 3, &routing, &DeadlineFloor::default()).await.unwrap();
     assert_eq!(world.store.get(&fresh, &[id("a")]).await.unwrap(), [None], "it serves again");
 }
 
@@ -263,7 +263,7 @@ async fn a_resize_that_was_interrupted_while_it_made_a_shard_goes_on() {
     ask(&world.server, &format!("HSET {meta} epoch {closed} rid closed")).await.unwrap();
     let early = world.store.get(&routing.shard(name, 3), &[id("a")]).await;
     assert!(matches!(early, Err(StoreError::NotReady(_))), "it takes nothing before it is noted: {early:?}");
-    world.store.fence(name, 3, &routing, &Floor::default()).await.unwrap();
+    world.store.fence(name, 3, &routing, &DeadlineFloor::default()).await.unwrap();
     assert_eq!(world.store.get(&routing.shard(name, 3), &[id("a")]).await.unwrap(), [None]);
     let noted = ask(&world.server, &format!("HGET {first} made:3")).await.unwrap();
     assert_eq!(redis::from_redis_value::<u64>(noted).unwrap(), routing.epoch);
@@ -299,7 +299,7 @@ async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic
     let catalog = Catalog::open(world.store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     let router = Router::new(
         world.store.clone(),
-        Arc::new(Tools::new(world.store.clone())),
+        Arc::new(MoveDeps::new(world.store.clone())),
         catalog.clone(),
         clock,
         meters.clone(),

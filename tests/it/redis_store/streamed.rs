@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, BatchName, BatchPut, Frozen, FrozenState, Reshard as _};
+use duetime_core::resize_store::{Batch, BatchName, BatchPut, Frozen, FrozenState, ResizeStore as _};
 use duetime_core::store::{DeadAction, Settlement};
 use duetime_core::{
     ClaimStore as _, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, Score, StreamTransfer, Streamed,
@@ -91,7 +91,7 @@ async fn a_redriven_message_is_handed_over_with_the_headers_it_was_given() {
     world.put(&["again"]).await;
     let (held, _) = world.claim().await;
     world.settle(&held[0], Settlement::Bury("broken".into())).await;
-    world.store.settle_dead(&world.shard, now(), &[id("again")], DeadAction::Redrive).await.unwrap();
+    world.store.resolve_dead_letters(&world.shard, now(), &[id("again")], DeadAction::Redrive).await.unwrap();
     assert_eq!(world.step(1).await.count, 1);
     assert_eq!(world.entries().await, [entry("again", "1")]);
     let all = ask(&world.server, &format!("XRANGE {}:stream - +", world.key)).await.unwrap();
@@ -108,14 +108,14 @@ async fn a_damaged_message_dies_alone_and_lives_again_when_it_is_redriven() {
     let step = world.step(1).await;
     assert_eq!((step.count, step.buried), (2, 2));
     assert_eq!(world.entries().await, [entry("a", "1"), entry("d", "1")]);
-    let dead = world.store.dead(&world.shard, None, 10).await.unwrap().messages;
+    let dead = world.store.dead_letters(&world.shard, None, 10).await.unwrap().messages;
     let reason = |at: usize| dead[at].death.as_ref().unwrap().reason.clone();
     assert_eq!((dead[0].id.as_str(), reason(0).as_str()), ("b", "its body is missing in the store"));
     assert!(dead[1].id.as_str() == "c" && reason(1).contains("cannot be read"), "{}", reason(1));
     assert_eq!(world.counts().await, (0, 0, 2));
 
     let before = now();
-    world.store.settle_dead(&world.shard, now(), &[id("b")], DeadAction::Redrive).await.unwrap();
+    world.store.resolve_dead_letters(&world.shard, now(), &[id("b")], DeadAction::Redrive).await.unwrap();
     let step = world.step(2).await;
     assert_eq!(step.count, 1, "the body was made anew, without a payload");
     // Late by what it waited since, and not since it was due first.

@@ -1,5 +1,5 @@
 //! A client: carries out its operations one after the other, with a copy of the routing record that
-//! may be old. At the old home first, then at the new one; messages are created only at the new one.
+//! may be old. At the source shard first, then at the new one; messages are created only at the new one.
 
 use crate::settings::{Mutation, Op, Settings};
 use crate::world::{Item, Life, Record, Told, World, Wrong};

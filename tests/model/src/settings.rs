@@ -36,7 +36,7 @@ pub enum Mutation {
     CommitWithoutVerify,
     /// A second resize begins while one moves.
     SecondResizeWhileMoving,
-    /// What is absent at the old home is acted on at the new one before the absence is replicated.
+    /// What is absent at the source shard is acted on at the new one before the absence is replicated.
     AbsenceUnconfirmed,
     /// A shard counts as verified before what was seen there is replicated.
     VerifyUnreplicated,

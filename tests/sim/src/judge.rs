@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock as _, MessageState, MessageStore as _, Reshard as _, ScheduleStore as _, TopicRecord};
+use duetime_core::{Clock as _, MessageState, MessageStore as _, ResizeStore as _, ScheduleStore as _, TopicRecord};
 use duetime_testkit::history::{Event, FinalState, Invariant, Left, Rules, Violation, What, check, digest};
 
 use crate::clients::Shared;
@@ -30,7 +30,7 @@ fn records(world: &World) -> Vec<TopicRecord> {
 
 /// Whether every message is in its home, and none on its way.
 fn is_at_home(world: &World, record: &TopicRecord) -> bool {
-    (0..record.widest()).all(|index| {
+    (0..record.max_shards_ever()).all(|index| {
         let (topic, mem) = (&record.name, &server_of(world, record, index).mem);
         let inspected = crate::server::at_once(mem.inspect(topic, index..index + 1)).expect("the model").remove(0);
         let Some(inspected) = inspected else { return true };
@@ -51,7 +51,7 @@ pub fn is_at_rest(world: &World, last: u32) -> bool {
         calm &= record.name != orders() || record.routing.shards == last;
         for shard in record.routing.all(&record.name) {
             let server = server_of(world, record, shard.index);
-            let survey = crate::server::at_once(server.mem.survey(&[shard], near)).expect("the model")[0];
+            let survey = crate::server::at_once(server.mem.counts(&[shard], near)).expect("the model")[0];
             calm &= survey.in_flight == 0 && survey.due == 0;
         }
         // What a failover brought back is found by the scrubber.
@@ -76,7 +76,7 @@ fn look(world: &World, shared: &Shared) -> FinalState {
     let mut left = Vec::new();
     for record in records(world) {
         let topic = &record.name;
-        for index in 0..record.widest() {
+        for index in 0..record.max_shards_ever() {
             let mem = &server_of(world, &record, index).mem;
             let inspected = crate::server::at_once(mem.inspect(topic, index..index + 1)).expect("the model").remove(0);
             let Some(inspected) = inspected else { continue };

@@ -17,7 +17,7 @@ mod link;
 mod lives;
 mod mutation;
 mod producers;
-mod reshard;
+mod resize;
 mod same_id;
 mod server;
 mod store;

@@ -8,7 +8,7 @@ use duetime_core::contract::no_streams;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued,
-    Kept as Answers, Settle, Settled, Survey, Wakeup,
+    Kept as Answers, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, Clock as _, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
@@ -59,7 +59,7 @@ pub fn check_skew<'a>(
     }
     let apart_ms = own.as_millis() - sent.caller.as_millis();
     if relative && u128::from(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX.as_millis() {
-        return Err(StoreError::Skew(apart_ms));
+        return Err(StoreError::ClockSkew(apart_ms));
     }
     Ok(())
 }
@@ -227,8 +227,8 @@ impl SimStore {
     ) -> Result<Vec<bool>, StoreError> {
         let (ids, request) = (ids.to_vec(), self.link.dice.next());
         let script = move |server: &Server, shard: &Shard, sent: &Sent| {
-            let act = || at_once(server.mem.settle_dead(shard, sent.caller, &ids, action));
-            server.once(&seat(shard), "settle_dead", request, sent, act)
+            let act = || at_once(server.mem.resolve_dead_letters(shard, sent.caller, &ids, action));
+            server.once(&seat(shard), "resolve_dead_letters", request, sent, act)
         };
         self.kept(shard, script).await
     }
@@ -291,8 +291,8 @@ impl MessageStore for SimStore {
         role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
     }
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
-        self.quick(shard, false, move |server, shard, _| at_once(server.mem.dead(shard, from, limit))).await
+    async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+        self.quick(shard, false, move |server, shard, _| at_once(server.mem.dead_letters(shard, from, limit))).await
     }
 
     async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError> {
@@ -300,7 +300,7 @@ impl MessageStore for SimStore {
         self.quick(shard, false, move |server, shard, _| at_once(server.mem.list(shard, &range, limit))).await
     }
 
-    async fn settle_dead_at(
+    async fn resolve_dead_letters_at(
         &self,
         shard: &Shard,
         role: Role,
@@ -310,7 +310,7 @@ impl MessageStore for SimStore {
     ) -> Result<Answers<Lookup<bool>>, StoreError> {
         role.ask(
             || self.settle_dead_at_home(shard, now, ids, action),
-            || self.settle_dead_at_source(shard, now, ids, action),
+            || self.resolve_dead_letters_at_source(shard, now, ids, action),
         )
         .await
     }
@@ -365,20 +365,20 @@ impl ClaimStore for SimStore {
 
 #[async_trait]
 impl ScheduleStore for SimStore {
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        let mut all = vec![Survey::default(); shards.len()];
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
+        let mut all = vec![ShardCounts::default(); shards.len()];
         for (master, places, of) in self.by_master(shards) {
-            let look = move |server: &Server, _: &Sent| at_once(server.mem.survey(&of, now));
+            let look = move |server: &Server, _: &Sent| at_once(server.mem.counts(&of, now));
             let surveys = self.link.call(master, false, Kept::No, look).await?;
             places.into_iter().zip(surveys).for_each(|(place, survey)| all[place] = survey);
         }
         Ok(all)
     }
 
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+    async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let mut all = vec![None; shards.len()];
         for (master, places, of) in self.by_master(shards) {
-            let look = move |server: &Server, _: &Sent| at_once(server.mem.heads(&of));
+            let look = move |server: &Server, _: &Sent| at_once(server.mem.next_due(&of));
             let heads = self.link.call(master, false, Kept::No, look).await?;
             places.into_iter().zip(heads).for_each(|(place, head)| all[place] = head);
         }

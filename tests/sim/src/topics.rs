@@ -4,7 +4,7 @@
 
 use duetime_core::routing::{LIFE, RoutingState};
 use duetime_core::store::{Adopt, Adopted};
-use duetime_core::{Clock as _, Reshard as _, Routing, RoutingRecord, Shard, StoreError, TopicName, TopicRecord};
+use duetime_core::{Clock as _, ResizeStore as _, Routing, RoutingRecord, Shard, StoreError, TopicName, TopicRecord};
 
 use crate::catalogue::Note;
 use crate::mutation::Mutation;
@@ -21,14 +21,14 @@ const LOOKED_AT: u32 = 16;
 
 /// Every shard the topic has or ever had.
 fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
-    (0..record.widest()).map(|index| record.routing.shard(&record.name, index))
+    (0..record.max_shards_ever()).map(|index| record.routing.shard(&record.name, index))
 }
 
 /// Makes one shard for a creation. `deleted`: the last life of the name that is known to be deleted.
 fn create(server: &Server, shard: &Shard, routing: &Routing, deleted: u64) -> Result<(), StoreError> {
     let life = routing.life();
     if let Some((there, holds)) = server.mem.shard_holds(&shard.topic, shard.index) {
-        if there.rid == routing.rid {
+        if there.change_id == routing.change_id {
             return Ok(());
         }
         let is_left_over = there.life() < life && (holds == 0 || there.life() <= deleted);
@@ -81,7 +81,7 @@ impl SimStore {
         let (there, note, deleted) = self.noted(topic).await?;
         let Some(seen) = seen else {
             return match there {
-                Some(there) if there.routing.rid == record.routing.rid => Ok(there),
+                Some(there) if there.routing.change_id == record.routing.change_id => Ok(there),
                 Some(_) => Err(StoreError::Conflict),
                 None => self.create_topic(record, note, deleted).await,
             };
@@ -109,7 +109,7 @@ impl SimStore {
             let age_ms = self.link.clock.now().as_millis() - note.since.as_millis();
             if note.deleting {
                 self.drop_shards(&note.record).await?;
-            } else if note.record.routing.rid != record.routing.rid && age_ms < CREATING_FOR_MS {
+            } else if note.record.routing.change_id != record.routing.change_id && age_ms < CREATING_FOR_MS {
                 return Err(StoreError::Conflict);
             }
         }
@@ -128,7 +128,8 @@ impl SimStore {
                 if all.topics.contains_key(&noted.name) {
                     return None;
                 }
-                let mine = all.notes.get(&noted.name).filter(|note| note.record.routing.rid == noted.routing.rid);
+                let mine =
+                    all.notes.get(&noted.name).filter(|note| note.record.routing.change_id == noted.routing.change_id);
                 if let Some(mine) = mine {
                     return Some(mine.clone());
                 }
@@ -250,7 +251,7 @@ impl SimStore {
         let config = config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?;
         let record = TopicRecord::new(topic.clone(), config, 1, String::new(), ask.now);
         let there = self.inspect(topic, 0..LOOKED_AT).await?;
-        let widest = there.iter().rposition(Option::is_some).map_or(0, |last| last as u32 + 1);
+        let max_shards_ever = there.iter().rposition(Option::is_some).map_or(0, |last| last as u32 + 1);
         let latest = there.into_iter().flatten().map(|shard| shard.routing).max_by_key(|routing| routing.epoch);
         let latest = latest.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
         // Some may have heard of the commit and others not: verified again, it is committed again.
@@ -258,7 +259,7 @@ impl SimStore {
         let state = if moving { RoutingState::Moving } else { latest.state };
         let mut restored = record;
         restored.set_routing(&RoutingRecord { routing: Routing { state, ..latest }, desired: None });
-        restored.widest = restored.widest.max(widest);
+        restored.max_shards_ever = restored.max_shards_ever.max(max_shards_ever);
         let put = restored.clone();
         let script = move |server: &Server, _: &Sent| {
             Ok(server.catalogue(|all| {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use duetime_core::Draw;
 use duetime_core::{OwnedShards, Resizing as _, ShardCount, Timestamp, TopicConfig, TopicName};
 use duetime_metrics::Meters;
-use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Step, Steps, Tools};
+use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
 use duetime_router::{Catalog, RoutedStore, Router, TopicChange};
 use duetime_testkit::TokioClock;
 use duetime_testkit::history::Recorder;
@@ -139,14 +139,13 @@ impl World {
                 break catalog;
             }
         };
-        let mut tools = Tools { draw, ..Tools::new(store.clone()) };
-        let router =
-            Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
-        tools.grace = Duration::from_millis(self.dice.below(GRACE_MS_MAX));
-        tools.steps = Arc::new(Dozes { dice: self.dice.clone(), permille: self.dozes_permille });
+        let mut deps = MoveDeps { draw, ..MoveDeps::new(store.clone()) };
+        let router = Router::new(store.clone(), Arc::new(deps.clone()), catalog.clone(), clock.clone(), meters.clone());
+        deps.grace = Duration::from_millis(self.dice.below(GRACE_MS_MAX));
+        deps.steps = Arc::new(Dozes { dice: self.dice.clone(), permille: self.dozes_permille });
         let owned = watch::Sender::new(self.some_shards());
-        let resizer = Resizer::new(ResizeParts {
-            tools,
+        let resizer = Resizer::new(ResizeDeps {
+            deps,
             authority: store.clone(),
             topics: catalog.watch(),
             owned: owned.subscribe(),

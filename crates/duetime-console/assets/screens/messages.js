@@ -14,26 +14,26 @@ const MOODS = { due: "careful", in_flight: "good" };
 // From now: what lies between is asked for in times.
 const WITHIN = [["", "any time"], ["60000", "next minute"], ["3600000", "next hour"], ["86400000", "next day"]];
 
-function query({ state, within, prefix }, at, slot) {
+function query({ state, within, prefix }, at, bucket) {
   const given = [["state", state], ["prefix", prefix]].filter(([, text]) => text);
-  if (within === SLOT) given.push(["due_from", slot[0]], ["due_to", slot[1]]);
+  if (within === BUCKET) given.push(["due_from", bucket[0]], ["due_to", bucket[1]]);
   else if (within) given.push(["due_from", String(at)], ["due_to", String(at + Number(within))]);
   return given;
 }
 
 // A span that the address names, as a bar of the forecast does.
 const when = (ms) => new Date(Number(ms)).toLocaleTimeString();
-const SLOT = "slot";
+const BUCKET = "bucket";
 
 export function Messages({ topic, rest }) {
-  const slot = rest.length >= 3 && rest.slice(1, 3).every((ms) => /^\d+$/.test(ms)) ? rest.slice(1, 3) : undefined;
-  const [filter, setFilter] = useState({ state: "", within: slot ? SLOT : "", prefix: "" });
+  const bucket = rest.length >= 3 && rest.slice(1, 3).every((ms) => /^\d+$/.test(ms)) ? rest.slice(1, 3) : undefined;
+  const [filter, setFilter] = useState({ state: "", within: bucket ? BUCKET : "", prefix: "" });
   const [asked, setAsked] = useState({ filter, at: Date.now() });
   const live = useLive();
   const [doing, setDoing] = useState(null);
   const [at, setAt] = useState("");
   const [found, setFound] = useState({ messages: [] });
-  const given = query(asked.filter, asked.at, slot);
+  const given = query(asked.filter, asked.at, bucket);
   const path = topicPath(topic, `/messages?${[...given, ["limit", String(PAGE)]].map(([name, text]) => `${name}=${encodeURIComponent(text)}`).join("&")}`);
   // One page, behind those that are there already.
   const read = async (before, signal) => {
@@ -66,7 +66,7 @@ export function Messages({ topic, rest }) {
   const what = (action) => ({ action, ...Object.fromEntries(given.map(([name, text]) => [name, name.startsWith("due_") ? Number(text) : text])) });
   const rows = found.messages.map((message) => ({ key: message.id, ...message }));
   const command = `duetime list ${word(topic)}${given.map(([name, text]) => ` --${name.replace("_", "-")} ${word(text)}`).join("")}`;
-  return html`<${Paused} topic=${live.topics?.find((one) => one.name === topic)} /><div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", slot ? [...WITHIN, [SLOT, `${when(slot[0])} to ${when(slot[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
+  return html`<${Paused} topic=${live.topics?.find((one) => one.name === topic)} /><div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", bucket ? [...WITHIN, [BUCKET, `${when(bucket[0])} to ${when(bucket[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
     <div class="card"><h2>${number(rows.length)} ${rows.length === 1 ? "message" : "messages"}${found.next ? " and perhaps more" : ""}</h2>

@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
-use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, Survey, Wakeup};
+use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, ShardCounts, Wakeup};
 use duetime_core::{
-    ClaimStore, Delivery, Fleet, Lookup, OwnedShards, Ownership, Place, Role, ScheduleStore, Shard, Sink, SinkBinder,
-    SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
+    ClaimStore, ClusterNodes, Delivery, Lookup, OwnedShards, Ownership, Place, Role, ScheduleStore, Shard, Sink,
+    SinkBinder, SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -276,15 +276,15 @@ impl ClaimStore for WiredStore {
 
 #[async_trait]
 impl ScheduleStore for WiredStore {
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
-        self.wire("survey").await?;
-        self.reach("survey", shards, GIVEN_UP_AFTER).await?;
-        self.mem.survey(shards, now).await
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
+        self.wire("counts").await?;
+        self.reach("counts", shards, GIVEN_UP_AFTER).await?;
+        self.mem.counts(shards, now).await
     }
-    async fn survey_known(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<Survey>>, StoreError> {
-        self.wire("survey").await?;
-        let silent = self.reach("survey", shards, LOOK_GIVEN_UP_AFTER).await;
-        let known = self.mem.survey(shards, now).await?.into_iter().map(Some);
+    async fn counts_available(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
+        self.wire("counts").await?;
+        let silent = self.reach("counts", shards, LOOK_GIVEN_UP_AFTER).await;
+        let known = self.mem.counts(shards, now).await?.into_iter().map(Some);
         let known: Vec<_> =
             shards.iter().zip(known).map(|(shard, known)| if self.is_silent(shard) { None } else { known }).collect();
         if known.iter().all(Option::is_none) { silent.map(|()| known) } else { Ok(known) }
@@ -292,10 +292,10 @@ impl ScheduleStore for WiredStore {
     fn place_of(&self, shard: &Shard) -> Place {
         self.server_of(shard.index)
     }
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        self.wire("heads").await?;
-        self.reach("heads", shards, LOOK_GIVEN_UP_AFTER).await?;
-        self.mem.heads(shards).await
+    async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.wire("next_due").await?;
+        self.reach("next_due", shards, LOOK_GIVEN_UP_AFTER).await?;
+        self.mem.next_due(shards).await
     }
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         if self.deaf.load(Ordering::SeqCst) { broadcast::channel(1).1 } else { self.mem.wakeups() }
@@ -332,10 +332,10 @@ impl Ownership for HandedOwnership {
     async fn settled(&self, _: &TopicName, index: u32) {
         self.settled.lock().push(index);
     }
-    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
+    fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         watch::Sender::default().subscribe()
     }
-    async fn unfit(&self, _: Option<String>) {}
+    async fn set_unhealthy(&self, _: Option<String>) {}
     async fn drain(&self, _: &str, _: Option<duetime_core::Drain>) -> Result<(), String> {
         Ok(())
     }

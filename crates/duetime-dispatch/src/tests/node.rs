@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::reinstate::SameShard;
-use duetime_core::store::{DeadPage, Edit, Enqueue, Survey};
+use duetime_core::store::{DeadPage, Edit, Enqueue, ShardCounts};
 use duetime_core::{
     Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership, ScheduleStore as _,
     SinkRef, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
@@ -201,11 +201,11 @@ impl TestNode {
     }
 
     /// Counts over all shards.
-    pub async fn survey(&self) -> Survey {
+    pub async fn survey(&self) -> ShardCounts {
         let record = self.record().await;
         let shards: Vec<_> = record.routing.all(&record.name).collect();
-        let mut sum = Survey::default();
-        for survey in self.store.mem.survey(&shards, self.clock.now()).await.unwrap() {
+        let mut sum = ShardCounts::default();
+        for survey in self.store.mem.counts(&shards, self.clock.now()).await.unwrap() {
             sum.scheduled += survey.scheduled;
             sum.due += survey.due;
             sum.in_flight += survey.in_flight;
@@ -219,7 +219,7 @@ impl TestNode {
         let record = self.record().await;
         let mut all = Vec::new();
         for shard in record.routing.all(&record.name) {
-            let DeadPage { messages, .. } = self.store.mem.dead(&shard, None, 256).await.unwrap();
+            let DeadPage { messages, .. } = self.store.mem.dead_letters(&shard, None, 256).await.unwrap();
             all.extend(messages.into_iter().map(|m| (m.id.to_string(), m.attempts, m.death.unwrap().reason)));
         }
         all

@@ -58,7 +58,7 @@ async fn a_loop_of_the_node_that_panics_is_started_again() {
     store.deaf.store(true, Ordering::SeqCst);
     let node = TestNode::on(store, TestSink::new(4, 16), DispatchConfig::default());
     node.set_topic(with_sink()).await;
-    node.store.panics.lock().insert("heads", 2);
+    node.store.panics.lock().insert("next_due", 2);
     node.pass(secs(5)).await;
     assert_eq!(node.meters.loop_restarts("poll"), 2);
     node.put_all(&ids("o", 20), ms(0)).await;
@@ -69,7 +69,7 @@ async fn a_loop_of_the_node_that_panics_is_started_again() {
 #[tokio::test(start_paused = true)]
 async fn a_loop_of_the_node_that_always_panics_ends_the_node() {
     let node = TestNode::new(with_sink()).await;
-    node.store.panics.lock().insert("heads", usize::MAX);
+    node.store.panics.lock().insert("next_due", usize::MAX);
     let given_up = tokio::time::timeout(secs(30), node.supervisor.given_up()).await;
     assert_eq!(given_up.unwrap(), "poll");
 }

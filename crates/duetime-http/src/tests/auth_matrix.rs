@@ -108,7 +108,11 @@ async fn every_operation_takes_the_scopes_that_are_written_down_and_no_others() 
                 for topic in ["own", "other"] {
                     // Each try meets the same state, whatever the one before did.
                     let api = api().await;
-                    let path = template.replace("{topic}", topic).replace("{id}", "a").replace("{sink}", "shop").replace("{shard}", "0");
+                    let path = template
+                        .replace("{topic}", topic)
+                        .replace("{id}", "a")
+                        .replace("{sink}", "shop")
+                        .replace("{shard}", "0");
                     let (status, text) = ask(&api, scope, &method.to_uppercase(), &path, "{}").await;
                     let foreign = template.contains("{topic}") && topic == "other";
                     let allowed = (wanted.contains(&scope) || scope == "admin") && !foreign;

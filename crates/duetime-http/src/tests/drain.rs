@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
 use duetime_core::{
-    Drain, Fleet, Member, MemberState, OwnedShards, OwnerChange, OwnerReason, Ownership, PastOwners, Timestamp,
+    ClusterNodes, Drain, Member, MemberState, OwnedShards, OwnerChange, OwnerReason, Ownership, PastOwners, Timestamp,
     TopicName,
 };
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ impl Ownership for Asked {
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
         watch::Sender::default().subscribe()
     }
-    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
+    fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         watch::Sender::default().subscribe()
     }
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
@@ -48,7 +48,7 @@ impl Ownership for Asked {
         PastOwners { since: Some(Timestamp::from_millis(NOW_MS)), changes, forgotten: true }
     }
     async fn settled(&self, _: &TopicName, _: u32) {}
-    async fn unfit(&self, _: Option<String>) {}
+    async fn set_unhealthy(&self, _: Option<String>) {}
     async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String> {
         if member == "n9~1" {
             return Err("etcd is away".to_owned());
@@ -69,10 +69,12 @@ async fn a_node_is_drained_through_any_other_unless_it_is_the_last_one() {
     assert_eq!(api.post("/v1/nodes/n1/drain", "{}").await.problem(), (409, "last_node".to_owned()));
     let asked = Arc::new(Asked::default());
     let members = [("n1~1", member("n1")), ("n2~1", member("n2")), ("n2~2", member("n2")), ("n9~1", member("n9"))];
-    let fleet =
-        Fleet { members: members.into_iter().map(|(name, one)| (name.into(), one)).collect(), ..Fleet::default() };
-    let (_keep, fleet) = watch::channel(Arc::new(fleet));
-    let api = api.again(HttpParts { ownership: asked.clone(), fleet, ..api.parts.clone() });
+    let cluster = ClusterNodes {
+        members: members.into_iter().map(|(name, one)| (name.into(), one)).collect(),
+        ..ClusterNodes::default()
+    };
+    let (_keep, cluster) = watch::channel(Arc::new(cluster));
+    let api = api.again(HttpParts { ownership: asked.clone(), cluster, ..api.parts.clone() });
     let answer = api.post("/v1/nodes/n2/drain", "{}").await;
     assert_eq!(answer.json(), json!({"id": "n2", "draining": true, "nodes": 2}));
     assert_eq!(api.post("/v1/nodes/n2/undrain", "{}").await.json()["draining"], false);
@@ -91,9 +93,9 @@ async fn a_drained_node_says_so_and_is_not_ready() {
     let api = TestApi::with_orders().await;
     let drain = Some(Drain { by: Some("ops".to_owned()), at_ms: 7 });
     let drained = Member { state: MemberState::Draining, drain, ..member("n1") };
-    let fleet = Fleet { members: [("n1~1".into(), drained)].into(), ..Fleet::default() };
-    let (_keep, fleet) = watch::channel(Arc::new(fleet));
-    let api = api.again(HttpParts { fleet, ..api.parts.clone() });
+    let cluster = ClusterNodes { members: [("n1~1".into(), drained)].into(), ..ClusterNodes::default() };
+    let (_keep, cluster) = watch::channel(Arc::new(cluster));
+    let api = api.again(HttpParts { cluster, ..api.parts.clone() });
     assert_eq!(api.get("/readyz").await.problem(), (503, "draining".to_owned()));
     let node = api.get("/v1/nodes").await.json()["nodes"][0].clone();
     assert_eq!((&node["state"], &node["drain"]), (&json!("draining"), &json!({"by": "ops", "at": 7})));

@@ -69,7 +69,7 @@ async fn listeners_hear_of_changes_and_cost_the_store_next_to_nothing() {
     let shards: Vec<_> = orders.routing.all(&orders.name).collect();
     let before = counted(&api);
     for _ in 0..10 {
-        let counts = vec![duetime_core::store::Survey::default(); shards.len()];
+        let counts = vec![duetime_core::store::ShardCounts::default(); shards.len()];
         api.advance("1s");
         api.parts.meters.surveys.keep(api.parts.clock.now(), shards.iter().zip(&counts));
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -33,11 +33,11 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::Draw;
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, ClaimedBatch, Clock as _, Consumers, Fleet, GoBack, HeldBudget, LeaseClass, Member, OwnedShards, Store,
-    StoreError, Timestamp, TopicName,
+    ClaimAsk, ClaimedBatch, Clock as _, ClusterNodes, Consumers, GoBack, HeldBudget, LeaseClass, Member, OwnedShards,
+    Store, StoreError, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
-use duetime_resize::{ResizeConfig, ResizeParts, Resizer, Tools};
+use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer};
 use duetime_router::{Catalog, Metering, Plans, Router};
 use duetime_testkit::{ManualClock, MemStore};
 use futures::StreamExt as _;
@@ -137,20 +137,19 @@ impl TestApi {
         let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
         let meters = Arc::new(Meters::new());
         let store: Arc<dyn Store> = Metering::of(store, meters.clone());
-        let tools = Tools::new(store.clone());
+        let deps = MoveDeps::new(store.clone());
         let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
-        let router =
-            Router::new(store.clone(), Arc::new(tools.clone()), catalog.clone(), clock.clone(), meters.clone());
+        let router = Router::new(store.clone(), Arc::new(deps.clone()), catalog.clone(), clock.clone(), meters.clone());
         let consumers = EagerConsumers { store: store.clone(), catalog: catalog.clone(), clock: clock.clone() };
         let member = Member { id: "n1".to_owned(), version: "0.1.0".to_owned(), since_ms: NOW_MS, ..Member::default() };
-        let fleet = Fleet {
+        let cluster = ClusterNodes {
             members: [("n1~1".into(), member)].into(),
             owners: [((TopicName::new("orders").unwrap(), 0), "n1~1".into())].into(),
         };
         let owned = BTreeSet::from([(TopicName::new("orders").unwrap(), 0)]);
         let owned = watch::channel(Arc::new(OwnedShards(owned))).1;
-        let resizer = Resizer::new(ResizeParts {
-            tools,
+        let resizer = Resizer::new(ResizeDeps {
+            deps,
             authority: store.clone(),
             topics: catalog.watch(),
             owned: owned.clone(),
@@ -181,7 +180,7 @@ impl TestApi {
             auth,
             options: HttpOptions::default(),
             node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
-            fleet: watch::channel(Arc::new(fleet)).1,
+            cluster: watch::channel(Arc::new(cluster)).1,
             draining,
             ownership: Arc::new(drain::Asked::default()),
         };

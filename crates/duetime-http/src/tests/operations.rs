@@ -73,7 +73,7 @@ async fn each_failure_of_the_store_has_its_own_answer() {
     for (fault, status, code) in [
         (Box::new(|_: &Shard| Some(StoreError::Full("4 of 4 bytes".to_owned()))) as Fault, 507, "store_full"),
         (Box::new(|_: &Shard| Some(away())), 503, "store_unavailable"),
-        (Box::new(|_: &Shard| Some(StoreError::Skew(5000))), 503, "clock_skew"),
+        (Box::new(|_: &Shard| Some(StoreError::ClockSkew(5000))), 503, "clock_skew"),
         (Box::new(|_: &Shard| Some(StoreError::Damaged("x".to_owned()))), 500, "store_damaged"),
         (Box::new(|shard: &Shard| Some(StoreError::NotReady(shard.to_string()))), 503, "routing_changing"),
     ] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{
-    Fleet, Member, OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Timestamp, TopicName, Tried,
+    ClusterNodes, Member, OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Timestamp, TopicName, Tried,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -101,20 +101,20 @@ async fn a_topic_without_a_sink_and_a_node_that_scans_none_of_its_shards_refuse_
         assert_eq!(answer.problem(), (409, "topic_has_no_sink".to_owned()));
     }
     let other = Member { id: "n2".to_owned(), address: "10.0.0.2:3830".to_owned(), ..Member::default() };
-    let fleet = Fleet {
+    let cluster = ClusterNodes {
         members: [("n1~1".into(), Member { id: "n1".to_owned(), ..Member::default() }), ("n2~1".into(), other)].into(),
         owners: [((TopicName::new("orders").unwrap(), 0), "n2~1".into())].into(),
     };
-    let fleet = watch::channel(Arc::new(fleet)).1;
+    let cluster = watch::channel(Arc::new(cluster)).1;
     let node = |mode| NodeInfo { id: "n1".to_owned(), address: String::new(), mode };
-    let elsewhere = api.again(HttpParts { fleet: fleet.clone(), node: node("etcd"), ..api.parts.clone() });
+    let elsewhere = api.again(HttpParts { cluster: cluster.clone(), node: node("etcd"), ..api.parts.clone() });
     let answer = elsewhere.post("/v1/topics/orders/sink/probe", "{}").await;
     assert_eq!(answer.problem(), (409, "not_scanned_here".to_owned()));
     assert!(answer.text.contains("n2") && answer.text.contains("10.0.0.2:3830"), "{}", answer.text);
     let seen = elsewhere.get("/v1/topics/orders/sink").await.json();
     assert_eq!(seen["other_nodes"], json!([{"id": "n2", "address": "10.0.0.2:3830", "shards": 1}]));
     // In round-robin nobody knows what others scan, and any node may scan a shard the next moment.
-    let turns = api.again(HttpParts { fleet, node: node("round-robin"), ..api.parts.clone() });
+    let turns = api.again(HttpParts { cluster, node: node("round-robin"), ..api.parts.clone() });
     assert_eq!(turns.post("/v1/topics/orders/sink/probe", "{}").await.status, 200);
 }
 

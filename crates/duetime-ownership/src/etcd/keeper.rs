@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
-use duetime_core::{Drain, Fleet, Member, MemberState, Namespace, OwnedShards, Vitals};
+use duetime_core::{ClusterNodes, Drain, Member, MemberState, Namespace, OwnedShards, Vitals};
 use duetime_metrics::Meters;
 use etcd_client::{LeaseKeepAliveStream, LeaseKeeper, WatchStream};
 use tokio::sync::{mpsc, watch};
@@ -23,7 +23,7 @@ use super::link::{Change, EtcdError, EtcdLink};
 use super::view::{View, why_given_up};
 use crate::ShardName;
 use crate::history::{OwnerHistory, SeenChange};
-use crate::late::Late;
+use crate::overdue::OverdueShards;
 use crate::silent::Silent;
 use crate::tickets::Tickets;
 
@@ -54,14 +54,14 @@ pub(super) struct Keeper {
     pub namespace: Namespace,
     pub name: Arc<str>,
     pub me: Member,
-    pub late: Late,
+    pub late: OverdueShards,
     pub tickets: Option<Arc<dyn Tickets>>,
     pub meters: Arc<Meters>,
     pub demand: watch::Receiver<Demand>,
-    pub unfit: watch::Receiver<Option<String>>,
+    pub unhealthy: watch::Receiver<Option<String>>,
     pub settled: mpsc::Receiver<ShardName>,
     pub owned: watch::Sender<Arc<OwnedShards>>,
-    pub fleet: watch::Sender<Arc<Fleet>>,
+    pub cluster: watch::Sender<Arc<ClusterNodes>>,
     pub history: Arc<OwnerHistory>,
     pub lease: Option<Lease>,
     pub silent: Silent,
@@ -168,7 +168,7 @@ impl Keeper {
         for change in changes {
             apply(&mut view, change);
         }
-        self.history.compare(&view.fleet().owners, lost.as_deref());
+        self.history.compare(&view.cluster().owners, lost.as_deref());
         view.adopt(self.adopted.clone(), Instant::now() + lease.ttl + ADOPTED_SLACK);
         let (renew, renewed) = link.keeper().keep_alive(lease.id).await?;
         Ok(Session { link, view, watch, renew, renewed })
@@ -233,7 +233,7 @@ impl Keeper {
                     }
                     if changes.is_empty() && all > 0 {
                         // Nothing that shards depend on has changed.
-                        self.show(session.view.fleet());
+                        self.show(session.view.cluster());
                         continue;
                     }
                     // What goes together with this node itself goes with its lease.
@@ -257,12 +257,12 @@ impl Keeper {
                     }
                 }
                 Ok(()) = self.demand.changed() => {}
-                Ok(()) = self.unfit.changed() => {
+                Ok(()) = self.unhealthy.changed() => {
                     self.take_in_fitness();
                     session.link.register(&self.name, &self.me, lease.id).await?;
                 }
                 silent = self.silent.changed() => {
-                    self.me.silent = silent;
+                    self.me.unreachable = silent;
                     session.link.register(&self.name, &self.me, lease.id).await?;
                 }
                 () = tokio::time::sleep_until(wake) => {
@@ -311,9 +311,9 @@ impl Keeper {
             }
             crate::publish(&self.owned, &self.meters, plan.owned);
         }
-        let fleet = view.fleet();
-        self.meters.owners("etcd", i64::from(fleet.nodes()));
-        self.show(fleet);
+        let cluster = view.cluster();
+        self.meters.owners("etcd", i64::from(cluster.nodes()));
+        self.show(cluster);
         Ok(())
     }
 
@@ -325,7 +325,7 @@ impl Keeper {
         while self.settled.try_recv().is_ok() {}
         let all = crate::flat(&self.demand.borrow_and_update());
         let scanned = self.owned.borrow().0.clone();
-        // Topics may have gone. An unfit node keeps what it has, since others find what is late.
+        // Topics may have gone. An unhealthy node keeps what it has, since others find what is late.
         let there: BTreeSet<&ShardName> = all.iter().collect();
         let mut kept: BTreeSet<ShardName> = scanned.iter().filter(|shard| there.contains(shard)).cloned().collect();
         let serves = self.me.state == MemberState::Serving;
@@ -353,8 +353,8 @@ impl Keeper {
     }
 
     fn take_in_fitness(&mut self) {
-        let unfit = self.unfit.borrow_and_update().clone();
-        self.me.set_state(unfit, self.drain.clone());
+        let unhealthy = self.unhealthy.borrow_and_update().clone();
+        self.me.set_state(unhealthy, self.drain.clone());
     }
 
     /// Takes in whether an operator drains this node, and says so to the others.
@@ -369,14 +369,14 @@ impl Keeper {
 
     /// Before etcd was heard of, this node is all it knows.
     fn show_alone(&self) {
-        self.show(Fleet { members: [(self.name.clone(), self.me.clone())].into(), ..Fleet::default() });
+        self.show(ClusterNodes { members: [(self.name.clone(), self.me.clone())].into(), ..ClusterNodes::default() });
     }
 
-    fn show(&self, fleet: Fleet) {
-        self.fleet.send_if_modified(|old| {
-            let changed = **old != fleet;
+    fn show(&self, cluster: ClusterNodes) {
+        self.cluster.send_if_modified(|old| {
+            let changed = **old != cluster;
             if changed {
-                *old = Arc::new(fleet);
+                *old = Arc::new(cluster);
             }
             changed
         });

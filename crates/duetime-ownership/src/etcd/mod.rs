@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{Drain, Fleet, Member, Namespace, OwnedShards, Ownership, PastOwners, TopicName};
+use duetime_core::{ClusterNodes, Drain, Member, Namespace, OwnedShards, Ownership, PastOwners, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ pub use config::EtcdConfig;
 
 use crate::ShardName;
 use crate::history::OwnerHistory;
-use crate::late::Late;
+use crate::overdue::OverdueShards;
 use crate::tickets::Tickets;
 
 /// Words about settled shards that may wait; one more is not needed, its shard is dropped a moment
@@ -49,10 +49,10 @@ pub struct Etcd {
     config: EtcdConfig,
     namespace: Namespace,
     demand: watch::Sender<Demand>,
-    unfit: watch::Sender<Option<String>>,
+    unhealthy: watch::Sender<Option<String>>,
     settled: mpsc::Sender<ShardName>,
     owned: watch::Sender<Arc<OwnedShards>>,
-    fleet: watch::Sender<Arc<Fleet>>,
+    cluster: watch::Sender<Arc<ClusterNodes>>,
     history: Arc<OwnerHistory>,
     stop: CancellationToken,
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -76,7 +76,7 @@ impl Etcd {
         config: EtcdConfig,
         namespace: Namespace,
         me: Member,
-        late: Late,
+        late: OverdueShards,
         tickets: Option<Arc<dyn Tickets>>,
         meters: Arc<Meters>,
         supervisor: &Supervisor,
@@ -86,10 +86,10 @@ impl Etcd {
             config: config.clone(),
             namespace: namespace.clone(),
             demand: watch::Sender::default(),
-            unfit: watch::Sender::default(),
+            unhealthy: watch::Sender::default(),
             settled,
             owned: watch::Sender::default(),
-            fleet: watch::Sender::default(),
+            cluster: watch::Sender::default(),
             history: OwnerHistory::new(late.clock()),
             stop: CancellationToken::new(),
             keeping: Mutex::default(),
@@ -105,11 +105,11 @@ impl Etcd {
             tickets,
             meters,
             demand: etcd.demand.subscribe(),
-            unfit: etcd.unfit.subscribe(),
+            unhealthy: etcd.unhealthy.subscribe(),
             drain: None,
             settled: settled_words,
             owned: etcd.owned.clone(),
-            fleet: etcd.fleet.clone(),
+            cluster: etcd.cluster.clone(),
             history: etcd.history.clone(),
             lease: None,
         };
@@ -134,8 +134,8 @@ impl Ownership for Etcd {
         self.owned.subscribe()
     }
 
-    fn fleet(&self) -> watch::Receiver<Arc<Fleet>> {
-        self.fleet.subscribe()
+    fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
+        self.cluster.subscribe()
     }
 
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
@@ -147,8 +147,8 @@ impl Ownership for Etcd {
         let _ = self.settled.try_send((topic.clone(), index));
     }
 
-    async fn unfit(&self, why: Option<String>) {
-        self.unfit.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
+    async fn set_unhealthy(&self, why: Option<String>) {
+        self.unhealthy.send_if_modified(|old| std::mem::replace(old, why.clone()) != why);
     }
 
     async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String> {

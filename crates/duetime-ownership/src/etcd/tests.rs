@@ -165,24 +165,24 @@ async fn after_a_lost_lease_what_is_free_is_scanned_on_and_what_others_took_is_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unfit_node_gives_everything_up_and_gets_nothing() {
+async fn an_unhealthy_node_gives_everything_up_and_gets_nothing() {
     let mut world = World::new(6).with(&["a", "b"]);
     world.act();
     let plan = world.view.plan(&world.all, false, &world.owned, &place_of, world.now);
     assert!(plan.owned.is_empty() && plan.take.is_empty());
-    let unfit = Member { state: MemberState::Unfit, ..member() };
-    world.view.member(name("b"), Some(unfit), world.now);
+    let unhealthy = Member { state: MemberState::Unhealthy, ..member() };
+    world.view.member(name("b"), Some(unhealthy), world.now);
     world.later(CALM);
-    assert_eq!(world.act().take.len(), 3, "the share of the unfit one is the others'");
+    assert_eq!(world.act().take.len(), 3, "the share of the unhealthy one is the others'");
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_nobody_is_fit_everybody_keeps_a_share() {
     let mut world = World::new(6).with(&["a", "b"]);
     world.act();
-    let unfit = Member { state: MemberState::Unfit, ..member() };
-    world.view.member(name("b"), Some(unfit.clone()), world.now);
-    world.view.member(name("a"), Some(unfit), world.now);
+    let unhealthy = Member { state: MemberState::Unhealthy, ..member() };
+    world.view.member(name("b"), Some(unhealthy.clone()), world.now);
+    world.view.member(name("a"), Some(unhealthy), world.now);
     world.later(CALM);
     let plan = world.view.plan(&world.all, false, &world.owned, &place_of, world.now);
     assert_eq!((plan.owned.len(), plan.drop.len()), (3, 0), "as soon as one can claim again, all is scanned");
@@ -227,7 +227,7 @@ async fn what_is_to_be_shared_is_not_forgotten_when_other_work_comes_first() {
 }
 
 fn cut_off(from: u64) -> Member {
-    Member { silent: [Place(from)].into(), ..member() }
+    Member { unreachable: [Place(from)].into(), ..member() }
 }
 
 #[tokio::test(start_paused = true)]

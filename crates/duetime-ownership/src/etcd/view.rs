@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Fleet, Member, MemberState, OwnerReason, Place, Vitals, assign};
+use duetime_core::{ClusterNodes, Member, MemberState, OwnerReason, Place, Vitals, assign};
 use tokio::time::Instant;
 
 use crate::ShardName;
@@ -86,7 +86,7 @@ impl View {
         let before = self.members.get(&name);
         if before.map(|member| member.state) != member.as_ref().map(|member| member.state) {
             self.calm_until = Some(now + CALM);
-        } else if before.map(|member| &member.silent) != member.as_ref().map(|member| &member.silent) {
+        } else if before.map(|member| &member.unreachable) != member.as_ref().map(|member| &member.unreachable) {
             self.calm_until = Some(now + STANDS);
         }
         if member.is_some() {
@@ -229,10 +229,10 @@ impl View {
 
     fn share_out(&mut self, all: &[ShardName], place_of: &dyn Fn(&ShardName) -> Place) {
         let is_there = |state: &MemberState| self.members.values().any(|member| member.state == *state);
-        let by_worth = [MemberState::Serving, MemberState::Draining, MemberState::Unfit];
+        let by_worth = [MemberState::Serving, MemberState::Draining, MemberState::Unhealthy];
         let wanted = by_worth.into_iter().find(is_there).unwrap_or_default();
         let members = self.members.iter().filter(|(_, member)| member.state == wanted);
-        let members: Vec<_> = members.map(|(name, member)| (name.clone(), member.silent.clone())).collect();
+        let members: Vec<_> = members.map(|(name, member)| (name.clone(), member.unreachable.clone())).collect();
         if self.shared.as_ref().is_some_and(|(shards, of)| shards == all && *of == members) {
             return;
         }
@@ -246,13 +246,13 @@ impl View {
         self.shared = Some((all.to_vec(), members));
     }
 
-    pub fn fleet(&self) -> Fleet {
+    pub fn cluster(&self) -> ClusterNodes {
         let owners = self.keys.iter().map(|(shard, key)| (shard.clone(), key.owner.clone())).collect();
         let mut members = self.members.clone();
         for (name, member) in &mut members {
             member.vitals = self.vitals.get(name).cloned();
         }
-        Fleet { members, owners }
+        ClusterNodes { members, owners }
     }
 }
 
@@ -261,7 +261,7 @@ pub(super) fn why_given_up(member: &Member) -> OwnerReason {
     match member.state {
         MemberState::Serving => OwnerReason::Balanced,
         MemberState::Draining => OwnerReason::Drained,
-        MemberState::Unfit => OwnerReason::Unfit,
+        MemberState::Unhealthy => OwnerReason::Unfit,
     }
 }
 

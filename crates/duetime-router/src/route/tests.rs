@@ -15,23 +15,23 @@ fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new
     let topic = TopicName::new("t").unwrap();
     let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, String::new(), Timestamp::ZERO);
     record.routing =
-        Routing { epoch: 2, rid: String::new(), shards: 8, previous: 4, state: RoutingState::Moving, seed: None };
+        Routing { epoch: 2, change_id: String::new(), shards: 8, previous: 4, state: RoutingState::Moving, seed: None };
     let seed = record.routing.seed(&topic);
     let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
     let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
     let stays = ids().find(|id| shard_of(id, seed, 8) == 1).unwrap();
-    let stops = |record: &TopicRecord, id, claimed| {
-        let stops = Stops::of(record, seed, id, claimed);
-        (0..stops.1).map(|stop| stops.at(stop)).collect::<Vec<_>>()
+    let candidates = |record: &TopicRecord, id, claimed| {
+        let candidates = Candidates::of(record, seed, id, claimed);
+        (0..candidates.1).map(|candidate| candidates.at(candidate)).collect::<Vec<_>>()
     };
-    assert_eq!(stops(&record, &moves, None), [(1, Role::Source), (5, Role::Home)]);
-    assert_eq!(stops(&record, &moves, Some(5)), [(1, Role::Source), (5, Role::Home)]);
-    assert_eq!(stops(&record, &moves, Some(3)), [(3, Role::Source), (1, Role::Source), (5, Role::Home)]);
-    assert_eq!(stops(&record, &stays, Some(1)), [(1, Role::Home)]);
+    assert_eq!(candidates(&record, &moves, None), [(1, Role::Source), (5, Role::Home)]);
+    assert_eq!(candidates(&record, &moves, Some(5)), [(1, Role::Source), (5, Role::Home)]);
+    assert_eq!(candidates(&record, &moves, Some(3)), [(3, Role::Source), (1, Role::Source), (5, Role::Home)]);
+    assert_eq!(candidates(&record, &stays, Some(1)), [(1, Role::Home)]);
     record.routing.state = RoutingState::Stable;
-    assert_eq!(stops(&record, &moves, None), [(5, Role::Home)]);
-    assert_eq!(stops(&record, &moves, Some(1)), [(1, Role::Source), (5, Role::Home)]);
-    assert_eq!(stops(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
+    assert_eq!(candidates(&record, &moves, None), [(5, Role::Home)]);
+    assert_eq!(candidates(&record, &moves, Some(1)), [(1, Role::Source), (5, Role::Home)]);
+    assert_eq!(candidates(&record, &moves, Some(4_000)), [(5, Role::Home)], "a shard that never was");
 }
 
 /// Where each call went, and what is answered there.
@@ -70,7 +70,7 @@ async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatche
     let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     catalog.learn(topic, &routing);
     let meters = Arc::new(duetime_metrics::Meters::new());
-    let mover = Arc::new(duetime_resize::Tools::new(store.clone()));
+    let mover = Arc::new(duetime_resize::MoveDeps::new(store.clone()));
     let context = OpContext { store, mover, clock, meters };
     (catalog.clone(), Dispatcher::new(context.clone(), catalog), BatchQueues::new(context))
 }
@@ -78,7 +78,7 @@ async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatche
 fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
     // The first topic of a store is in life 1.
     let epoch = duetime_core::routing::LIFE + epoch;
-    Routing { epoch, rid: format!("r{epoch}"), shards, previous, state: RoutingState::Moving, seed: None }
+    Routing { epoch, change_id: format!("r{epoch}"), shards, previous, state: RoutingState::Moving, seed: None }
 }
 
 #[tokio::test]
@@ -89,15 +89,17 @@ async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
     let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
     // More than one call takes, all for one shard.
     let count = BATCH_ITEMS_MAX + 44;
-    let group = (0..count).map(|n| Pending { place: n, stop: 0, item: (n, script.clone()) }).collect();
+    let group = (0..count).map(|n| PendingItem { place: n, candidate: 0, item: (n, script.clone()) }).collect();
     let shard = Shard { topic, index: 1, epoch: 2 };
-    let worked = work::<Scripted>(&queues, (shard, Role::Source), group).await;
+    let outcome = work::<Scripted>(&queues, (shard, Role::Source), group).await;
     assert_eq!(*script.calls.lock(), [(1, Role::Source, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
-    let places = |pending: &[Pending<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
+    let places = |pending: &[PendingItem<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
     let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
-    assert_eq!(places(&worked.frozen), behind);
-    assert!(worked.frozen.iter().all(|next| next.stop == 0) && worked.absent.iter().all(|next| next.stop == 1));
-    assert_eq!(worked.absent.len() + worked.frozen.len(), count);
+    assert_eq!(places(&outcome.frozen), behind);
+    assert!(
+        outcome.frozen.iter().all(|next| next.candidate == 0) && outcome.absent.iter().all(|next| next.candidate == 1)
+    );
+    assert_eq!(outcome.absent.len() + outcome.frozen.len(), count);
 }
 
 #[tokio::test]
@@ -121,5 +123,5 @@ async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place()
     let answers = dispatcher.run(&queues, &topic, vec![(0, script.clone())], |_, _| Aim::at(&id)).await;
     assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
     let calls = [(home(4), Role::Source, 1), (home(16), Role::Source, 1), (home(32), Role::Home, 1)];
-    assert_eq!(*script.calls.lock(), calls, "what is absent at an old home may have been moved to another since");
+    assert_eq!(*script.calls.lock(), calls, "what is absent at a source shard may have been moved to another since");
 }

@@ -18,8 +18,8 @@ impl Fixture {
     async fn other_router(&self) -> Arc<Router> {
         let catalog =
             Catalog::open(self.store.clone(), self.clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
-        let tools = Arc::new(Tools::new(self.store.clone()));
-        Router::new(self.store.clone(), tools, catalog, self.clock.clone(), self.meters.clone())
+        let deps = Arc::new(MoveDeps::new(self.store.clone()));
+        Router::new(self.store.clone(), deps, catalog, self.clock.clone(), self.meters.clone())
     }
 
     fn only_shard(&self, router: &Router) -> Shard {

@@ -1,6 +1,6 @@
 //! A store that went back to an earlier time under a node that remembers a later change of the shard count.
 
-use duetime_core::reshard::{Floor, Reshard as _};
+use duetime_core::resize_store::{DeadlineFloor, ResizeStore as _};
 
 use super::*;
 
@@ -10,7 +10,7 @@ impl Fixture {
         let known = self.catalog.get(&self.topic).unwrap().routing.clone();
         let later = Routing {
             epoch: known.epoch + 1,
-            rid: "of-the-change".to_owned(),
+            change_id: "of-the-change".to_owned(),
             previous: known.shards,
             shards,
             ..known
@@ -53,7 +53,7 @@ async fn nothing_is_answered_where_only_a_part_of_the_store_forgot_a_change_unti
     let fixture = Fixture::with_shards(8).await;
     fixture.enqueue(all()).await;
     let later = fixture.remember_change(4);
-    fixture.store.fence(&fixture.topic, 0, &later, &Floor::default()).await.unwrap();
+    fixture.store.fence(&fixture.topic, 0, &later, &DeadlineFloor::default()).await.unwrap();
     // As it is done each second.
     fixture.catalog.refresh().await.unwrap();
     for _ in 0..2 {

@@ -12,12 +12,12 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 /// A range of addresses, as `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct AddressRange {
     base: IpAddr,
     bits: u8,
 }
 
-impl FromStr for Range {
+impl FromStr for AddressRange {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -29,7 +29,7 @@ impl FromStr for Range {
     }
 }
 
-impl Range {
+impl AddressRange {
     fn contains(self, address: IpAddr) -> bool {
         match (self.base, address) {
             (IpAddr::V4(base), IpAddr::V4(address)) => {
@@ -73,19 +73,19 @@ impl std::error::Error for Refused {}
 
 /// Ranges and hosts.
 #[derive(Clone, Debug, Default)]
-struct Listed {
-    ranges: Vec<Range>,
+struct ListedRanges {
+    ranges: Vec<AddressRange>,
     hosts: Vec<String>,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
-    allow: Listed,
-    only: Option<Listed>,
+    allow: ListedRanges,
+    only: Option<ListedRanges>,
 }
 
-impl Listed {
+impl ListedRanges {
     fn new(key: &str, entries: &[String]) -> Result<Self, String> {
         let mut listed = Self::default();
         for entry in entries {
@@ -122,8 +122,8 @@ impl Guard {
     ///
     /// A sentence that names the entry that is neither a range nor a host.
     pub fn new(allow: &[String], only: Option<&[String]>) -> Result<Self, String> {
-        let only = only.map(|only| Listed::new("only", only)).transpose()?;
-        Ok(Self { allow: Listed::new("allow", allow)?, only })
+        let only = only.map(|only| ListedRanges::new("only", only)).transpose()?;
+        Ok(Self { allow: ListedRanges::new("allow", allow)?, only })
     }
 
     /// Whether `host`, found at `address`, may be reached.

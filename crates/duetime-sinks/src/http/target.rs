@@ -78,13 +78,13 @@ impl HttpTarget {
         };
         let started = Instant::now();
         match self.send(template, message, self.config.timeout).await {
-            Ok(answer) => self.judge(answer).await,
+            Ok(answer) => self.verdict_of(answer).await,
             Err(error) if was_cut(&error) => {
                 // A kept connection that the target closes as we write says nothing of the message or
                 // of the target; a new connection does.
                 let left = self.config.timeout.saturating_sub(started.elapsed());
                 match self.send(template, message, left).await {
-                    Ok(answer) => self.judge(answer).await,
+                    Ok(answer) => self.verdict_of(answer).await,
                     Err(error) => self.of_error(&error, true),
                 }
             }
@@ -103,7 +103,7 @@ impl HttpTarget {
         request.headers(headers).body(message.payload.clone()).send().await
     }
 
-    async fn judge(&self, mut answer: Response) -> Verdict {
+    async fn verdict_of(&self, mut answer: Response) -> Verdict {
         let status = answer.status();
         let now = self.clock.now();
         let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());

@@ -10,9 +10,9 @@ use rdkafka::message::{Header, Message as _, OwnedHeaders};
 use rdkafka::producer::{DeliveryFuture, FutureRecord};
 use tokio::time::Instant;
 
-use super::client::{Checked, KafkaTarget, Way};
+use super::client::{Batching, Checked, KafkaTarget};
 use super::producer::{ANY_PARTITION, KafkaPartition, Producer};
-use super::verdict::{self, Met};
+use super::verdict::{self, ErrorScope};
 use crate::own_headers;
 use crate::template::Template;
 
@@ -26,41 +26,42 @@ const LATE_SHARE: u32 = 4;
 const TOPIC_BYTES_MAX: usize = 249;
 
 /// What became of a message with one producer.
-enum Answer {
+enum ProduceAnswer {
     /// The verdict.
     Final(Verdict),
     /// Nobody said in time, and why: its partition, or the cluster.
     Late(String, KafkaPartition),
     /// It was not taken, but may be this way; the verdict if there is no time for that.
-    Again(Way, Verdict),
+    Again(Batching, Verdict),
 }
 
 /// A message on its way to a topic, or what became of it already.
-type Sent = Result<(String, DeliveryFuture), Answer>;
+type Sent = Result<(String, DeliveryFuture), ProduceAnswer>;
 
 /// Hands over; one verdict for each message, in order.
 pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
     let until = Instant::now() + target.timeout() + target.timeout() / LATE_SHARE;
     let unsent =
         || Verdict::Unavailable { reason: "there was no time to send it".to_owned(), after: None, sent: false };
-    let mut answers: Vec<Answer> = batch.iter().map(|_| Answer::Again(Way::Together, unsent())).collect();
+    let mut answers: Vec<ProduceAnswer> =
+        batch.iter().map(|_| ProduceAnswer::Again(Batching::Together, unsent())).collect();
     let mut sent = false;
     for _ in 0..ROUNDS_MAX {
-        for way in [Way::Together, Way::Alone] {
-            let goes = |answer: &Answer| matches!(answer, Answer::Again(this, _) if *this == way);
+        for batching in [Batching::Together, Batching::Alone] {
+            let goes = |answer: &ProduceAnswer| matches!(answer, ProduceAnswer::Again(this, _) if *this == batching);
             let open: Vec<usize> = (0..batch.len()).filter(|n| goes(&answers[*n])).collect();
             if open.is_empty() || Instant::now() >= until {
                 continue;
             }
             let messages = open.iter().map(|n| &batch[*n]).collect();
-            let again = round(target, settings, messages, way, until, sent).await;
+            let again = round(target, settings, messages, batching, until, sent).await;
             sent = true;
             open.into_iter().zip(again).for_each(|(n, answer)| answers[n] = answer);
         }
     }
     let verdict = |answer| match answer {
-        Answer::Final(verdict) | Answer::Again(_, verdict) => verdict,
-        Answer::Late(reason, _) => Verdict::Unavailable { reason, after: None, sent: true },
+        ProduceAnswer::Final(verdict) | ProduceAnswer::Again(_, verdict) => verdict,
+        ProduceAnswer::Late(reason, _) => Verdict::Unavailable { reason, after: None, sent: true },
     };
     answers.into_iter().map(verdict).collect()
 }
@@ -69,59 +70,59 @@ async fn round(
     target: &Arc<KafkaTarget>,
     settings: &Checked,
     messages: Vec<&Delivery>,
-    way: Way,
+    batching: Batching,
     until: Instant,
     sent: bool,
-) -> Vec<Answer> {
-    let producer = match target.producer(way).await {
+) -> Vec<ProduceAnswer> {
+    let producer = match target.producer(batching).await {
         Ok(producer) => producer,
         Err(reason) => {
             let away = Verdict::Unavailable { reason, after: None, sent };
-            return messages.iter().map(|_| Answer::Final(away.clone())).collect();
+            return messages.iter().map(|_| ProduceAnswer::Final(away.clone())).collect();
         }
     };
-    let lot = Lot { target, settings, producer: &producer, way, given: Instant::now() };
+    let call = ProduceCall { target, settings, producer: &producer, batching, given: Instant::now() };
     // All are given to the library before the first answer is awaited: it batches them itself.
-    let sent: Vec<Sent> = messages.into_iter().map(|message| lot.send(message)).collect();
-    let answers: FuturesOrdered<_> = sent.into_iter().map(|sent| lot.answer(sent, until)).collect();
-    let mut answers: Vec<Answer> = answers.collect().await;
-    if answers.iter().any(|answer| matches!(answer, Answer::Late(..))) {
+    let sent: Vec<Sent> = messages.into_iter().map(|message| call.send(message)).collect();
+    let answers: FuturesOrdered<_> = sent.into_iter().map(|sent| call.answer(sent, until)).collect();
+    let mut answers: Vec<ProduceAnswer> = answers.collect().await;
+    if answers.iter().any(|answer| matches!(answer, ProduceAnswer::Late(..))) {
         // The library waits for a leader, and tells of none that is missing: it is the partition's matter where the
         // brokers answer, or have taken others.
         let answers_now = target.answers(&producer).await;
-        let others = answers_now || producer.took_since(lot.given);
+        let others = answers_now || producer.took_since(call.given);
         for answer in answers.iter_mut().filter(|_| others) {
-            let Answer::Late(reason, place) = answer else { continue };
-            let (taken, begins) = (producer.has_taken(place), !producer.took_before(lot.given));
+            let ProduceAnswer::Late(reason, place) = answer else { continue };
+            let (taken, begins) = (producer.has_taken(place), !producer.took_before(call.given));
             // Others arrived there as soon as the producer was ready: it was not when this was given to it.
             if taken && begins {
                 continue;
             }
             // A partition that ever took something may be slow, and so may a producer be that begins.
             let (reason, silent) = (std::mem::take(reason), !answers_now || taken || begins);
-            *answer = Answer::Final(Verdict::DestinationDown { reason, after: None, silent });
+            *answer = ProduceAnswer::Final(Verdict::DestinationDown { reason, after: None, silent });
         }
     }
     if producer.is_spent() {
         // Its successor finds the brokers while the engine waits before it tries again.
         let target = target.clone();
-        tokio::spawn(async move { target.producer(way).await.map(drop) });
+        tokio::spawn(async move { target.producer(batching).await.map(drop) });
     }
     answers
 }
 
 /// Messages that are sent at once.
-struct Lot<'a> {
+struct ProduceCall<'a> {
     target: &'a KafkaTarget,
     settings: &'a Checked,
     producer: &'a Producer,
-    way: Way,
+    batching: Batching,
     given: Instant,
 }
 
-impl Lot<'_> {
+impl ProduceCall<'_> {
     fn send(&self, message: &Delivery) -> Sent {
-        let refused = |reason| Answer::Final(Verdict::Rejected { reason });
+        let refused = |reason| ProduceAnswer::Final(Verdict::Rejected { reason });
         let topic = topic_of(&self.settings.topic, message).map_err(refused)?;
         let key = self.settings.key.fill(message, |c| c).map_err(refused)?;
         let mut record = FutureRecord::<str, [u8]>::to(&topic).payload(&message.payload).headers(headers(message));
@@ -134,7 +135,7 @@ impl Lot<'_> {
         }
     }
 
-    async fn answer(&self, sent: Sent, until: Instant) -> Answer {
+    async fn answer(&self, sent: Sent, until: Instant) -> ProduceAnswer {
         let (topic, answer) = match sent {
             Ok(sent) => sent,
             Err(answer) => return answer,
@@ -143,7 +144,7 @@ impl Lot<'_> {
         let (error, partition) = match tokio::time::timeout_at(until, answer).await {
             Ok(Ok(Ok(taken))) => {
                 self.producer.took((topic, taken.partition));
-                return Answer::Final(Verdict::Accepted);
+                return ProduceAnswer::Final(Verdict::Accepted);
             }
             Ok(Ok(Err((error, message)))) => (error, message.partition()),
             Ok(Err(_)) => (KafkaError::Canceled, ANY_PARTITION),
@@ -152,34 +153,34 @@ impl Lot<'_> {
         if error == timed_out {
             self.producer.timed_out(self.given);
             let reason = self.target.explain(self.producer, RDKafkaErrorCode::MessageTimedOut);
-            return Answer::Late(reason, (topic, partition));
+            return ProduceAnswer::Late(reason, (topic, partition));
         }
-        self.of_error(&error, &topic, self.way == Way::Alone)
+        self.of_error(&error, &topic, self.batching == Batching::Alone)
     }
 
     /// `alone`: the error is of this message and of no other.
-    fn of_error(&self, error: &KafkaError, topic: &str, alone: bool) -> Answer {
+    fn of_error(&self, error: &KafkaError, topic: &str, alone: bool) -> ProduceAnswer {
         if *error == KafkaError::Canceled {
             let reason = "the Kafka client ended before it was answered".to_owned();
-            return Answer::Final(Verdict::Unavailable { reason, after: None, sent: true });
+            return ProduceAnswer::Final(Verdict::Unavailable { reason, after: None, sent: true });
         }
         let Some(code) = error.rdkafka_error_code() else {
             let reason = format!("it cannot be made a record: {}", self.target.clean(error));
-            return Answer::Final(Verdict::Rejected { reason });
+            return ProduceAnswer::Final(Verdict::Rejected { reason });
         };
         let said = self.target.explain(self.producer, code);
         let verdict = verdict::of_code(code, &said, topic, self.settings.topic.varies());
         if verdict::ends_producer(code) {
             tracing::debug!(?code, "another Kafka producer takes over");
             self.producer.give_up();
-            return Answer::Again(self.way, verdict);
+            return ProduceAnswer::Again(self.batching, verdict);
         }
-        if verdict::met(code) == Met::ThisMessage && !alone {
+        if verdict::met(code) == ErrorScope::ThisMessage && !alone {
             let reason =
                 format!("Kafka refuses it together with others, and there was no time to try it alone: {said}");
-            return Answer::Again(Way::Alone, Verdict::Retry { reason, after: None });
+            return ProduceAnswer::Again(Batching::Alone, Verdict::Retry { reason, after: None });
         }
-        Answer::Final(verdict)
+        ProduceAnswer::Final(verdict)
     }
 }
 

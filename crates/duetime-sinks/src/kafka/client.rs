@@ -12,7 +12,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::Producer as _;
 
 use super::config::KafkaConfig;
-use super::producer::{DOWN, Producer, SAID_BYTES};
+use super::producer::{DOWN, Producer, REASON_BYTES_MAX};
 use super::verdict;
 use crate::shared_connection::SharedConnection;
 use crate::template::Template;
@@ -30,20 +30,20 @@ pub(super) struct Checked {
 /// A named sink of this type.
 pub(crate) struct KafkaTarget {
     pub(super) config: KafkaConfig,
-    together: Line,
-    alone: Line,
+    together: ProducerEntry,
+    alone: ProducerEntry,
     scrubber: Scrubber,
 }
 
 /// A producer's settings, and the one that is in use.
-struct Line {
+struct ProducerEntry {
     client: ClientConfig,
     link: SharedConnection<Producer>,
 }
 
 /// How messages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Batching {
     /// In the library's batches.
     Together,
     /// Each in a batch of its own: a broker takes or refuses a batch as a whole.
@@ -64,8 +64,8 @@ impl KafkaTarget {
         let together = config.client(&scrubber)?;
         let mut alone = together.clone();
         alone.set("batch.num.messages", "1");
-        let line = |client| Line { client, link: SharedConnection::default() };
-        Ok(Self { config: config.clone(), together: line(together), alone: line(alone), scrubber })
+        let entry = |client| ProducerEntry { client, link: SharedConnection::default() };
+        Ok(Self { config: config.clone(), together: entry(together), alone: entry(alone), scrubber })
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -73,10 +73,10 @@ impl KafkaTarget {
     }
 
     /// The producer for messages that travel this way.
-    pub(super) async fn producer(&self, way: Way) -> Result<Arc<Producer>, String> {
-        let Line { client, link } = match way {
-            Way::Together => &self.together,
-            Way::Alone => &self.alone,
+    pub(super) async fn producer(&self, batching: Batching) -> Result<Arc<Producer>, String> {
+        let ProducerEntry { client, link } = match batching {
+            Batching::Together => &self.together,
+            Batching::Alone => &self.alone,
         };
         let start = async || {
             Producer::start(client, &self.scrubber, self.config.connect_timeout + self.config.timeout)
@@ -93,9 +93,9 @@ impl KafkaTarget {
     pub(super) fn clean(&self, error: &KafkaError) -> String {
         // The text of a refused property has its value in it.
         if let KafkaError::ClientConfig(_, said, name, _) = error {
-            return self.scrubber.clean(&format!("{name}: {said}"), SAID_BYTES);
+            return self.scrubber.clean(&format!("{name}: {said}"), REASON_BYTES_MAX);
         }
-        self.scrubber.clean(&error.to_string(), SAID_BYTES)
+        self.scrubber.clean(&error.to_string(), REASON_BYTES_MAX)
     }
 
     /// The sentence for an error of the whole cluster.
@@ -107,7 +107,7 @@ impl KafkaTarget {
                 let wait = self.config.timeout.as_millis();
                 format!("{brokers} did not acknowledge within {wait} ms: {cause}")
             }
-            _ if verdict::met(code) == verdict::Met::Cluster => format!("{brokers} cannot be used: {cause}"),
+            _ if verdict::met(code) == verdict::ErrorScope::Cluster => format!("{brokers} cannot be used: {cause}"),
             _ => code.to_string(),
         }
     }
@@ -120,7 +120,7 @@ impl KafkaTarget {
     /// Whether brokers can be reached: what is given to the library before waits there, and nobody can say later
     /// whether it was sent. They are asked for the topic that something is about to be sent to, if it is always the same.
     pub(super) async fn reach(&self, topic: Option<&String>) -> Result<(), String> {
-        let producer = self.producer(Way::Together).await?;
+        let producer = self.producer(Batching::Together).await?;
         let connected = producer.is_connected()
             || self.answers_within(&producer, topic.cloned(), self.config.connect_timeout).await;
         if connected { Ok(()) } else { Err(self.explain(&producer, RDKafkaErrorCode::AllBrokersDown)) }
@@ -136,7 +136,7 @@ impl KafkaTarget {
 
     /// The names of all topics that the user may see. To ask for one by name might make it.
     pub(super) async fn topics(&self) -> Result<BTreeSet<String>, String> {
-        let producer = self.producer(Way::Together).await?;
+        let producer = self.producer(Batching::Together).await?;
         let (asking, within) = (producer.clone(), self.config.connect_timeout);
         // The library answers this question on the thread that asks.
         let asked = tokio::task::spawn_blocking(move || {

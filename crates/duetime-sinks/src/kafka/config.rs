@@ -24,7 +24,7 @@ const LINGER_MS: &str = "2";
 /// Longest pause before a lost broker is tried again.
 const RECONNECT_MS_MAX: &str = "1000";
 /// Longest text of what the client library says of a property.
-const SAID_BYTES: usize = 300;
+const REASON_BYTES_MAX: usize = 300;
 
 /// Properties that would break what the sink promises, or that have a key of their own.
 const RESERVED: &[&str] = &[
@@ -243,9 +243,9 @@ impl KafkaConfig {
         match client.create_native_config() {
             Ok(_) => Ok(client),
             Err(KafkaError::ClientConfig(_, said, name, _)) => {
-                Err(format!("{name} is refused: {}", scrubber.clean(&said, SAID_BYTES)))
+                Err(format!("{name} is refused: {}", scrubber.clean(&said, REASON_BYTES_MAX)))
             }
-            Err(error) => Err(scrubber.clean(&error.to_string(), SAID_BYTES)),
+            Err(error) => Err(scrubber.clean(&error.to_string(), REASON_BYTES_MAX)),
         }
     }
 }

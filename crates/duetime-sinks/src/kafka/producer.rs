@@ -15,7 +15,7 @@ use rdkafka::producer::{FutureProducer, Producer as _};
 use tokio::time::Instant;
 
 /// Longest text of what the client library or a broker said.
-pub(super) const SAID_BYTES: usize = 300;
+pub(super) const REASON_BYTES_MAX: usize = 300;
 
 /// A producer that brings some messages through and others not is replaced when it is older than this.
 const PART_PATIENCE: Duration = Duration::from_secs(60);
@@ -35,12 +35,12 @@ pub(super) struct Ear {
 
 impl ClientContext for Ear {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
-        let text = self.scrubber.clean(text, SAID_BYTES);
+        let text = self.scrubber.clean(text, REASON_BYTES_MAX);
         tracing::debug!(facility, text, "kafka client");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let text = self.scrubber.clean(reason, SAID_BYTES);
+        let text = self.scrubber.clean(reason, REASON_BYTES_MAX);
         tracing::debug!(code = ?error.rdkafka_error_code(), text, "kafka client complains");
         // That all brokers are down comes after each one's own reason, which says more.
         if !text.ends_with(DOWN) || self.last.lock().is_none() {

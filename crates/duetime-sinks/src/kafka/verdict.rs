@@ -5,7 +5,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 
 /// Whom an error concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum ErrorScope {
     /// This message, for ever.
     ThisMessage,
     /// The topic it goes to.
@@ -19,7 +19,7 @@ pub(super) enum Met {
 }
 
 /// Whom `code` concerns.
-pub(super) fn met(code: Code) -> Met {
+pub(super) fn met(code: Code) -> ErrorScope {
     match code {
         Code::MessageSizeTooLarge
         | Code::InvalidMessageSize
@@ -28,16 +28,16 @@ pub(super) fn met(code: Code) -> Met {
         | Code::InvalidTimestamp
         | Code::InvalidTopic
         | Code::InvalidRecord
-        | Code::PolicyViolation => Met::ThisMessage,
+        | Code::PolicyViolation => ErrorScope::ThisMessage,
         Code::UnknownTopic
         | Code::UnknownTopicOrPartition
         | Code::UnknownPartition
-        | Code::TopicAuthorizationFailed => Met::ItsTopic,
+        | Code::TopicAuthorizationFailed => ErrorScope::ItsTopic,
         Code::NotEnoughReplicas
         | Code::NotEnoughReplicasAfterAppend
         | Code::LeaderNotAvailable
         | Code::NotLeaderForPartition
-        | Code::KafkaStorageError => Met::ItsPartition,
+        | Code::KafkaStorageError => ErrorScope::ItsPartition,
         Code::BrokerTransportFailure
         | Code::OperationTimedOut
         | Code::MessageTimedOut
@@ -54,9 +54,9 @@ pub(super) fn met(code: Code) -> Met {
         | Code::UnsupportedCompressionType
         | Code::UnsupportedForMessageFormat
         | Code::InvalidRequiredAcks
-        | Code::SaslAuthenticationFailed => Met::Cluster,
-        _ if ends_producer(code) => Met::Cluster,
-        _ => Met::ThisTime,
+        | Code::SaslAuthenticationFailed => ErrorScope::Cluster,
+        _ if ends_producer(code) => ErrorScope::Cluster,
+        _ => ErrorScope::ThisTime,
     }
 }
 
@@ -83,21 +83,21 @@ pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verd
     let retry = |reason| Verdict::Retry { reason, after: None };
     let unavailable = |reason| Verdict::Unavailable { reason, after: None, sent: true };
     match met(code) {
-        Met::ThisMessage if matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
+        ErrorScope::ThisMessage if matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
             Verdict::Rejected {
                 reason: "it is larger than `message_max` of the sink or `max.message.bytes` of the topic".to_owned(),
             }
         }
-        Met::ThisMessage => Verdict::Rejected { reason: format!("Kafka refuses it: {said}") },
-        Met::ItsTopic if code == Code::TopicAuthorizationFailed => {
+        ErrorScope::ThisMessage => Verdict::Rejected { reason: format!("Kafka refuses it: {said}") },
+        ErrorScope::ItsTopic if code == Code::TopicAuthorizationFailed => {
             let reason = format!("the user may not write to the topic {topic:?}; give it the right");
             if varies { retry(reason) } else { unavailable(reason) }
         }
-        Met::ItsTopic => {
+        ErrorScope::ItsTopic => {
             retry(format!("Kafka has no topic {topic:?} (or not that partition); create it, or mend `topic`"))
         }
-        Met::ThisTime => retry(format!("Kafka refuses it: {said}")),
-        Met::ItsPartition => Verdict::DestinationDown { reason: said.to_owned(), after: None, silent: false },
-        Met::Cluster => unavailable(said.to_owned()),
+        ErrorScope::ThisTime => retry(format!("Kafka refuses it: {said}")),
+        ErrorScope::ItsPartition => Verdict::DestinationDown { reason: said.to_owned(), after: None, silent: false },
+        ErrorScope::Cluster => unavailable(said.to_owned()),
     }
 }

@@ -38,7 +38,7 @@ const STREAMS: &str = "$JS.API.STREAM.NAMES";
 /// A JetStream that does not tell about itself within this does not answer at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Longest text of what the server or the network said.
-const SAID_BYTES: usize = 300;
+const REASON_BYTES_MAX: usize = 300;
 /// Headers with these prefixes are instructions to the server.
 const RESERVED: &[&str] = &["nats-"];
 
@@ -111,7 +111,7 @@ impl NatsTarget {
     }
 
     fn clean(&self, text: &str) -> String {
-        self.scrubber.lock().clean(text, SAID_BYTES)
+        self.scrubber.lock().clean(text, REASON_BYTES_MAX)
     }
 
     /// The verdict for a failed publish, and whether the connection is of no more use.

@@ -42,7 +42,7 @@ pub(super) enum Outcome {
     /// No queue takes it.
     Returned(String),
     /// It cannot be published as it is.
-    Unfit(String),
+    Invalid(String),
     /// The channel or the connection ended first.
     Failed(lapin::Error),
 }
@@ -122,7 +122,7 @@ pub(super) async fn publish(
         sent.push(match prepared {
             Err(why) => {
                 keys.push(ShortString::default());
-                Err(Outcome::Unfit(why))
+                Err(Outcome::Invalid(why))
             }
             Ok(Prepared { key, properties }) => {
                 keys.push(key.clone());

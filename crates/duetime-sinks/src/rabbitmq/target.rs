@@ -23,7 +23,7 @@ use crate::shared_connection::SharedConnection;
 use crate::target::Target;
 
 /// Longest text of what the broker or the network said.
-const SAID_BYTES: usize = 300;
+const REASON_BYTES_MAX: usize = 300;
 
 /// A broker that does not open a channel within this does not answer at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl std::fmt::Debug for RabbitMqTarget {
 
 /// What an error says of the messages it met.
 #[derive(Clone)]
-enum Met {
+enum PublishErrorScope {
     /// One of them is not acceptable to the broker, but which?
     OneOfThem(String),
     /// The target as a whole cannot be used.
@@ -87,26 +87,26 @@ impl RabbitMqTarget {
     }
 
     fn said(&self, error: &lapin::Error) -> String {
-        self.scrubber.clean(&error.to_string(), SAID_BYTES)
+        self.scrubber.clean(&error.to_string(), REASON_BYTES_MAX)
     }
 
-    fn met(&self, error: &lapin::Error) -> Met {
+    fn met(&self, error: &lapin::Error) -> PublishErrorScope {
         let said = self.said(error);
         match error.kind() {
-            ErrorKind::SerialisationError(_) => Met::OneOfThem(said),
+            ErrorKind::SerialisationError(_) => PublishErrorScope::OneOfThem(said),
             ErrorKind::ProtocolError(error) => match error.kind() {
                 AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED | AMQPSoftError::CONTENTTOOLARGE) => {
-                    Met::OneOfThem(said)
+                    PublishErrorScope::OneOfThem(said)
                 }
                 AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
-                    Met::Target(format!("{said}; declare the exchange, or mend `exchange` of the topic"))
+                    PublishErrorScope::Target(format!("{said}; declare the exchange, or mend `exchange` of the topic"))
                 }
                 AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
-                    Met::Target(format!("{said}; give the user the right to write there"))
+                    PublishErrorScope::Target(format!("{said}; give the user the right to write there"))
                 }
-                _ => Met::Target(said),
+                _ => PublishErrorScope::Target(said),
             },
-            _ => Met::Target(format!("lost the connection to {}: {said}", self.config.url)),
+            _ => PublishErrorScope::Target(format!("lost the connection to {}: {said}", self.config.url)),
         }
     }
 
@@ -114,7 +114,7 @@ impl RabbitMqTarget {
     async fn attempt(&self, route: &Route, messages: &[&Delivery]) -> Result<Vec<Outcome>, String> {
         let connection = self.connection().await?;
         if let Some(why) = connection.blocked() {
-            return Err(format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, SAID_BYTES)));
+            return Err(format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, REASON_BYTES_MAX)));
         }
         let now = self.clock.now();
         let prepared = messages.iter().map(|message| route.prepare(message, now)).collect();
@@ -153,7 +153,7 @@ impl RabbitMqTarget {
     /// free; a half-open one is given up.
     async fn silent(&self, connection: &Arc<Connection>) -> String {
         if let Some(why) = connection.blocked() {
-            return format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, SAID_BYTES));
+            return format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, REASON_BYTES_MAX));
         }
         self.link.give_up(connection).await;
         self.unconfirmed()
@@ -206,15 +206,17 @@ impl RabbitMqTarget {
                 }
                 Outcome::Silent(reason) => unavailable(reason),
                 Outcome::Returned(reason) => Verdict::Retry { reason, after: None },
-                Outcome::Unfit(reason) => Verdict::Rejected { reason },
+                Outcome::Invalid(reason) => Verdict::Rejected { reason },
                 Outcome::Failed(error) => match met(&error) {
-                    Met::Target(reason) => unavailable(reason),
-                    Met::OneOfThem(reason) if messages.len() == 1 => Verdict::Rejected { reason },
+                    PublishErrorScope::Target(reason) => unavailable(reason),
+                    PublishErrorScope::OneOfThem(reason) if messages.len() == 1 => Verdict::Rejected { reason },
                     // The broker closed the channel over one of them; alone, each speaks for itself.
-                    Met::OneOfThem(_) => match Box::pin(self.publish(route, &[message])).await.remove(0) {
-                        Verdict::Unavailable { reason, .. } => unavailable(reason),
-                        verdict => verdict,
-                    },
+                    PublishErrorScope::OneOfThem(_) => {
+                        match Box::pin(self.publish(route, &[message])).await.remove(0) {
+                            Verdict::Unavailable { reason, .. } => unavailable(reason),
+                            verdict => verdict,
+                        }
+                    }
                 },
             });
         }
@@ -287,7 +289,7 @@ impl Sink for RabbitMqSink {
                 Err(format!("{}; declare the queue, or mend `routing_key` of the topic", self.target.said(&error)))
             }
             Ok(Err(error)) => match self.target.met(&error) {
-                Met::OneOfThem(reason) | Met::Target(reason) => Err(reason),
+                PublishErrorScope::OneOfThem(reason) | PublishErrorScope::Target(reason) => Err(reason),
             },
             Err(_) => Err("the broker did not answer in time".to_owned()),
         }

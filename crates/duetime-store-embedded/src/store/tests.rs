@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_core::reshard::{BatchPut, Floor, Reshard as _, RoutingAuthority as _};
+use duetime_core::resize_store::{BatchPut, DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
 
@@ -30,7 +30,7 @@ async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
         config,
         routing,
         desired: None,
-        widest: 2,
+        max_shards_ever: 2,
         pause: None,
         version: 1,
         created_at_ms: NOW.as_millis(),
@@ -80,9 +80,9 @@ async fn what_was_acknowledged_is_there_when_the_folder_is_opened_again() {
     drop(store);
 
     let store = open(folder.path());
-    let survey = store.survey(&[shard()], later).await.unwrap()[0];
+    let survey = store.counts(&[shard()], later).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.due, survey.dead), (2, 1, 2, 0));
-    assert_eq!(store.heads(&[shard()]).await.unwrap(), [Some(NOW.plus(Duration::from_secs(1)))]);
+    assert_eq!(store.next_due(&[shard()]).await.unwrap(), [Some(NOW.plus(Duration::from_secs(1)))]);
     let again = store.claim(&shard(), later, &asking(1, 1)).await.unwrap();
     assert_eq!(again.messages, claim.messages, "the answer to a repeated request outlives the process");
     let one = &claim.messages[0];
@@ -193,26 +193,27 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
 
     for _ in 0..2 {
         let store = open(folder.path());
-        let survey = store.survey(&[shard()], NOW).await.unwrap()[0];
+        let survey = store.counts(&[shard()], NOW).await.unwrap()[0];
         assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (2, 1, 1));
         drop(store);
     }
     let store = open(folder.path());
     let record = store.topics().await.unwrap().remove(0);
-    assert_eq!((record.widest(), record.routing.change()), (2, 1));
+    assert_eq!((record.max_shards_ever(), record.routing.change()), (2, 1));
     let (seen, mut new) = (record.routing_record(), record.routing_record());
     let state = duetime_core::RoutingState::Moving;
     let epoch = seen.routing.epoch + 1;
-    new.routing = Routing { epoch, rid: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state, seed: None };
+    new.routing =
+        Routing { epoch, change_id: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state, seed: None };
     store.swap_routing(&record.name, &seen, &new).await.unwrap();
     for index in 0..3 {
-        store.fence(&record.name, index, &new.routing, &Floor::default()).await.unwrap();
+        store.fence(&record.name, index, &new.routing, &DeadlineFloor::default()).await.unwrap();
     }
     let (source, destination) = (new.routing.shard(&record.name, 0), new.routing.shard(&record.name, 2));
     let ids = batch.map(|message| message.id);
     let taken = store.take(&source, 2, &ids, 7).await.unwrap().unwrap();
     assert!(matches!(store.put(&destination, &taken).await.unwrap(), BatchPut::Done { fresh: 4, .. }));
-    assert!(store.drop_batch(&source, 7).await.unwrap());
+    assert!(store.discard_batch(&source, 7).await.unwrap());
     let ack = [Settle { id: held[0].id.clone(), score: held[0].score, how: Settlement::Ack }];
     assert_eq!(store.settle(&destination, NOW, &ack).await.unwrap(), [Settled::Ok]);
     let there: Vec<_> = store.get(&destination, &ids).await.unwrap().into_iter().flatten().collect();

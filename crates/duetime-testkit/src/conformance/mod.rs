@@ -2,7 +2,7 @@
 
 mod factory;
 pub mod ownership;
-pub mod reshard;
+pub mod resize;
 pub mod sink;
 pub mod store;
 

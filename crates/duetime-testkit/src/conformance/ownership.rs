@@ -68,10 +68,10 @@ async fn until(what: &str, done: impl Fn() -> bool) {
 /// When the implementation does not keep one.
 pub async fn run_all(start: impl AsyncFn(&str) -> Arc<dyn Ownership>, several: bool) {
     a_lone_node_owns_what_there_is_and_nothing_else(&start).await;
-    an_unfit_node_says_why_and_owns_all_when_it_is_fit(&start).await;
+    an_unhealthy_node_says_why_and_owns_all_when_it_is_fit(&start).await;
     if several {
         two_nodes_own_everything_and_the_one_that_stays_takes_it_all(&start).await;
-        the_shards_of_an_unfit_node_go_to_the_others(&start).await;
+        the_shards_of_an_unhealthy_node_go_to_the_others(&start).await;
         a_drained_node_leaves_its_shards_to_the_others_while_there_are_any(&start).await;
     }
 }
@@ -86,30 +86,29 @@ async fn a_lone_node_owns_what_there_is_and_nothing_else(start: &impl AsyncFn(&s
     }
     node.ownership.demand(demand(&[("a", 2)])).await;
     until("it owns again", || node.owned().len() == 2).await;
-    let fleet = node.ownership.fleet();
-    until("it shows itself", || fleet.borrow().members.values().any(|member| member.id == "a")).await;
+    let cluster = node.ownership.cluster();
+    until("it shows itself", || cluster.borrow().members.values().any(|member| member.id == "a")).await;
     let a = TopicName::new("a").expect("a good name");
-    until("it shows what it owns", || fleet.borrow().owner(&a, 1) == Some("a")).await;
+    until("it shows what it owns", || cluster.borrow().owner(&a, 1) == Some("a")).await;
     node.ownership.leave().await;
     assert!(node.owned().is_empty(), "who has left owns nothing");
 }
 
-async fn an_unfit_node_says_why_and_owns_all_when_it_is_fit(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
+async fn an_unhealthy_node_says_why_and_owns_all_when_it_is_fit(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
     let node = TestNode::new(start("a").await);
     node.ownership.demand(demand(&[("a", 5)])).await;
     until("it owns all", || node.owned().len() == 5).await;
-    node.ownership.unfit(Some("its clock is wrong".to_owned())).await;
+    node.ownership.set_unhealthy(Some("its clock is wrong".to_owned())).await;
     // Whether it keeps its shards where nobody is better off is its own affair: it cannot claim.
-    let fleet = node.ownership.fleet();
+    let cluster = node.ownership.cluster();
     let says = || {
-        let fleet = fleet.borrow();
-        fleet
-            .members
-            .values()
-            .any(|member| member.state == MemberState::Unfit && member.unfit.as_deref() == Some("its clock is wrong"))
+        let cluster = cluster.borrow();
+        cluster.members.values().any(|member| {
+            member.state == MemberState::Unhealthy && member.unhealthy.as_deref() == Some("its clock is wrong")
+        })
     };
     until("it says why", says).await;
-    node.ownership.unfit(None).await;
+    node.ownership.set_unhealthy(None).await;
     until("it owns all again", || node.owned().len() == 5).await;
     node.ownership.leave().await;
 }
@@ -128,23 +127,23 @@ async fn two_nodes_own_everything_and_the_one_that_stays_takes_it_all(
         union == every(&told) && (6..=8).contains(&mine.len()) && (6..=8).contains(&theirs.len())
     };
     until("they share", shared).await;
-    let fleet = one.ownership.fleet();
-    until("they see each other", || fleet.borrow().members.len() == 2).await;
+    let cluster = one.ownership.cluster();
+    until("they see each other", || cluster.borrow().members.len() == 2).await;
     two.ownership.leave().await;
     assert!(two.owned().is_empty());
     until("one has all", || one.owned() == every(&told)).await;
     one.ownership.leave().await;
 }
 
-async fn the_shards_of_an_unfit_node_go_to_the_others(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
+async fn the_shards_of_an_unhealthy_node_go_to_the_others(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
     let told = demand(&[("a", 8)]);
     let (one, two) = (TestNode::new(start("one").await), TestNode::new(start("two").await));
     one.ownership.demand(told.clone()).await;
     two.ownership.demand(told.clone()).await;
     until("two has some", || !two.owned().is_empty()).await;
-    two.ownership.unfit(Some("its clock is wrong".to_owned())).await;
+    two.ownership.set_unhealthy(Some("its clock is wrong".to_owned())).await;
     until("one has all", || one.owned() == every(&told) && two.owned().is_empty()).await;
-    two.ownership.unfit(None).await;
+    two.ownership.set_unhealthy(None).await;
     until("two has some again", || !two.owned().is_empty() && one.owned().len() < 8).await;
     one.ownership.leave().await;
     two.ownership.leave().await;
@@ -158,18 +157,18 @@ async fn a_drained_node_leaves_its_shards_to_the_others_while_there_are_any(
     one.ownership.demand(told.clone()).await;
     two.ownership.demand(told.clone()).await;
     until("two has some", || !two.owned().is_empty()).await;
-    let (seen_by_one, seen_by_two) = (one.ownership.fleet(), two.ownership.fleet());
+    let (seen_by_one, seen_by_two) = (one.ownership.cluster(), two.ownership.cluster());
     let name = || seen_by_one.borrow().members.iter().find(|(_, m)| m.id == "two").map(|(name, _)| name.clone());
     until("one knows two", || name().is_some()).await;
     let (name, drain) = (name().expect("it was there"), Some(Drain { by: Some("ops".to_owned()), at_ms: 1 }));
     one.ownership.drain(&name, drain.clone()).await.expect("the other node drains it");
     until("one has all", || one.owned() == every(&told) && two.owned().is_empty()).await;
-    for fleet in [&seen_by_one, &seen_by_two] {
-        let shows = || fleet.borrow().members.get(&name).is_some_and(|two| two.drain == drain);
+    for cluster in [&seen_by_one, &seen_by_two] {
+        let shows = || cluster.borrow().members.get(&name).is_some_and(|two| two.drain == drain);
         until("both show who drains it", shows).await;
     }
-    for fleet in [&seen_by_one, &seen_by_two] {
-        until("a drained node does no work and is not counted", || fleet.borrow().nodes() == 1).await;
+    for cluster in [&seen_by_one, &seen_by_two] {
+        until("a drained node does no work and is not counted", || cluster.borrow().nodes() == 1).await;
     }
     two.ownership.drain(&name, None).await.expect("it ends its own");
     until("two has some again", || !two.owned().is_empty() && one.owned().len() < 8).await;

@@ -10,7 +10,7 @@ use super::shard::{Answered, REQUESTS_KEPT, ShardState};
 pub(super) fn agree(own: Timestamp, caller: Timestamp) -> Result<(), StoreError> {
     let apart_ms = own.as_millis() - caller.as_millis();
     let is_far = i128::from(apart_ms).unsigned_abs() > CLOCK_SKEW_MAX.as_millis();
-    if is_far { Err(StoreError::Skew(apart_ms)) } else { Ok(()) }
+    if is_far { Err(StoreError::ClockSkew(apart_ms)) } else { Ok(()) }
 }
 
 impl ShardState {

@@ -8,7 +8,7 @@ mod claim;
 mod enqueue;
 mod moves;
 mod plans;
-mod reshard;
+mod resize;
 mod server;
 mod settle;
 mod shard;

@@ -3,25 +3,25 @@
 use bytes::Bytes;
 use duetime_core::envelope::{self, Envelope};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Floor, Frozen, FrozenState, Lookup, Replication, ScanPage, Scanned,
+use duetime_core::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Frozen, FrozenState, Lookup, Replication, ScanPage, Scanned,
 };
 use duetime_core::{MessageId, MessageState, Score, Timestamp};
 
 use super::shard::{DeadInfo, ShardState};
 
 impl ShardState {
-    pub(super) fn floor(&self) -> Floor {
+    pub(super) fn floor(&self) -> DeadlineFloor {
         self.last_deadlines
     }
 
-    pub(super) fn raise(&mut self, floor: &Floor) {
+    pub(super) fn raise(&mut self, floor: &DeadlineFloor) {
         self.last_deadlines.raise_all(floor);
     }
 
-    /// Where an id is, to a caller who knows this as its old home. What is frozen comes first: after
+    /// Where an id is, to a caller who knows this as its source shard. What is frozen comes first: after
     /// a failover a copy may stand beside it.
-    pub(super) fn at_old(&self, id: &MessageId) -> Lookup<()> {
+    pub(super) fn at_source(&self, id: &MessageId) -> Lookup<()> {
         if self.outbox.as_ref().is_some_and(|batch| batch.messages.iter().any(|frozen| frozen.id == *id)) {
             Lookup::Frozen
         } else if self.live.contains_key(id) || self.dead.contains_key(id) {
@@ -123,12 +123,12 @@ impl ShardState {
     }
 
     fn raise_to(&mut self, score: Score) {
-        let mut brought = Floor::default();
+        let mut brought = DeadlineFloor::default();
         brought.raise(score.class(), score.visible_at());
         self.raise(&brought);
     }
 
-    pub(super) fn renumber(&mut self, seen: u64, new: BatchName) -> bool {
+    pub(super) fn rename_batch(&mut self, seen: u64, new: BatchName) -> bool {
         let may = |name: BatchName| name.nonce == seen && name.number <= new.number;
         if let Some(batch) = self.outbox.as_mut().filter(|batch| may(batch.name)) {
             batch.name = new;
@@ -137,7 +137,7 @@ impl ShardState {
         self.outbox.as_ref().is_some_and(|batch| batch.name == new)
     }
 
-    pub(super) fn drop_batch(&mut self, nonce: u64) -> bool {
+    pub(super) fn discard_batch(&mut self, nonce: u64) -> bool {
         let is_it = self.outbox.as_ref().is_some_and(|batch| batch.name.nonce == nonce);
         if is_it {
             self.outbox = None;

@@ -64,7 +64,7 @@ impl ShardState {
         ListPage { more: found.len() == limit, found }
     }
 
-    pub(super) fn settle_dead(&mut self, now: Timestamp, id: &MessageId, action: DeadAction) -> bool {
+    pub(super) fn resolve_dead_letters(&mut self, now: Timestamp, id: &MessageId, action: DeadAction) -> bool {
         if !self.dead.contains_key(id) {
             return false;
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use duetime_core::envelope::Envelope;
 use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::message::Death;
-use duetime_core::reshard::{Batch, BatchName, Floor};
+use duetime_core::resize_store::{Batch, BatchName, DeadlineFloor};
 use duetime_core::{
     Headers, LeaseClass, MessageId, MessageState, Nonce, Routing, Score, Shard, StoreError, StoredMessage, Timestamp,
     deadlines,
@@ -41,7 +41,7 @@ pub(super) struct ShardState {
     pub live: BTreeMap<MessageId, Score>,
     pub bodies: BTreeMap<MessageId, Envelope>,
     pub dead: BTreeMap<MessageId, DeadInfo>,
-    pub last_deadlines: Floor,
+    pub last_deadlines: DeadlineFloor,
     pub answered: VecDeque<Answered>,
     /// Frozen for a move.
     pub outbox: Option<Batch>,
@@ -59,7 +59,7 @@ impl ShardState {
             live: BTreeMap::new(),
             bodies: BTreeMap::new(),
             dead: BTreeMap::new(),
-            last_deadlines: Floor::default(),
+            last_deadlines: DeadlineFloor::default(),
             answered: VecDeque::new(),
             outbox: None,
             last_number: 0,

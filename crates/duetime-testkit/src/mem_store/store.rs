@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, Survey, Wakeup,
+    Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard, StoreError,
@@ -117,7 +117,7 @@ impl MemStore {
         let (earlier, _) = self.both(now);
         self.on_shard(shard, |state| {
             self.agree_on(now, action == DeadAction::Redrive)?;
-            Ok(ids.iter().map(|id| state.settle_dead(earlier, id, action)).collect())
+            Ok(ids.iter().map(|id| state.resolve_dead_letters(earlier, id, action)).collect())
         })
     }
 
@@ -170,7 +170,7 @@ impl MessageStore for MemStore {
         role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
     }
 
-    async fn dead(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
+    async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.on_shard(shard, |state| Ok(state.dead_page(from, limit)))
     }
 
@@ -178,7 +178,7 @@ impl MessageStore for MemStore {
         self.on_shard(shard, |state| Ok(state.list(range, limit)))
     }
 
-    async fn settle_dead_at(
+    async fn resolve_dead_letters_at(
         &self,
         shard: &Shard,
         role: Role,
@@ -188,7 +188,7 @@ impl MessageStore for MemStore {
     ) -> Result<Kept<Lookup<bool>>, StoreError> {
         role.ask(
             || async { Ok(self.kept(self.settle_dead_at_home(shard, now, ids, action).await?)) },
-            || self.settle_dead_at_source(shard, now, ids, action),
+            || self.resolve_dead_letters_at_source(shard, now, ids, action),
         )
         .await
     }
@@ -247,11 +247,11 @@ impl ClaimStore for MemStore {
 
 #[async_trait]
 impl ScheduleStore for MemStore {
-    async fn survey(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Survey>, StoreError> {
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
         let inside = self.inside.lock();
         let survey = |state: &ShardState| {
             let held = state.live.values().filter(|score| score.class().is_held()).count() as u64;
-            Survey {
+            ShardCounts {
                 scheduled: state.live.len() as u64 - held,
                 due: state.due(now),
                 in_flight: held,
@@ -262,7 +262,7 @@ impl ScheduleStore for MemStore {
         Ok(shards.iter().map(|shard| inside.look(shard, survey)).collect())
     }
 
-    async fn heads(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+    async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let inside = self.inside.lock();
         Ok(shards.iter().map(|shard| inside.look(shard, ShardState::head)).collect())
     }

@@ -51,14 +51,14 @@ pub struct PeekArgs {
 }
 
 /// What was found, and whether there is more.
-struct Found {
+struct FoundMessages {
     messages: Vec<Listed>,
     more: bool,
     changing: bool,
 }
 
-async fn find(client: &Client, topic: &str, filter: &ListFilter, limit: usize) -> Result<Found, ClientError> {
-    let mut found = Found { messages: Vec::new(), more: false, changing: false };
+async fn find(client: &Client, topic: &str, filter: &ListFilter, limit: usize) -> Result<FoundMessages, ClientError> {
+    let mut found = FoundMessages { messages: Vec::new(), more: false, changing: false };
     let mut cursor = None;
     loop {
         let wanted = limit.saturating_sub(found.messages.len()).min(PAGE_MAX);
@@ -93,7 +93,7 @@ pub async fn list(args: ListArgs) -> anyhow::Result<bool> {
     let filter = ListFilter { state: args.state, due_from, due_to, prefix: args.prefix };
     let found = find(&args.connection.client()?, &args.topic, &filter, args.limit.max(1)).await?;
     if args.connection.json {
-        let Found { messages, more, changing } = found;
+        let FoundMessages { messages, more, changing } = found;
         output::json(&json!({ "messages": messages, "more": more, "changing": changing }))?;
         return Ok(true);
     }

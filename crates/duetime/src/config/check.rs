@@ -21,7 +21,7 @@ const REQUEST_MEMORY_MIN: u64 = 64 << 20;
 
 /// All faults of `config`, but those that follow from the keys in `wrong`.
 pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<ConfigFault> {
-    let mut rules = Rules { config, wrong, found: Vec::new() };
+    let mut rules = ConfigRules { config, wrong, found: Vec::new() };
     rules.store();
     rules.ownership();
     for (key, fault) in config.resize.faults() {
@@ -33,13 +33,13 @@ pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<ConfigFault> {
     rules.found
 }
 
-struct Rules<'a> {
+struct ConfigRules<'a> {
     config: &'a Config,
     wrong: &'a [Vec<String>],
     found: Vec<ConfigFault>,
 }
 
-impl Rules<'_> {
+impl ConfigRules<'_> {
     /// Whether nothing is wrong with the key or with what it is in.
     fn is_sound(&self, path: &[&str]) -> bool {
         !self.wrong.iter().any(|wrong| wrong.iter().zip(path).all(|(wrong, key)| wrong == key))

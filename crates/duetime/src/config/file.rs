@@ -83,8 +83,8 @@ impl ConfigLines {
         self.source().complaint((path.iter().map(|key| (*key).to_owned()).collect(), fault.into()))
     }
 
-    fn source(&self) -> Source<'_> {
-        Source { lines: self, spans: DeTable::parse(&self.text).ok().map(Spanned::into_inner) }
+    fn source(&self) -> FileSource<'_> {
+        FileSource { lines: self, spans: DeTable::parse(&self.text).ok().map(Spanned::into_inner) }
     }
 
     /// The line of the file in which this byte is.
@@ -94,12 +94,12 @@ impl ConfigLines {
     }
 }
 
-struct Source<'a> {
+struct FileSource<'a> {
     lines: &'a ConfigLines,
     spans: Option<DeTable<'a>>,
 }
 
-impl Source<'_> {
+impl FileSource<'_> {
     /// The line of the deepest key of `path` that is in the file.
     fn origin(&self, path: &[String]) -> Origin {
         if let [section, key, ..] = path
@@ -150,12 +150,12 @@ impl Source<'_> {
 }
 
 /// The sections as far as they can be read, and what is wrong with them.
-struct Reading<'a> {
+struct SectionsRead<'a> {
     table: &'a Table,
     faults: Vec<ConfigFault>,
 }
 
-impl Reading<'_> {
+impl SectionsRead<'_> {
     fn note(&mut self, section: &[&str], faults: Vec<ConfigFault>) {
         let whole = |inner: Vec<String>| section.iter().map(|key| (*key).to_owned()).chain(inner).collect();
         self.faults.extend(faults.into_iter().map(|(path, text)| (whole(path), text)));
@@ -291,7 +291,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
         let text = suggest::unknown("section", key, &SECTIONS);
         complaints.push(Complaint { origin: source.origin(std::slice::from_ref(key)), text });
     }
-    let mut reading = Reading { table: &table, faults: Vec::new() };
+    let mut reading = SectionsRead { table: &table, faults: Vec::new() };
     let mut config = Config {
         node: reading.section("node"),
         store: reading.section_by("store", store::section),

@@ -119,7 +119,7 @@ impl StoreConfig {
 
 /// The key that chooses.
 #[derive(Deserialize)]
-struct Choice {
+struct StoreChoice {
     url: Secret,
 }
 
@@ -127,9 +127,9 @@ struct Choice {
 pub fn section(table: &Table) -> Read<StoreConfig> {
     let mut keys = table.clone();
     let url = keys.remove("url").map(|url| ("url".to_owned(), url)).into_iter().collect();
-    let Read { value: choice, mut faults } = read::section::<Choice>(&url);
+    let Read { value: choice, mut faults } = read::section::<StoreChoice>(&url);
     read::wipe(url);
-    let value = match choice.map(|Choice { url }| (StoreConfig::of_url(url.clone()), url)) {
+    let value = match choice.map(|StoreChoice { url }| (StoreConfig::of_url(url.clone()), url)) {
         Some((Ok(StoreConfig::Embedded(_)), url)) => {
             faults.extend(take_redis_keys(&mut keys));
             own(keys, &url, &mut faults).map(StoreConfig::Embedded)

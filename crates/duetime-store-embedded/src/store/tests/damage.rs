@@ -71,8 +71,8 @@ async fn messages_behind_a_damaged_page_and_other_shards_are_delivered_and_the_d
     assert!(told.contains("topic orders are damaged on the disk: 1;") && told.contains("restore a backup"), "{told}");
     assert!(meters.render().contains("duetime_store_troubles{kind=\"damage\"} 1"));
     let later = NOW.plus(Duration::from_secs(1));
-    assert!(store.heads(&[other()]).await.unwrap()[0] > Some(later), "nothing that can be taken is due");
-    assert_eq!(store.survey(&[other()], later).await.unwrap()[0].due, 0);
+    assert!(store.next_due(&[other()]).await.unwrap()[0] > Some(later), "nothing that can be taken is due");
+    assert_eq!(store.counts(&[other()], later).await.unwrap()[0].due, 0);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn acknowledged_transactions_that_are_missing_are_told() {
             std::fs::write(path, log).unwrap();
         }
         let found = open(copy.path());
-        let survey = found.survey(&[shard()], NOW).await.unwrap()[0];
+        let survey = found.counts(&[shard()], NOW).await.unwrap()[0];
         assert_eq!(survey.scheduled < 20, damaged, "{survey:?}");
         let told = found.troubles().join(" ");
         assert_eq!(told.contains("acknowledged transactions are missing"), damaged, "{told}");

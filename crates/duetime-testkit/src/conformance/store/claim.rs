@@ -260,7 +260,7 @@ pub async fn clocks_far_apart_take_nothing(factory: &dyn StoreFactory) {
     world.put("a", world.ago(60_000)).await;
     for apart_ms in [-10_000, 10_000] {
         let claim = world.store.claim(&world.shard(), world.moment(apart_ms), &world.request(10)).await;
-        let Err(StoreError::Skew(said_ms)) = claim else { panic!("skew is refused: {claim:?}") };
+        let Err(StoreError::ClockSkew(said_ms)) = claim else { panic!("skew is refused: {claim:?}") };
         assert!((said_ms.abs() - 10_000).abs() < 1000, "{said_ms}");
     }
     assert_eq!(world.get("a").await.unwrap().state, MessageState::Scheduled);
@@ -284,17 +284,18 @@ pub async fn clocks_far_apart_refuse_relative_times_and_serve_the_rest(factory: 
         let now = world.moment(apart_ms);
         let relative = [message("x", Due::In(wait)), message("y", Due::At(now))];
         let refused = store.enqueue(&shard, now, &relative).await;
-        assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
         let move_by = |due| [Edit::Reschedule(held[1].id.clone(), due), Edit::Cancel(id("none"))];
         let refused = store.edit(&shard, now, &move_by(Due::In(wait))).await;
-        assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
         for how in [Settlement::Nack(wait), Settlement::Extend(wait, LeaseClass::TOPIC)] {
             let both = [settle(&held[2], how), settle(&held[3], Settlement::Ack)];
             let refused = store.settle(&shard, now, &both).await;
-            assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+            assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
         }
-        let refused = store.settle_dead(&shard, now, std::slice::from_ref(&held[0].id), DeadAction::Redrive).await;
-        assert!(matches!(refused, Err(StoreError::Skew(_))), "{refused:?}");
+        let refused =
+            store.resolve_dead_letters(&shard, now, std::slice::from_ref(&held[0].id), DeadAction::Redrive).await;
+        assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
     }
     assert_eq!((world.get("x").await, world.get("y").await), (None, None), "a refusal does nothing");
     assert_eq!(world.survey().await.in_flight, 2);

@@ -22,10 +22,10 @@ async fn travels_whole(world: &World, given: &Enqueue) {
     assert_eq!((&claimed.id, claimed.nonce), (&given.id, given.nonce));
     same("claim", &claimed.headers, &claimed.payload);
     assert_eq!(world.settle(&claimed, Settlement::Bury("refused".to_owned())).await, Settled::Ok);
-    let page = world.store.dead(&world.shard(), None, 10).await.unwrap();
+    let page = world.store.dead_letters(&world.shard(), None, 10).await.unwrap();
     same("dead", &page.messages[0].headers, &page.messages[0].payload);
     let ids = [given.id.clone()];
-    world.store.settle_dead(&world.shard(), world.now(), &ids, DeadAction::Redrive).await.unwrap();
+    world.store.resolve_dead_letters(&world.shard(), world.now(), &ids, DeadAction::Redrive).await.unwrap();
     let claimed = world.claim_one().await;
     same("redriven claim", &claimed.headers, &claimed.payload);
     assert_eq!(world.settle(&claimed, Settlement::Ack).await, Settled::Ok);
@@ -102,7 +102,7 @@ pub async fn odd_ids_are_ids_like_others(factory: &dyn StoreFactory) {
         assert!(matches!(world.reschedule(text, world.ago(-50_000)).await, Edited::Rescheduled(_)), "{text:?}");
         assert_eq!(world.cancel(text).await, Edited::Cancelled, "{text:?}");
     }
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn ids_that_look_alike_are_kept_apart(factory: &dyn StoreFactory) {

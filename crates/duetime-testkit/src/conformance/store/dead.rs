@@ -10,9 +10,9 @@ use duetime_core::{MessageId, MessageState, OnConflict};
 use super::world::{World, id, ids, message, settle};
 use crate::conformance::StoreFactory;
 
-async fn settle_dead(world: &World, names: &[&str], action: DeadAction) -> Vec<bool> {
+async fn resolve_dead_letters(world: &World, names: &[&str], action: DeadAction) -> Vec<bool> {
     let ids: Vec<MessageId> = names.iter().map(|text| id(text)).collect();
-    world.store.settle_dead(&world.shard(), world.now(), &ids, action).await.unwrap()
+    world.store.resolve_dead_letters(&world.shard(), world.now(), &ids, action).await.unwrap()
 }
 
 pub async fn a_dead_letter_keeps_all_it_was_given_and_how_it_died(factory: &dyn StoreFactory) {
@@ -22,7 +22,7 @@ pub async fn a_dead_letter_keeps_all_it_was_given_and_how_it_died(factory: &dyn 
     let before = world.now();
     let claimed = world.claim_one().await;
     world.settle(&claimed, Settlement::Bury("refused for good".to_owned())).await;
-    let page = world.store.dead(&world.shard(), None, 10).await.unwrap();
+    let page = world.store.dead_letters(&world.shard(), None, 10).await.unwrap();
     assert_eq!((page.messages.len(), page.next), (1, None));
     let letter = &page.messages[0];
     assert_eq!(Some(letter), world.get("a").await.as_ref());
@@ -47,7 +47,7 @@ pub async fn dead_letters_are_read_in_pages_each_once_oldest_first(factory: &dyn
     for limit in [1, 3, 5, 10, 100] {
         let (mut from, mut seen) = (None, Vec::new());
         loop {
-            let page = world.store.dead(&world.shard(), from, limit).await.unwrap();
+            let page = world.store.dead_letters(&world.shard(), from, limit).await.unwrap();
             assert!(page.messages.len() <= limit);
             seen.extend(page.messages.iter().map(|one| one.id.as_str().to_owned()));
             from = page.next;
@@ -64,7 +64,7 @@ pub async fn dead_letters_are_read_in_pages_each_once_oldest_first(factory: &dyn
 pub async fn a_shard_without_dead_letters_has_an_empty_page(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put("a", world.ago(1000)).await;
-    let page = world.store.dead(&world.shard(), None, 10).await.unwrap();
+    let page = world.store.dead_letters(&world.shard(), None, 10).await.unwrap();
     assert_eq!((page.messages, page.next), (Vec::new(), None));
 }
 
@@ -73,9 +73,9 @@ pub async fn a_page_starts_behind_letters_that_went_away_meanwhile(factory: &dyn
     for text in ["a", "b", "c", "d"] {
         world.put_dead(text).await;
     }
-    let first = world.store.dead(&world.shard(), None, 2).await.unwrap();
-    settle_dead(&world, &["a", "b", "c"], DeadAction::Purge).await;
-    let second = world.store.dead(&world.shard(), first.next, 2).await.unwrap();
+    let first = world.store.dead_letters(&world.shard(), None, 2).await.unwrap();
+    resolve_dead_letters(&world, &["a", "b", "c"], DeadAction::Purge).await;
+    let second = world.store.dead_letters(&world.shard(), first.next, 2).await.unwrap();
     assert_eq!(second.messages.len(), 1);
     assert_eq!(second.messages[0].id, id("d"));
 }
@@ -84,7 +84,7 @@ pub async fn a_redriven_letter_is_due_at_once_with_all_attempts_back(factory: &d
     let world = World::new(factory).await;
     world.put_dead("a").await;
     world.put_dead("b").await;
-    assert_eq!(settle_dead(&world, &["a"], DeadAction::Redrive).await, [true]);
+    assert_eq!(resolve_dead_letters(&world, &["a"], DeadAction::Redrive).await, [true]);
     let found = world.get("a").await.unwrap();
     assert_eq!((found.state, found.attempts, found.death), (MessageState::Scheduled, 0, None));
     let claim = world.claim(10).await;
@@ -93,7 +93,7 @@ pub async fn a_redriven_letter_is_due_at_once_with_all_attempts_back(factory: &d
     assert_eq!(claim.messages[0].payload, "payload of a");
     let survey = world.survey().await;
     assert_eq!((survey.in_flight, survey.dead), (1, 1));
-    assert_eq!(settle_dead(&world, &["a"], DeadAction::Redrive).await, [false]);
+    assert_eq!(resolve_dead_letters(&world, &["a"], DeadAction::Redrive).await, [false]);
 }
 
 pub async fn each_redrive_is_counted_and_changes_nothing_else(factory: &dyn StoreFactory) {
@@ -107,8 +107,8 @@ pub async fn each_redrive_is_counted_and_changes_nothing_else(factory: &dyn Stor
         world.settle(&claimed, Settlement::Bury("refused".to_owned())).await;
         assert_eq!(world.get("a").await.unwrap().redrives, redrives - 1, "a death counts nothing");
         // The second of one batch meets no dead letter, and neither does a repetition.
-        assert_eq!(settle_dead(&world, &["a", "a"], DeadAction::Redrive).await, [true, false]);
-        assert_eq!(settle_dead(&world, &["a"], DeadAction::Redrive).await, [false]);
+        assert_eq!(resolve_dead_letters(&world, &["a", "a"], DeadAction::Redrive).await, [true, false]);
+        assert_eq!(resolve_dead_letters(&world, &["a"], DeadAction::Redrive).await, [false]);
         let found = world.get("a").await.unwrap();
         assert_eq!((found.redrives, found.attempts, found.due_at), (redrives, 0, claimed.due_at));
         assert_eq!((&found.headers, &found.payload, found.nonce), (&given.headers, &given.payload, given.nonce));
@@ -120,7 +120,7 @@ pub async fn each_redrive_is_counted_and_changes_nothing_else(factory: &dyn Stor
 pub async fn a_move_in_time_keeps_the_count_of_redrives_and_a_replacement_begins_anew(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put_dead("a").await;
-    settle_dead(&world, &["a"], DeadAction::Redrive).await;
+    resolve_dead_letters(&world, &["a"], DeadAction::Redrive).await;
     let moved = Edit::Reschedule(id("a"), world.ago(5000));
     world.store.edit(&world.shard(), world.now(), &[moved]).await.unwrap();
     assert_eq!(world.get("a").await.unwrap().redrives, 1);
@@ -132,10 +132,10 @@ pub async fn a_move_in_time_keeps_the_count_of_redrives_and_a_replacement_begins
 pub async fn a_purged_letter_is_gone_for_good(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put_dead("a").await;
-    assert_eq!(settle_dead(&world, &["a"], DeadAction::Purge).await, [true]);
+    assert_eq!(resolve_dead_letters(&world, &["a"], DeadAction::Purge).await, [true]);
     assert_eq!(world.get("a").await, None);
-    assert_eq!(settle_dead(&world, &["a"], DeadAction::Purge).await, [false]);
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(resolve_dead_letters(&world, &["a"], DeadAction::Purge).await, [false]);
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
     world.put("a", world.ago(1000)).await;
     assert_eq!(world.claim_one().await.attempt, 1);
 }
@@ -146,7 +146,7 @@ pub async fn only_dead_letters_are_redriven_or_purged(factory: &dyn StoreFactory
     let claimed = world.claim_one().await;
     world.put("free", world.ago(-60_000)).await;
     for action in [DeadAction::Redrive, DeadAction::Purge] {
-        assert_eq!(settle_dead(&world, &["held", "free", "none"], action).await, [false, false, false]);
+        assert_eq!(resolve_dead_letters(&world, &["held", "free", "none"], action).await, [false, false, false]);
     }
     assert_eq!(world.get("free").await.unwrap().state, MessageState::Scheduled);
     assert_eq!(world.settle(&claimed, Settlement::Ack).await, Settled::Ok);
@@ -156,7 +156,7 @@ pub async fn dead_letters_of_a_batch_are_answered_one_by_one(factory: &dyn Store
     let world = World::new(factory).await;
     world.put_dead("a").await;
     world.put_dead("b").await;
-    let answers = settle_dead(&world, &["b", "none", "a", "b"], DeadAction::Redrive).await;
+    let answers = resolve_dead_letters(&world, &["b", "none", "a", "b"], DeadAction::Redrive).await;
     assert_eq!(answers, [true, false, true, false]);
     world.pass(Duration::from_millis(2)).await;
     assert_eq!(world.claim_all().await.len(), 2);
@@ -166,10 +166,10 @@ pub async fn a_letter_that_dies_twice_has_its_second_reason(factory: &dyn StoreF
     let world = World::new(factory).await;
     world.put_dead("a").await;
     world.put_dead("other").await;
-    settle_dead(&world, &["a"], DeadAction::Redrive).await;
+    resolve_dead_letters(&world, &["a"], DeadAction::Redrive).await;
     let claimed = world.claim_one().await;
     world.settle(&claimed, Settlement::Bury("again".to_owned())).await;
-    let page = world.store.dead(&world.shard(), None, 10).await.unwrap();
+    let page = world.store.dead_letters(&world.shard(), None, 10).await.unwrap();
     let seen: Vec<&str> = page.messages.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(seen, ["other", "a"]);
     assert_eq!(page.messages[1].death.as_ref().unwrap().reason, "again");

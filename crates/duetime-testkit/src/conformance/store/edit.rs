@@ -19,7 +19,7 @@ pub async fn a_cancelled_message_is_never_claimed(factory: &dyn StoreFactory) {
     assert_eq!((world.get("due").await, world.get("later").await), (None, None));
     assert_eq!(world.claim(10).await.messages, []);
     assert_eq!(world.cancel("due").await, Edited::Unknown);
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn what_is_not_there_is_unknown(factory: &dyn StoreFactory) {
@@ -37,7 +37,7 @@ pub async fn cancel_of_a_message_in_flight_removes_it_and_says_so(factory: &dyn 
         assert_eq!(world.cancel("a").await, Edited::InFlight);
         assert_eq!(world.get("a").await, None);
         assert_eq!(world.settle(&claimed, how).await, Settled::Expired);
-        assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+        assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
     }
 }
 
@@ -48,7 +48,7 @@ pub async fn cancel_of_a_claim_that_ran_out_unnoticed_says_in_flight(factory: &d
     world.pass(SHORT).await;
     assert_eq!(world.cancel("a").await, Edited::InFlight);
     assert_eq!(world.claim(10).await.messages, []);
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn cancel_of_a_suspect_says_cancelled(factory: &dyn StoreFactory) {
@@ -67,7 +67,7 @@ pub async fn cancel_of_a_dead_letter_removes_it(factory: &dyn StoreFactory) {
     world.put_dead("b").await;
     assert_eq!(world.cancel("a").await, Edited::Cancelled);
     assert_eq!(world.get("a").await, None);
-    let page = world.store.dead(&world.shard(), None, 10).await.unwrap();
+    let page = world.store.dead_letters(&world.shard(), None, 10).await.unwrap();
     assert_eq!(page.messages.len(), 1);
     assert_eq!(world.cancel("a").await, Edited::Unknown);
 }
@@ -193,7 +193,7 @@ pub async fn an_id_cancelled_twice_in_one_batch_is_unknown_the_second_time(facto
     world.put("free", world.ago(1000)).await;
     let twice = [id("held"), id("free"), id("held"), id("free")].map(Edit::Cancel);
     assert_eq!(world.edit(&twice).await, [Edited::InFlight, Edited::Cancelled, Edited::Unknown, Edited::Unknown]);
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
     let again = world.enqueue(&[message("held", world.ago(-1000))]).await;
     assert_eq!(again[0].outcome, EnqueueOutcome::Scheduled);
 }

@@ -80,7 +80,7 @@ pub async fn the_same_nonce_changes_nothing_while_the_message_is_in_flight_or_de
         let again = world.enqueue(std::slice::from_ref(&given)).await;
         assert_ne!(again[0].outcome, EnqueueOutcome::Duplicate);
         assert_eq!(world.get("a").await.unwrap().state, MessageState::Dead);
-        let purged = world.store.settle_dead(&world.shard(), world.now(), &[id("a")], DeadAction::Purge).await;
+        let purged = world.store.resolve_dead_letters(&world.shard(), world.now(), &[id("a")], DeadAction::Purge).await;
         assert_eq!(purged.unwrap(), [true]);
     }
 }
@@ -153,7 +153,7 @@ pub async fn an_empty_batch_is_answered_with_nothing(factory: &dyn StoreFactory)
     assert_eq!(world.edit(&[]).await, []);
     assert_eq!(world.settle_all(&[]).await, []);
     assert_eq!(world.store.get(&world.shard(), &[]).await.unwrap(), []);
-    let none = world.store.settle_dead(&world.shard(), world.now(), &[], DeadAction::Purge).await.unwrap();
+    let none = world.store.resolve_dead_letters(&world.shard(), world.now(), &[], DeadAction::Purge).await.unwrap();
     assert!(none.is_empty());
 }
 
@@ -166,7 +166,7 @@ pub async fn a_batch_of_the_largest_size_is_taken_whole(factory: &dyn StoreFacto
     assert_eq!(claim.messages.len(), BATCH_ITEMS_MAX);
     let acks: Vec<_> = claim.messages.iter().map(|one| super::world::settle(one, Settlement::Ack)).collect();
     assert!(world.settle_all(&acks).await.iter().all(|answer| *answer == Settled::Ok));
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn the_claim_of_a_replaced_message_can_not_be_settled(factory: &dyn StoreFactory) {

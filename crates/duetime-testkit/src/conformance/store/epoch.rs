@@ -30,7 +30,7 @@ pub async fn an_older_epoch_is_stale_and_learns_the_present_record(factory: &dyn
             assert_eq!(&*present, expected);
         }
     }
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn a_newer_epoch_is_not_ready(factory: &dyn StoreFactory) {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use duetime_core::store::{Settlement, Survey};
+use duetime_core::store::{Settlement, ShardCounts};
 use duetime_core::{Due, Timestamp};
 
 use super::world::{World, message};
@@ -17,9 +17,9 @@ pub async fn a_store_that_serves_says_it_is_ready(factory: &dyn StoreFactory) {
 
 pub async fn an_empty_shard_is_surveyed_as_empty(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
-    let surveys = world.store.survey(&world.shards(), world.now()).await.unwrap();
-    assert_eq!(surveys, vec![Survey::default(); world.shards().len()]);
-    assert_eq!(world.store.heads(&world.shards()).await.unwrap(), vec![None; world.shards().len()]);
+    let surveys = world.store.counts(&world.shards(), world.now()).await.unwrap();
+    assert_eq!(surveys, vec![ShardCounts::default(); world.shards().len()]);
+    assert_eq!(world.store.next_due(&world.shards()).await.unwrap(), vec![None; world.shards().len()]);
 }
 
 pub async fn a_survey_counts_each_message_once(factory: &dyn StoreFactory) {
@@ -34,7 +34,7 @@ pub async fn a_survey_counts_each_message_once(factory: &dyn StoreFactory) {
     world.put("later", world.ago(-60_000)).await;
     world.put("latest", world.ago(-90_000)).await;
     let survey = world.survey().await;
-    assert_eq!(survey, Survey { scheduled: 3, due: 1, in_flight: 2, dead: 1, head: Some(head) });
+    assert_eq!(survey, ShardCounts { scheduled: 3, due: 1, in_flight: 2, dead: 1, head: Some(head) });
 }
 
 pub async fn shards_are_surveyed_in_the_order_asked(factory: &dyn StoreFactory) {
@@ -44,10 +44,10 @@ pub async fn shards_are_surveyed_in_the_order_asked(factory: &dyn StoreFactory) 
     world.store.enqueue(&world.shard_at(2), world.now(), &given).await.unwrap();
     let asked = [world.shard_at(2), world.shard_at(0), world.shard_at(2)];
     let counts: Vec<u64> =
-        world.store.survey(&asked, world.now()).await.unwrap().iter().map(|one| one.scheduled).collect();
+        world.store.counts(&asked, world.now()).await.unwrap().iter().map(|one| one.scheduled).collect();
     assert_eq!(counts, [2, 0, 2]);
-    assert_eq!(world.store.heads(&asked).await.unwrap(), [Some(due_at), None, Some(due_at)]);
-    assert_eq!(world.store.heads(&[]).await.unwrap(), []);
+    assert_eq!(world.store.next_due(&asked).await.unwrap(), [Some(due_at), None, Some(due_at)]);
+    assert_eq!(world.store.next_due(&[]).await.unwrap(), []);
 }
 
 pub async fn the_bytes_of_bodies_follow_what_is_there(factory: &dyn StoreFactory) {
@@ -73,7 +73,7 @@ pub async fn the_bytes_of_bodies_follow_what_is_there(factory: &dyn StoreFactory
 
 pub async fn the_head_is_the_first_visible_time(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
-    let head = async || world.store.heads(&[world.shard()]).await.unwrap()[0];
+    let head = async || world.store.next_due(&[world.shard()]).await.unwrap()[0];
     let (sooner, later) = (world.moment(-1000), world.moment(60_000));
     world.put("later", Due::At(later)).await;
     assert_eq!(head().await, Some(later));
@@ -150,5 +150,5 @@ pub async fn whatever_happens_the_counts_add_up(factory: &dyn StoreFactory) {
     for n in 0..40 {
         world.cancel(&format!("m{n:02}")).await;
     }
-    assert_eq!(world.survey().await, Survey::default());
+    assert_eq!(world.survey().await, ShardCounts::default());
 }

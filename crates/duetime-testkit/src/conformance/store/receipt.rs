@@ -50,7 +50,7 @@ pub async fn a_settled_claim_is_not_settled_again(factory: &dyn StoreFactory) {
         }
         world.cancel("a").await;
     }
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn a_receipt_settles_only_its_own_message(factory: &dyn StoreFactory) {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use duetime_core::limits::REASON_BYTES_MAX;
-use duetime_core::store::{Settled, Settlement, Survey};
+use duetime_core::store::{Settled, Settlement, ShardCounts};
 use duetime_core::{Due, LeaseClass, MessageState};
 
 use super::world::{LONG, SHORT, World, ids, message, settle};
@@ -17,7 +17,7 @@ pub async fn an_acknowledged_message_is_gone(factory: &dyn StoreFactory) {
     let claimed = world.claim_one().await;
     assert_eq!(world.settle(&claimed, Settlement::Ack).await, Settled::Ok);
     assert_eq!(world.get("a").await, None);
-    assert_eq!(world.survey().await, Survey::default());
+    assert_eq!(world.survey().await, ShardCounts::default());
     assert_eq!(world.claim(10).await.next_due, None);
 }
 

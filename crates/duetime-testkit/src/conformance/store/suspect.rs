@@ -56,7 +56,7 @@ pub async fn suspects_are_claimed_one_by_one(factory: &dyn StoreFactory) {
         assert_eq!(claim.messages[0].attempt, 2);
         assert_eq!(world.settle(&claim.messages[0], Settlement::Ack).await, Settled::Ok);
     }
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn a_claim_takes_the_ordinary_ones_before_the_first_suspect(factory: &dyn StoreFactory) {

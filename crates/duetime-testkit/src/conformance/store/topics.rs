@@ -27,10 +27,10 @@ pub(super) async fn every_refusal(world: &World, shard: &Shard) -> Vec<StoreErro
         store.claim(shard, now, &world.request(1)).await.unwrap_err(),
         store.settle(shard, now, &[settle]).await.unwrap_err(),
         store.settle(shard, now, &[nack]).await.unwrap_err(),
-        store.dead(shard, None, 10).await.unwrap_err(),
+        store.dead_letters(shard, None, 10).await.unwrap_err(),
         store.list(shard, &all_time(), 10).await.unwrap_err(),
-        store.settle_dead(shard, now, &[id("a")], DeadAction::Redrive).await.unwrap_err(),
-        store.settle_dead(shard, now, &[id("a")], DeadAction::Purge).await.unwrap_err(),
+        store.resolve_dead_letters(shard, now, &[id("a")], DeadAction::Redrive).await.unwrap_err(),
+        store.resolve_dead_letters(shard, now, &[id("a")], DeadAction::Purge).await.unwrap_err(),
     ]
 }
 
@@ -79,7 +79,7 @@ pub async fn a_change_never_touches_the_routing(factory: &dyn StoreFactory) {
     changed.version = 2;
     changed.routing = Routing {
         epoch: 9,
-        rid: "another".to_owned(),
+        change_id: "another".to_owned(),
         shards: 8,
         previous: 3,
         state: RoutingState::Moving,
@@ -120,7 +120,7 @@ pub async fn a_topic_created_again_starts_empty(factory: &dyn StoreFactory) {
     let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
     world.record = world.store.put_topic(&again, None).await.unwrap();
     assert_eq!((world.get("dead").await, world.get("free").await), (None, None));
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
     world.put("free", world.ago(1000)).await;
     assert_eq!(world.claim_one().await.attempt, 1);
 }
@@ -134,7 +134,7 @@ pub async fn a_topic_of_many_messages_is_deleted_whole(factory: &dyn StoreFactor
     assert!(world.store.delete_topic(&world.record.name).await.unwrap());
     let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
     world.record = world.store.put_topic(&again, None).await.unwrap();
-    assert_eq!(world.survey().await, duetime_core::store::Survey::default());
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
 pub async fn nothing_crosses_from_topic_to_topic(factory: &dyn StoreFactory) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, Survey,
+    Claim, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, ShardCounts,
 };
 use duetime_core::{
     Clock, DeliveryMode, Due, Headers, LeaseClass, ListRange, MessageId, Nonce, OnConflict, RetryPolicy, Routing,
@@ -73,8 +73,8 @@ pub(super) fn fresh_name() -> TopicName {
 
 pub(crate) fn fresh_record(now: Timestamp) -> TopicRecord {
     let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
-    let rid = format!("{:016x}", rand::random::<u64>());
-    TopicRecord::new(fresh_name(), config, 1, rid, now)
+    let change_id = format!("{:016x}", rand::random::<u64>());
+    TopicRecord::new(fresh_name(), config, 1, change_id, now)
 }
 
 /// A message with a payload of its own, refused if the id lives.
@@ -251,8 +251,8 @@ impl World {
         assert_eq!(self.settle(&claimed, Settlement::Bury(format!("{text} was refused"))).await, Settled::Ok);
     }
 
-    pub async fn survey(&self) -> Survey {
-        self.store.survey(&[self.shard()], self.now()).await.expect("survey is answered")[0]
+    pub async fn survey(&self) -> ShardCounts {
+        self.store.counts(&[self.shard()], self.now()).await.expect("survey is answered")[0]
     }
 }
 

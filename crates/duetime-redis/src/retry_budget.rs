@@ -18,7 +18,7 @@ const LOADS_MAX: u8 = 3;
 pub(crate) const REDIRECTS_MAX: u8 = 4;
 
 /// What is left of a call's time, and how long to wait before the next sending.
-pub(crate) struct Patience {
+pub(crate) struct RetryBudget {
     call: &'static str,
     give_up: Instant,
     /// Of the request that the call is made for.
@@ -30,7 +30,7 @@ pub(crate) struct Patience {
 
 /// What earlier sendings of a call taught about the next.
 #[derive(Default)]
-pub(crate) struct Lesson {
+pub(crate) struct RetryState {
     /// One of them may have taken effect.
     pub(crate) unsure: bool,
     /// The server does not have the script.
@@ -39,7 +39,7 @@ pub(crate) struct Lesson {
     pub(crate) ask: Option<String>,
 }
 
-impl Lesson {
+impl RetryState {
     /// `may_have_run`: whether a sending that failed so may have taken effect.
     pub(crate) fn learn(&mut self, failure: &Failure, may_have_run: bool) {
         self.unsure |= may_have_run;
@@ -51,7 +51,7 @@ impl Lesson {
     }
 }
 
-impl Patience {
+impl RetryBudget {
     pub(crate) fn new(call: &'static str, longest: Duration) -> Self {
         let end = RequestEnd::of_task();
         let longest = Instant::now() + longest;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::{Clock, Fleet, Member, Ownership, ScheduleStore, StoreHealth, TopicName, Topics};
+use duetime_core::{Clock, ClusterNodes, Member, Ownership, ScheduleStore, StoreHealth, TopicName, Topics};
 use duetime_metrics::Meters;
-use duetime_ownership::{Etcd, Late, RedisPresence, RedisTickets, RoundRobin, Solo, Tickets};
+use duetime_ownership::{Etcd, OverdueShards, RedisPresence, RedisTickets, RoundRobin, Solo, Tickets};
 use duetime_redis::Link;
 use duetime_supervisor::Supervisor;
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ const UNOWNED_EVERY: Duration = Duration::from_secs(5);
 
 /// What ownership is made of.
 #[derive(Debug)]
-pub struct Parts {
+pub struct OwnershipDeps {
     /// This node as it presents itself.
     pub me: Member,
     /// Looked at for late shards.
@@ -55,10 +55,10 @@ pub struct Parts {
 /// # Errors
 ///
 /// A store that cannot be shared.
-pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Ownership>> {
-    let Parts { me, store, link, clock, meters, supervisor } = parts;
+pub fn open(config: &Config, parts: OwnershipDeps) -> anyhow::Result<Arc<dyn Ownership>> {
+    let OwnershipDeps { me, store, link, clock, meters, supervisor } = parts;
     let namespace = config.store.namespace();
-    let late = Late::new(store, clock.clone());
+    let late = OverdueShards::new(store, clock.clone());
     let tickets = |link: &Arc<Link>| -> Arc<dyn Tickets> { RedisTickets::new(link.clone(), namespace.clone()) };
     Ok(match config.ownership.mode {
         OwnershipMode::Solo => Solo::new(me, clock, meters),
@@ -77,14 +77,14 @@ pub fn ownership(config: &Config, parts: Parts) -> anyhow::Result<Arc<dyn Owners
 
 /// Tells how many shards of each topic no node scans, as far as this node sees, until `shutdown`.
 pub async fn count_unowned(
-    mut fleet: watch::Receiver<Arc<Fleet>>,
+    mut cluster: watch::Receiver<Arc<ClusterNodes>>,
     mut topics: watch::Receiver<Arc<Topics>>,
     sees_all: bool,
     meters: Arc<Meters>,
     shutdown: CancellationToken,
 ) {
     loop {
-        let (fleet_now, topics_now) = (fleet.borrow_and_update().clone(), topics.borrow_and_update().clone());
+        let (fleet_now, topics_now) = (cluster.borrow_and_update().clone(), topics.borrow_and_update().clone());
         let mut scanned: HashMap<&TopicName, u32> = HashMap::new();
         fleet_now.owners.keys().for_each(|(topic, _)| *scanned.entry(topic).or_default() += 1);
         for (name, record) in topics_now.iter() {
@@ -98,7 +98,7 @@ pub async fn count_unowned(
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            Ok(()) = fleet.changed() => {}
+            Ok(()) = cluster.changed() => {}
             Ok(()) = topics.changed() => {}
             () = tokio::time::sleep(UNOWNED_EVERY) => {}
         }
@@ -129,14 +129,14 @@ pub async fn watch_clock(
             let off_ms = steps.off_ms();
             warn!(step_ms, off_ms, "this machine's clock was set; messages fall due by it, set it by NTP");
         }
-        let Ok(apart_ms) = store.apart(&*clock).await else {
+        let Ok(apart_ms) = store.clock_skew_ms(&*clock).await else {
             if !is_silent && heard.elapsed() > SILENT_MAX {
                 is_silent = true;
                 match alone {
                     true => warn!("the store does not answer, nothing is delivered until it does"),
                     false => warn!("the store does not answer this node, its shards go to others that it answers"),
                 }
-                ownership.unfit(Some("does not reach the store".to_owned())).await;
+                ownership.set_unhealthy(Some("does not reach the store".to_owned())).await;
             }
             continue;
         };
@@ -149,18 +149,18 @@ pub async fn watch_clock(
         if std::mem::take(&mut is_silent) {
             info!("the store answers this node again, it takes its share");
             if !is_apart {
-                ownership.unfit(None).await;
+                ownership.set_unhealthy(None).await;
             }
         }
         if !is_apart && apart > CLOCK_SKEW_MAX {
             is_apart = true;
             let then = if alone { "nothing is delivered" } else { "its shards go to others" };
             error!(apart_ms, "this node's clock and the store's are apart, {then}; set both by NTP");
-            ownership.unfit(Some(format!("clock is {apart_ms} ms behind the store's; set both by NTP"))).await;
+            ownership.set_unhealthy(Some(format!("clock is {apart_ms} ms behind the store's; set both by NTP"))).await;
         } else if is_apart && apart < NEAR {
             is_apart = false;
             info!(apart_ms, "clocks agree again, this node takes its share");
-            ownership.unfit(None).await;
+            ownership.set_unhealthy(None).await;
         }
     }
 }
@@ -179,22 +179,22 @@ mod tests {
             TopicRecord::new(name.clone(), config, 1, "0123456789abcdef".to_owned(), Timestamp::from_millis(0));
         let topics = Topics::from([(name.clone(), Arc::new(record))]);
         let (_keep, topics) = watch::channel(Arc::new(topics));
-        let owned_by = |shards: u32| Fleet {
+        let owned_by = |shards: u32| ClusterNodes {
             owners: (0..shards).map(|shard| ((name.clone(), shard), Arc::from("a"))).collect(),
-            ..Fleet::default()
+            ..ClusterNodes::default()
         };
-        let (fleet, seen) = watch::channel(Arc::new(owned_by(1)));
+        let (cluster, seen) = watch::channel(Arc::new(owned_by(1)));
         let unowned = &meters.topic(&name).shards_unowned;
         let stop = CancellationToken::new();
         let counting = tokio::spawn(count_unowned(seen.clone(), topics.clone(), true, meters.clone(), stop.clone()));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(unowned.get(), 3);
-        fleet.send_replace(Arc::new(owned_by(4)));
+        cluster.send_replace(Arc::new(owned_by(4)));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(unowned.get(), 0);
         stop.cancel();
         counting.await.unwrap();
-        fleet.send_replace(Arc::new(owned_by(1)));
+        cluster.send_replace(Arc::new(owned_by(1)));
         let stop = CancellationToken::new();
         let counting = tokio::spawn(count_unowned(seen, topics, false, meters.clone(), stop.clone()));
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,10 +1,10 @@
-//! The old home of an id: calls act on what lives there, create nothing, and leave alone what is frozen.
+//! The source shard of an id: calls act on what lives there, create nothing, and leave alone what is frozen.
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
 use std::time::Duration;
 
-use duetime_core::reshard::Lookup;
+use duetime_core::resize_store::Lookup;
 use duetime_core::store::{AckWait, DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{Due, MessageState, Role, Score};
 
@@ -13,7 +13,7 @@ use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{id, message, replacement};
 
 /// Shard 0 has: `there` in flight, `later` scheduled, `dead` dead, and `frozen` in its outbox.
-async fn old_home(factory: &dyn StoreFactory) -> (World, duetime_core::store::ClaimedMessage) {
+async fn source_shard(factory: &dyn StoreFactory) -> (World, duetime_core::store::ClaimedMessage) {
     let world = World::moving(factory).await;
     world.put_dead(0, "dead").await;
     world.put(0, "there", world.ago(1000)).await;
@@ -25,7 +25,7 @@ async fn old_home(factory: &dyn StoreFactory) -> (World, duetime_core::store::Cl
 }
 
 pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     let batch = [
         message("absent", world.ago(5)),
         message("later", world.ago(5)),
@@ -57,7 +57,7 @@ fn answers_due(answer: &Lookup<duetime_core::store::Enqueued>) -> duetime_core::
 }
 
 pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     let hour = Duration::from_secs(3600);
     let batch = [message("absent", Due::In(hour)), replacement("dead", Due::In(hour))];
     let answers = world.store.enqueue_at(&world.shard(0), Role::Source, world.now(), &batch).await.unwrap();
@@ -68,7 +68,7 @@ pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn S
 }
 
 pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     let again = replacement("later", world.ago(5));
     let shard = world.shard(0);
     world.store.enqueue_at(&shard, Role::Source, world.now(), std::slice::from_ref(&again)).await.unwrap();
@@ -77,7 +77,7 @@ pub async fn the_same_nonce_is_answered_as_the_first_time_there_too(factory: &dy
 }
 
 pub async fn a_cancel_removes_what_lives_there(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     let cancels: Vec<Edit> =
         ["absent", "there", "frozen", "dead", "later", "later"].map(|text| Edit::Cancel(id(text))).into();
     let answers = world.store.edit_at(&world.shard(0), Role::Source, world.now(), &cancels).await.unwrap().answers;
@@ -96,12 +96,12 @@ pub async fn a_cancel_removes_what_lives_there(factory: &dyn StoreFactory) {
         assert_eq!(world.get(0, text).await, None, "{text}");
     }
     assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap().unwrap().messages.len(), 1);
-    let survey = world.store.survey(&[world.shard(0)], world.now()).await.unwrap()[0];
+    let survey = world.store.counts(&[world.shard(0)], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (0, 0, 0));
 }
 
 pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     let due_at = world.moment(-7);
     let moves: Vec<Edit> =
         ["absent", "there", "frozen", "dead", "later"].map(|text| Edit::Reschedule(id(text), Due::At(due_at))).into();
@@ -130,7 +130,7 @@ pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn StoreFactory)
 }
 
 pub async fn a_read_finds_what_lives_there(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     let found =
         world.store.get_at(&world.shard(0), Role::Source, &ids(&["absent", "there", "frozen", "dead"])).await.unwrap();
     assert_eq!((&found[0], &found[2]), (&Lookup::Absent, &Lookup::Frozen));
@@ -143,7 +143,7 @@ pub async fn a_read_finds_what_lives_there(factory: &dyn StoreFactory) {
 }
 
 pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn StoreFactory) {
-    let (world, held) = old_home(factory).await;
+    let (world, held) = source_shard(factory).await;
     let shard = world.shard(0);
     let settle = |text: &str, score: Score, how: Settlement| Settle { id: id(text), score, how };
     let later = world.get(0, "later").await.unwrap();
@@ -163,12 +163,12 @@ pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn StoreFac
         world.store.settle_at(&shard, Role::Source, world.now(), &batch[4..], AckWait::No).await.unwrap().answers;
     assert_eq!(again, [expired]);
     assert!(world.get(0, "later").await.is_some());
-    let survey = world.store.survey(&[shard], world.now()).await.unwrap()[0];
+    let survey = world.store.counts(&[shard], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (2, 0, 1));
 }
 
 pub async fn an_extension_there_has_a_new_receipt(factory: &dyn StoreFactory) {
-    let (world, held) = old_home(factory).await;
+    let (world, held) = source_shard(factory).await;
     let how = Settlement::Extend(Duration::from_secs(90), duetime_core::LeaseClass::TOPIC);
     let batch = [Settle { id: held.id.clone(), score: held.score, how }];
     let answers =
@@ -184,33 +184,41 @@ pub async fn an_extension_there_has_a_new_receipt(factory: &dyn StoreFactory) {
 }
 
 pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     world.put_dead(0, "second").await;
     let shard = world.shard(0);
     let texts = ids(&["absent", "dead", "frozen", "later"]);
     let answers = world
         .store
-        .settle_dead_at(&shard, Role::Source, world.now(), &texts, DeadAction::Redrive)
+        .resolve_dead_letters_at(&shard, Role::Source, world.now(), &texts, DeadAction::Redrive)
         .await
         .unwrap()
         .answers;
     assert_eq!(answers, [Lookup::Absent, Lookup::Found(true), Lookup::Frozen, Lookup::Found(false)]);
     assert_eq!(world.get(0, "dead").await.unwrap().redrives, 1);
     assert_eq!(world.claim_one(0).await.id, id("dead"));
-    let answers =
-        world.store.settle_dead_at(&shard, Role::Source, world.now(), &ids(&["second"]), DeadAction::Purge).await;
+    let answers = world
+        .store
+        .resolve_dead_letters_at(&shard, Role::Source, world.now(), &ids(&["second"]), DeadAction::Purge)
+        .await;
     assert_eq!(answers.unwrap().answers, [Lookup::Found(true)]);
     assert_eq!(world.get(0, "second").await, None);
 }
 
 pub async fn an_empty_batch_there_is_answered_with_nothing(factory: &dyn StoreFactory) {
-    let (world, _) = old_home(factory).await;
+    let (world, _) = source_shard(factory).await;
     let (shard, now) = (world.shard(0), world.now());
     assert!(world.store.enqueue_at(&shard, Role::Source, now, &[]).await.unwrap().is_empty());
     assert!(world.store.edit_at(&shard, Role::Source, now, &[]).await.unwrap().answers.is_empty());
     assert!(world.store.get_at(&shard, Role::Source, &[]).await.unwrap().is_empty());
     assert!(world.store.settle_at(&shard, Role::Source, now, &[], AckWait::No).await.unwrap().answers.is_empty());
     assert!(
-        world.store.settle_dead_at(&shard, Role::Source, now, &[], DeadAction::Purge).await.unwrap().answers.is_empty()
+        world
+            .store
+            .resolve_dead_letters_at(&shard, Role::Source, now, &[], DeadAction::Purge)
+            .await
+            .unwrap()
+            .answers
+            .is_empty()
     );
 }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use duetime_core::Due;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::reshard::{BatchName, FrozenState};
+use duetime_core::resize_store::{BatchName, FrozenState};
 use duetime_core::store::Enqueue;
 
 use super::world::{World, ids};
@@ -22,11 +22,11 @@ pub async fn a_frozen_message_is_claimed_by_nobody_and_counted_nowhere(factory: 
     let texts: Vec<&str> = batch.messages.iter().map(|one| one.id.as_str()).collect();
     assert_eq!((batch.from, batch.to, texts), (0, 3, vec!["a", "dead", "held"]));
     assert_eq!(world.claim(0, 10).await.messages, []);
-    let survey = world.store.survey(&[world.shard(0)], world.now()).await.unwrap()[0];
+    let survey = world.store.counts(&[world.shard(0)], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.due, survey.in_flight, survey.dead), (0, 0, 0, 0));
     assert_eq!(survey.head, None);
     assert_eq!(world.get(0, "a").await, None);
-    assert_eq!(world.store.dead(&world.shard(0), None, 10).await.unwrap().messages, []);
+    assert_eq!(world.store.dead_letters(&world.shard(0), None, 10).await.unwrap().messages, []);
     let seen = world.store.inspect(&world.record.name, 0..1).await.unwrap().remove(0).unwrap();
     assert_eq!(seen.outbox, Some((batch.name, 3, 3)));
 }
@@ -55,7 +55,7 @@ pub async fn an_outbox_that_is_not_empty_is_answered_instead(factory: &dyn Store
     let first = world.take(0, 3, &["a"]).await;
     assert_eq!(world.take(0, 4, &["b"]).await, first);
     assert_eq!(world.claim_one(0).await.id, id("b"));
-    world.drop_batch(&first).await;
+    world.discard_batch(&first).await;
     assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), None);
     let second = world.take(0, 4, &["b"]).await;
     assert_eq!((second.name.number, second.to), (first.name.number + 1, 4));
@@ -83,7 +83,7 @@ pub async fn the_weight_of_a_batch_is_bounded(factory: &dyn StoreFactory) {
     let taken = world.take(0, 3, &texts).await;
     assert_eq!(taken.messages.len(), 3, "the first that fit");
     world.put_batch(&taken).await;
-    world.drop_batch(&taken).await;
+    world.discard_batch(&taken).await;
     // One above the bound goes by itself.
     let over = heavy(9, CLAIM_BYTES_MAX + 1);
     world.store.enqueue(&world.shard(0), world.now(), std::slice::from_ref(&over)).await.unwrap();
@@ -107,13 +107,13 @@ pub async fn a_batch_of_the_largest_size_goes_whole(factory: &dyn StoreFactory) 
 pub async fn only_the_batch_that_is_named_is_dropped(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let shard = world.shard(0);
-    assert!(!world.store.drop_batch(&shard, 7).await.unwrap());
+    assert!(!world.store.discard_batch(&shard, 7).await.unwrap());
     world.put(0, "a", world.ago(1000)).await;
     let batch = world.take(0, 3, &["a"]).await;
-    assert!(!world.store.drop_batch(&shard, batch.name.nonce ^ 1).await.unwrap());
+    assert!(!world.store.discard_batch(&shard, batch.name.nonce ^ 1).await.unwrap());
     assert_eq!(world.store.outbox(&shard).await.unwrap(), Some(batch.clone()));
-    world.drop_batch(&batch).await;
-    assert!(!world.store.drop_batch(&shard, batch.name.nonce).await.unwrap());
+    world.discard_batch(&batch).await;
+    assert!(!world.store.discard_batch(&shard, batch.name.nonce).await.unwrap());
     assert_eq!(world.get(0, "a").await, None);
 }
 
@@ -121,15 +121,15 @@ pub async fn only_the_batch_that_was_seen_is_renumbered(factory: &dyn StoreFacto
     let world = World::moving(factory).await;
     let shard = world.shard(0);
     let new = BatchName { number: 40, nonce: 0xabcd };
-    assert!(!world.store.renumber(&shard, 7, new).await.unwrap());
+    assert!(!world.store.rename_batch(&shard, 7, new).await.unwrap());
     world.put(0, "a", world.ago(1000)).await;
     world.put(0, "b", world.ago(1000)).await;
     let batch = world.take(0, 3, &["a"]).await;
-    assert!(!world.store.renumber(&shard, batch.name.nonce ^ 1, new).await.unwrap());
-    assert!(world.store.renumber(&shard, batch.name.nonce, new).await.unwrap());
+    assert!(!world.store.rename_batch(&shard, batch.name.nonce ^ 1, new).await.unwrap());
+    assert!(world.store.rename_batch(&shard, batch.name.nonce, new).await.unwrap());
     let found = world.store.outbox(&shard).await.unwrap().unwrap();
     assert_eq!((found.name, &found.messages), (new, &batch.messages));
-    assert!(world.store.drop_batch(&shard, new.nonce).await.unwrap());
+    assert!(world.store.discard_batch(&shard, new.nonce).await.unwrap());
     assert_eq!(world.take(0, 3, &["b"]).await.name.number, 41, "later batches are numbered above it");
 }
 
@@ -139,5 +139,5 @@ pub async fn the_name_of_a_batch_is_kept_exactly(factory: &dyn StoreFactory) {
     let batch = world.store.take(&world.shard(0), 3, &ids(&["a"]), u64::MAX).await.unwrap().unwrap();
     assert_eq!(batch.name.nonce, u64::MAX);
     world.put_batch(&batch).await;
-    assert_eq!(world.store.memory(&world.shard(3), 0).await.unwrap(), Some(batch.name));
+    assert_eq!(world.store.last_applied_batch(&world.shard(3), 0).await.unwrap(), Some(batch.name));
 }

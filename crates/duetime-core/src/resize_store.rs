@@ -2,7 +2,7 @@
 //!
 //! Upstream: the controller, the mover, the scrubber and the router. Downstream: every store. The
 //! steps are told in `docs/PROTOCOL.md` and explored in `docs/MODEL.md`; this is what each asks of
-//! one shard. Rules that hold for every call of [`Reshard`]:
+//! one shard. Rules that hold for every call of [`ResizeStore`]:
 //!
 //! - **One atomic step on one shard**, at most [`crate::limits::BATCH_ITEMS_MAX`] ids, and safe to
 //!   repeat after a lost answer.
@@ -13,10 +13,10 @@
 //!   itself. [`Replication`] says when there was no replica to wait for.
 //! - **The caller's epoch is checked** as in [`crate::store`]: lower than the shard's is
 //!   [`StoreError::Stale`] with the shard's record, higher is [`StoreError::NotReady`]: fence the shard
-//!   ([`Reshard::fence`]) and repeat.
+//!   ([`ResizeStore::fence`]) and repeat.
 //!
 //! A frozen message is in its shard's outbox, under a batch, and in no count of
-//! [`crate::store::Survey`]; claims do not see it.
+//! [`crate::store::ShardCounts`]; claims do not see it.
 
 use std::ops::Range;
 
@@ -56,9 +56,9 @@ pub trait RoutingAuthority: Send + Sync + std::fmt::Debug + 'static {
 ///
 /// Deadlines are receipts: a shard that takes over ids goes on above those that were given for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Floor([Timestamp; 8]);
+pub struct DeadlineFloor([Timestamp; 8]);
 
-impl Floor {
+impl DeadlineFloor {
     /// The last deadline of `class`; zero for a class that is not held.
     #[must_use]
     pub fn of(&self, class: LeaseClass) -> Timestamp {
@@ -91,17 +91,17 @@ pub enum Replication {
     /// On the disk of an embedded store, or on as many replicas as a move waits for.
     Replicated,
     /// In one server only, which has no replica: its restart may undo the last moments. Keep a batch
-    /// that was put for a grace period, and look again ([`Reshard::memory`]) before it is dropped.
+    /// that was put for a grace period, and look again ([`ResizeStore::last_applied_batch`]) before it is dropped.
     Unreplicated,
 }
 
-/// What [`Reshard::fence`] found and left.
+/// What [`ResizeStore::fence`] found and left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
     /// The record the shard had; `None`: the fence created it.
     pub before: Option<Routing>,
     /// Its last deadlines. Those of the old shards, raised together, are the floor of the new ones.
-    pub floor: Floor,
+    pub floor: DeadlineFloor,
 }
 
 /// What is known of a shard beside its messages.
@@ -110,7 +110,7 @@ pub struct Inspected {
     /// Its copy of the routing record.
     pub routing: Routing,
     /// Its last deadlines.
-    pub floor: Floor,
+    pub floor: DeadlineFloor,
     /// The batch in its outbox: name, destination, number of messages.
     pub outbox: Option<(BatchName, u32, u64)>,
     /// Messages, dead letters and frozen messages in it.
@@ -205,7 +205,7 @@ pub enum BatchPut {
         kept: Replication,
     },
     /// Another batch of this source with this number or a higher one was put before; nothing was
-    /// written. [`Reshard::renumber`] the batch above it and put it again.
+    /// written. [`ResizeStore::rename_batch`] the batch above it and put it again.
     Conflict {
         /// The last batch of the source that is remembered.
         last: BatchName,
@@ -214,17 +214,17 @@ pub enum BatchPut {
 
 /// A store that can be resized. See the module for what holds for every call.
 #[async_trait]
-pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
+pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// Raises shard `index` of `topic` to `routing`, creating it, empty, if it is new. Idempotent.
     ///
-    /// Its last deadlines are raised to `floor`. With the epoch and rid it has already, only the
+    /// Its last deadlines are raised to `floor`. With the epoch and change id it has already, only the
     /// floor and the state change, and the state only from moving to stable: what the commit says
     /// may be told to shards, but never has to be. Messages, claims and receipts are untouched.
     ///
     /// # Errors
     ///
     /// [`StoreError::Stale`]: the shard has a higher epoch. [`StoreError::Damaged`]: it has this
-    /// epoch with another rid: two changes were begun at once, the topic must halt until an operator
+    /// epoch with another change id: two changes were begun at once, the topic must halt until an operator
     /// has looked. [`StoreError::UnknownShard`]: there is no such topic (any more).
     /// [`StoreError::Lost`]: the shard should be there under this record ([`Routing::may_lack`]) and is not; it
     /// is not made anew. [`StoreError::Occupied`]: its place holds messages of an earlier life of the topic
@@ -234,7 +234,7 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
         topic: &TopicName,
         index: u32,
         routing: &Routing,
-        floor: &Floor,
+        floor: &DeadlineFloor,
     ) -> Result<Fenced, StoreError>;
 
     /// What is known of shards, whatever their epochs; `None`: it does not exist. A look: not replicated.
@@ -262,15 +262,15 @@ pub trait Reshard: Send + Sync + std::fmt::Debug + 'static {
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError>;
 
     /// The last batch of source `from` that was put in `shard`.
-    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError>;
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError>;
 
     /// Names the batch in the outbox anew if it still has the nonce `seen` and no higher number;
     /// whether it has the name `new` now. Later batches are numbered above it.
-    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError>;
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError>;
 
     /// Empties the outbox if its batch has this nonce; false: it has not (any more). Only after
-    /// [`Reshard::memory`] of its destination said this very name.
-    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError>;
+    /// [`ResizeStore::last_applied_batch`] of its destination said this very name.
+    async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError>;
 }
 
 #[cfg(test)]
@@ -279,13 +279,13 @@ mod tests {
 
     #[test]
     fn a_floor_is_only_raised_and_only_for_claims() {
-        let mut floor = Floor::default();
+        let mut floor = DeadlineFloor::default();
         let at = Timestamp::from_millis;
         floor.raise(LeaseClass::TOPIC, at(5));
         floor.raise(LeaseClass::TOPIC, at(3));
         floor.raise(LeaseClass::FREE, at(9));
         floor.raise(LeaseClass::SUSPECT, at(9));
-        let mut other = Floor::default();
+        let mut other = DeadlineFloor::default();
         other.raise(LeaseClass::TOPIC, at(4));
         other.raise_all(&floor);
         assert_eq!(other, floor);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{BatchPut, Floor, Lookup, Replication, Reshard as _};
+use duetime_core::resize_store::{BatchPut, DeadlineFloor, Lookup, Replication, ResizeStore as _};
 use duetime_core::routing::LIFE;
 use duetime_core::store::{AckWait, DeadAction, Edited, Settled, Settlement};
 use duetime_core::{Role, RoutingAuthority, StoreError, TopicStore as _};
@@ -35,14 +35,14 @@ async fn a_full_destination_refuses_a_batch_whole_and_takes_it_later() {
     let refused = moving.put(&batch).await.unwrap_err();
     assert!(matches!(refused, StoreError::Full(_)), "{refused:?}");
     assert_eq!(moving.get(4, "a").await, None, "nothing was written");
-    assert_eq!(moving.store.memory(&moving.shard(4), 0).await.unwrap(), None);
+    assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), None);
     assert_eq!(moving.store.outbox(&moving.shard(0)).await.unwrap().as_ref(), Some(&batch));
-    moving.store.fence(&moving.topic, 0, &moving.routing, &Floor::default()).await.unwrap();
+    moving.store.fence(&moving.topic, 0, &moving.routing, &DeadlineFloor::default()).await.unwrap();
     let scanned = moving.store.scan(&moving.shard(1), None, 10).await.unwrap();
     assert!(!scanned.found.is_empty());
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 2, .. }));
-    assert!(moving.store.drop_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
+    assert!(moving.store.discard_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
     assert_eq!(moving.claim(4).await.len(), 2);
 }
 
@@ -87,7 +87,7 @@ async fn nothing_is_answered_before_a_replica_has_it() {
     assert!(late(&moving.cancel_old(&["b"]).await.unwrap_err()));
     assert!(late(&moving.store.get_at(&moving.shard(0), Role::Source, &[id("b")]).await.unwrap_err()));
     assert!(late(&moving.store.scan(&moving.shard(1), None, 10).await.unwrap_err()));
-    assert!(late(&moving.store.memory(&moving.shard(4), 0).await.unwrap_err()));
+    assert!(late(&moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap_err()));
     let seen = store.routing(&moving.topic).await.unwrap().unwrap();
     let mut requested = seen.clone();
     requested.desired = Some(9);
@@ -95,7 +95,7 @@ async fn nothing_is_answered_before_a_replica_has_it() {
     replica.resume();
     assert_eq!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 0, kept: Replication::Replicated });
     assert_eq!(moving.cancel_old(&["b"]).await.unwrap(), [Lookup::Absent]);
-    assert_eq!(moving.store.memory(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
+    assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
 }
 
 #[tokio::test]
@@ -163,10 +163,16 @@ async fn settlements_at_the_old_home_whose_answers_are_lost_are_answered_as_done
     let mut claimed = find("extended").clone();
     claimed.score = score;
     assert_eq!(moving.settle_old(&claimed, Settlement::Ack).await, Lookup::Found(Settled::Ok));
-    moving.store.settle_dead_at(&moving.shard(0), Role::Source, now(), &[id("x")], DeadAction::Purge).await.unwrap();
+    moving
+        .store
+        .resolve_dead_letters_at(&moving.shard(0), Role::Source, now(), &[id("x")], DeadAction::Purge)
+        .await
+        .unwrap();
     lose_next(&way, &moving).await;
-    let purged =
-        moving.store.settle_dead_at(&moving.shard(0), Role::Source, now(), &[id("buried")], DeadAction::Purge).await;
+    let purged = moving
+        .store
+        .resolve_dead_letters_at(&moving.shard(0), Role::Source, now(), &[id("buried")], DeadAction::Purge)
+        .await;
     assert_eq!(purged.unwrap().answers, [Lookup::Found(true)]);
     assert!(way.has_lost());
 }
@@ -178,7 +184,7 @@ async fn each_step_of_a_move_whose_answer_is_lost_is_taken_once() {
     // The scripts are known to the server before an answer is lost.
     let warm = moving.take(&["c"]).await.unwrap().unwrap();
     moving.put(&warm).await.unwrap();
-    moving.store.drop_batch(&moving.shard(0), warm.name.nonce).await.unwrap();
+    moving.store.discard_batch(&moving.shard(0), warm.name.nonce).await.unwrap();
     lose_next(&way, &moving).await;
     let batch = moving.take(&["a", "b"]).await.unwrap().unwrap();
     assert!(way.has_lost());
@@ -186,14 +192,14 @@ async fn each_step_of_a_move_whose_answer_is_lost_is_taken_once() {
     lose_next(&way, &moving).await;
     assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { .. }));
     assert!(way.has_lost());
-    let new = duetime_core::reshard::BatchName { number: 70, nonce: 7 };
-    moving.store.renumber(&moving.shard(0), 1, new).await.unwrap();
+    let new = duetime_core::resize_store::BatchName { number: 70, nonce: 7 };
+    moving.store.rename_batch(&moving.shard(0), 1, new).await.unwrap();
     lose_next(&way, &moving).await;
-    assert!(moving.store.renumber(&moving.shard(0), batch.name.nonce, new).await.unwrap());
+    assert!(moving.store.rename_batch(&moving.shard(0), batch.name.nonce, new).await.unwrap());
     assert!(way.has_lost());
     lose_next(&way, &moving).await;
     // Its batch is gone after the first: that is all a repetition can say.
-    moving.store.drop_batch(&moving.shard(0), new.nonce).await.unwrap();
+    moving.store.discard_batch(&moving.shard(0), new.nonce).await.unwrap();
     assert!(way.has_lost());
     assert_eq!(moving.store.outbox(&moving.shard(0)).await.unwrap(), None);
     assert_eq!(moving.claim(4).await.len(), 3);
@@ -225,6 +231,6 @@ async fn a_shard_left_over_from_a_deleted_topic_is_not_taken_for_a_new_ones() {
     // And the other way round: a node that slept since the old topic does not reach into the new one's shards.
     let meta = keys.iter().find(|key| key.ends_with(":meta")).unwrap();
     server.cli(&["HSET", meta, "epoch", &(moving.routing.epoch + LIFE).to_string()]);
-    let refused = store.fence(&moving.topic, 4, &moving.routing, &Floor::default()).await.unwrap_err();
+    let refused = store.fence(&moving.topic, 4, &moving.routing, &DeadlineFloor::default()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Stale(_)), "{refused:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, BatchPut, Floor, Lookup};
+use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{AckWait, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
@@ -45,7 +45,7 @@ impl MovingTopic {
         let record = store.put_topic(&record, None).await.unwrap();
         let routing = Routing {
             epoch: record.routing.epoch + 1,
-            rid: "fedcba9876543210".into(),
+            change_id: "fedcba9876543210".into(),
             shards: 5,
             previous: 3,
             state: RoutingState::Moving,
@@ -54,7 +54,7 @@ impl MovingTopic {
         let new = RoutingRecord { routing: routing.clone(), desired: None };
         store.swap_routing(&topic, &record.routing_record(), &new).await.unwrap();
         for index in 0..5 {
-            store.fence(&topic, index, &routing, &Floor::default()).await.unwrap();
+            store.fence(&topic, index, &routing, &DeadlineFloor::default()).await.unwrap();
         }
         Self { store, topic, routing }
     }

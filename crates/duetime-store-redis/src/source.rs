@@ -1,8 +1,8 @@
-//! The calls on ids at their old home. One script looks where each id is and acts on those that are
+//! The calls on ids at their source shard. One script looks where each id is and acts on those that are
 //! there; its answer is replicated.
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, OLD_ITEMS_MAX};
-use duetime_core::reshard::Lookup;
+use duetime_core::resize_store::Lookup;
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
 use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
 use duetime_redis::{Script, Sending};
@@ -12,7 +12,7 @@ use crate::calls::Calls;
 use crate::edit::{cancels, name_ids, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
 use crate::present::Present;
-use crate::reply::{ints, odd, proves, tuple};
+use crate::reply::{ints, proves, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 use crate::{edit, enqueue, read, settle};
 
@@ -23,7 +23,10 @@ const NOBODYS: Score = Score::from_raw(-1);
 fn place<A>(found: &[i64], answers: Vec<A>) -> Result<Vec<Lookup<A>>, StoreError> {
     let mut answers = answers.into_iter();
     let placed = found.iter().map(|place| match place {
-        0 => answers.next().map(Lookup::Found).ok_or_else(|| odd("an answer at the old home is missing")),
+        0 => answers
+            .next()
+            .map(Lookup::Found)
+            .ok_or_else(|| unexpected_reply("an answer at the source shard is missing")),
         1 => Ok(Lookup::Absent),
         _ => Ok(Lookup::Frozen),
     });
@@ -31,7 +34,7 @@ fn place<A>(found: &[i64], answers: Vec<A>) -> Result<Vec<Lookup<A>>, StoreError
 }
 
 /// Where each of `count` ids is, and what the script answered to those that are there.
-async fn at_old<F>(
+async fn at_source<F>(
     calls: &Calls,
     doing: &'static str,
     script: &Script,
@@ -54,12 +57,12 @@ where
     let [found, answer] = tuple(reply)?;
     let found = ints(found)?;
     if found.len() != count {
-        return Err(odd("another number of places than of ids"));
+        return Err(unexpected_reply("another number of places than of ids"));
     }
     Ok((found, answer))
 }
 
-pub(crate) async fn schedule_old(
+pub(crate) async fn schedule_at_source(
     calls: &Calls,
     shard: &Shard,
     now: Timestamp,
@@ -69,9 +72,9 @@ pub(crate) async fn schedule_old(
     for part in batch.chunks(BATCH_ITEMS_MAX) {
         let summary = Summary::of(part);
         let fill = |cmd: &mut Cmd, named: &Named| enqueue::name_batch(calls, cmd, shard, part, &summary, named);
-        let script = &calls.scripts.old.enqueue;
+        let script = &calls.scripts.source.enqueue;
         let (found, reply) =
-            at_old(calls, "enqueue at the old home", script, shard, Present::new(now), part.len(), fill).await?;
+            at_source(calls, "enqueue at the source shard", script, shard, Present::new(now), part.len(), fill).await?;
         let there: Vec<&Enqueue> =
             part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(item, _)| item).collect();
         let mut answers = Vec::with_capacity(there.len());
@@ -84,7 +87,7 @@ pub(crate) async fn schedule_old(
     Ok(all)
 }
 
-pub(crate) async fn change_old(
+pub(crate) async fn change_at_source(
     calls: &Calls,
     shard: &Shard,
     now: Timestamp,
@@ -95,12 +98,13 @@ pub(crate) async fn change_old(
         for part in run.chunks(OLD_ITEMS_MAX) {
             let mut answers = Vec::new();
             let found = if cancels(&part[0]) {
-                cancel_old(calls, shard, now, part, &mut answers).await?
+                cancel_at_source(calls, shard, now, part, &mut answers).await?
             } else {
                 let fill = |cmd: &mut Cmd, named: &Named| edit::name_moments(calls, cmd, shard, part, named);
-                let script = &calls.scripts.old.reschedule;
-                let doing = "reschedule at the old home";
-                let (found, reply) = at_old(calls, doing, script, shard, Present::new(now), part.len(), fill).await?;
+                let script = &calls.scripts.source.reschedule;
+                let doing = "reschedule at the source shard";
+                let (found, reply) =
+                    at_source(calls, doing, script, shard, Present::new(now), part.len(), fill).await?;
                 let there = found.iter().filter(|place| **place == 0).count();
                 if there > 0 {
                     read_rescheduled(there, reply, &mut answers)?;
@@ -115,7 +119,7 @@ pub(crate) async fn change_old(
     Ok(all)
 }
 
-async fn cancel_old(
+async fn cancel_at_source(
     calls: &Calls,
     shard: &Shard,
     now: Timestamp,
@@ -123,9 +127,9 @@ async fn cancel_old(
     answers: &mut Vec<Edited>,
 ) -> Result<Vec<i64>, StoreError> {
     let fill = |cmd: &mut Cmd, named: &Named| name_ids(cmd, part, named);
-    let script = &calls.scripts.old.cancel;
+    let script = &calls.scripts.source.cancel;
     let (found, reply) =
-        at_old(calls, "cancel at the old home", script, shard, Present::new(now), part.len(), fill).await?;
+        at_source(calls, "cancel at the source shard", script, shard, Present::new(now), part.len(), fill).await?;
     let there = found.iter().filter(|place| **place == 0).count();
     if there > 0 {
         read_cancelled(there, reply, answers)?;
@@ -133,7 +137,7 @@ async fn cancel_old(
     Ok(found)
 }
 
-pub(crate) async fn read_old(
+pub(crate) async fn read_at_source(
     calls: &Calls,
     shard: &Shard,
     ids: &[MessageId],
@@ -145,9 +149,9 @@ pub(crate) async fn read_old(
                 cmd.arg(id.as_str());
             }
         };
-        let script = &calls.scripts.old.get;
+        let script = &calls.scripts.source.get;
         let (found, reply) =
-            at_old(calls, "read at the old home", script, shard, Present::none(), part.len(), fill).await?;
+            at_source(calls, "read at the source shard", script, shard, Present::none(), part.len(), fill).await?;
         let there = part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(id, _)| id);
         let messages = if found.contains(&0) { read::messages(there, reply)? } else { Vec::new() };
         let read = place(&found, messages)?;
@@ -160,7 +164,7 @@ pub(crate) async fn read_old(
     Ok(all)
 }
 
-pub(crate) async fn settle_claims_old(
+pub(crate) async fn settle_claims_at_source(
     calls: &Calls,
     shard: &Shard,
     now: Timestamp,
@@ -178,15 +182,16 @@ pub(crate) async fn settle_claims_old(
                 settle::name(cmd, &Settle { score, ..item.clone() });
             }
         };
-        let script = &calls.scripts.old.settle;
-        let (found, reply) = at_old(calls, "settle at the old home", script, shard, present, part.len(), fill).await?;
+        let script = &calls.scripts.source.settle;
+        let (found, reply) =
+            at_source(calls, "settle at the source shard", script, shard, present, part.len(), fill).await?;
         let outcomes = if found.contains(&0) { ints(reply)? } else { Vec::new() };
         all.extend(place(&found, outcomes.into_iter().map(settle::read).collect())?);
     }
     Ok(all)
 }
 
-pub(crate) async fn settle_dead_letters_old(
+pub(crate) async fn settle_dead_letters_at_source(
     calls: &Calls,
     shard: &Shard,
     now: Timestamp,
@@ -196,9 +201,9 @@ pub(crate) async fn settle_dead_letters_old(
     let mut all = Vec::with_capacity(ids.len());
     for part in ids.chunks(OLD_ITEMS_MAX) {
         let fill = |cmd: &mut Cmd, named: &Named| settle::name_dead(calls, cmd, shard, part, action, named);
-        let script = &calls.scripts.old.settle_dead;
-        let doing = "settle dead letters at the old home";
-        let (found, reply) = at_old(calls, doing, script, shard, Present::new(now), part.len(), fill).await?;
+        let script = &calls.scripts.source.settle_dead;
+        let doing = "settle dead letters at the source shard";
+        let (found, reply) = at_source(calls, doing, script, shard, Present::new(now), part.len(), fill).await?;
         let done = if found.contains(&0) { ints(reply)? } else { Vec::new() };
         all.extend(place(&found, done.into_iter().map(|done| done == 1).collect())?);
     }

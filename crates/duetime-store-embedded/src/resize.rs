@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
+use duetime_core::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
+    ScanPage,
 };
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
@@ -26,7 +27,7 @@ use crate::write_context::WriteContext;
 use crate::{edit, enqueue, moves, read, settle, topics};
 
 /// Where the ids of a batch are, and what the act answered to those that are there.
-fn at_old<I, A>(
+fn at_source<I, A>(
     conn: &Connection,
     state: &mut ShardState,
     items: Vec<I>,
@@ -80,7 +81,7 @@ impl EmbeddedStore {
         let (ids, mut ready) = (Arc::new(ids), ready);
         self.step("enqueue_at_source", CommitMode::NewMessages, (batch.len(), bytes), shard, move |conn, state| {
             let items = ids.iter().zip(&mut ready).collect();
-            at_old(
+            at_source(
                 conn,
                 state,
                 items,
@@ -106,7 +107,7 @@ impl EmbeddedStore {
         let batch = batch.to_vec();
         let act = move |conn: &Connection, state: &mut ShardState| {
             let act = |state: &mut ShardState, there: Vec<Edit>| Ok(edit::edit(conn, state, now, &there)?);
-            at_old(conn, state, batch.clone(), id_of, act)
+            at_source(conn, state, batch.clone(), id_of, act)
         };
         let mut answers = self.step("edit_at_source", CommitMode::Synced, plain(1), shard, act).await?;
         // Cancelled earlier in this very batch.
@@ -125,7 +126,7 @@ impl EmbeddedStore {
         let ids = ids.to_vec();
         self.step("get_at_source", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             let key = state.key;
-            at_old(
+            at_source(
                 conn,
                 state,
                 ids.clone(),
@@ -145,12 +146,12 @@ impl EmbeddedStore {
         let batch = batch.to_vec();
         self.step("settle_at_source", CommitMode::Synced, plain(batch.len()), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
-            at_old(conn, state, batch.clone(), |item| &item.id, act)
+            at_source(conn, state, batch.clone(), |item| &item.id, act)
         })
         .await
     }
 
-    pub(crate) async fn settle_dead_at_source(
+    pub(crate) async fn resolve_dead_letters_at_source(
         &self,
         shard: &Shard,
         now: Timestamp,
@@ -158,11 +159,11 @@ impl EmbeddedStore {
         action: DeadAction,
     ) -> Result<Vec<Lookup<bool>>, StoreError> {
         let ids = ids.to_vec();
-        self.step("settle_dead_at_source", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
+        self.step("resolve_dead_letters_at_source", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<MessageId>| {
-                Ok(settle::settle_dead(conn, state, now, &there, action)?)
+                Ok(settle::resolve_dead_letters(conn, state, now, &there, action)?)
             };
-            at_old(conn, state, ids.clone(), |id| id, act)
+            at_source(conn, state, ids.clone(), |id| id, act)
         })
         .await
     }
@@ -188,13 +189,13 @@ impl RoutingAuthority for EmbeddedStore {
 }
 
 #[async_trait]
-impl Reshard for EmbeddedStore {
+impl ResizeStore for EmbeddedStore {
     async fn fence(
         &self,
         topic: &TopicName,
         index: u32,
         routing: &Routing,
-        floor: &Floor,
+        floor: &DeadlineFloor,
     ) -> Result<Fenced, StoreError> {
         let (topic, routing, floor) = (topic.clone(), routing.clone(), *floor);
         let act = move |ctx: &mut WriteContext| topics::fence(ctx, &topic, index, &routing, &floor);
@@ -239,24 +240,25 @@ impl Reshard for EmbeddedStore {
     }
 
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
-        let bytes = |frozen: &duetime_core::reshard::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
+        let bytes =
+            |frozen: &duetime_core::resize_store::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
         let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());
         let batch = batch.clone();
         self.step("put", CommitMode::NewMessages, size, shard, move |conn, state| moves::put(conn, state, &batch)).await
     }
 
-    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
-        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::memory(conn, state, from)?);
-        self.step("memory", CommitMode::Synced, plain(1), shard, act).await
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::last_applied_batch(conn, state, from)?);
+        self.step("last_applied_batch", CommitMode::Synced, plain(1), shard, act).await
     }
 
-    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
-        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::renumber(conn, state, seen, new)?);
-        self.step("renumber", CommitMode::Synced, plain(1), shard, act).await
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::rename_batch(conn, state, seen, new)?);
+        self.step("rename_batch", CommitMode::Synced, plain(1), shard, act).await
     }
 
-    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
-        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::drop_batch(conn, state, nonce)?);
-        self.step("drop_batch", CommitMode::Synced, plain(1), shard, act).await
+    async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::discard_batch(conn, state, nonce)?);
+        self.step("discard_batch", CommitMode::Synced, plain(1), shard, act).await
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use duetime_core::RoutingAuthority;
-use duetime_core::reshard::{BatchPut, Lookup};
+use duetime_core::resize_store::{BatchPut, Lookup};
 use duetime_core::store::Edited;
 use duetime_store_embedded::EmbeddedStore;
 
@@ -31,9 +31,9 @@ async fn a_move_goes_on_after_a_restart_at_every_step() {
     drop(moving);
 
     let moving = MovingTopic { store: open(folder.path()), topic, routing };
-    assert_eq!(moving.store.memory(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
+    assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
     assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 0, .. }));
-    assert!(moving.store.drop_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
+    assert!(moving.store.discard_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
     assert_eq!(moving.claim(4).await.len(), 2);
     moving.enqueue(0, &["c"]).await;
     assert_eq!(moving.take(&["c"]).await.unwrap().unwrap().name.number, batch.name.number + 1);

@@ -22,12 +22,12 @@ const LOOK_WITHIN: Duration = Duration::from_millis(2_000);
 
 /// See the module. Asks the store for the heads of shards, nothing else.
 #[derive(Clone, Debug)]
-pub struct Late {
+pub struct OverdueShards {
     store: Arc<dyn ScheduleStore>,
     clock: Arc<dyn Clock>,
 }
 
-impl Late {
+impl OverdueShards {
     /// Looks at this store by this clock.
     #[must_use]
     pub fn new(store: Arc<dyn ScheduleStore>, clock: Arc<dyn Clock>) -> Self {
@@ -56,7 +56,7 @@ impl Late {
         let shards = named(&others.iter().map(|shard| (*shard).clone()).collect::<Vec<_>>());
         let looks = by_place(&*self.store, &shards).into_values().map(|at| {
             let asked: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();
-            async move { at.into_iter().zip(self.heads(&asked).await).collect::<Vec<_>>() }
+            async move { at.into_iter().zip(self.next_due(&asked).await).collect::<Vec<_>>() }
         });
         let looked = join_all(looks).await;
         let now = self.clock.now();
@@ -72,8 +72,8 @@ impl Late {
     }
 
     /// The heads of shards of one server, or nothing.
-    async fn heads(&self, shards: &[Shard]) -> Vec<Option<Timestamp>> {
-        match tokio::time::timeout(LOOK_WITHIN, self.store.heads(shards)).await {
+    async fn next_due(&self, shards: &[Shard]) -> Vec<Option<Timestamp>> {
+        match tokio::time::timeout(LOOK_WITHIN, self.store.next_due(shards)).await {
             Ok(Ok(heads)) => heads,
             Ok(Err(error)) => {
                 debug!(%error, "no look at the shards of others");

@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use async_trait::async_trait;
-use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Reshard, RoutingAuthority, ScanPage,
+use duetime_core::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
+    ScanPage,
 };
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
@@ -21,7 +22,7 @@ fn act_there<I, A>(
     id: impl Fn(&I) -> &MessageId,
     mut act: impl FnMut(&mut ShardState, &I) -> A,
 ) -> Vec<Lookup<A>> {
-    let homes: Vec<Lookup<()>> = items.iter().map(|item| state.at_old(id(item))).collect();
+    let homes: Vec<Lookup<()>> = items.iter().map(|item| state.at_source(id(item))).collect();
     let each = items.iter().zip(homes).map(|(item, home)| match home {
         Lookup::Found(()) => Lookup::Found(act(state, item)),
         Lookup::Absent => Lookup::Absent,
@@ -89,7 +90,7 @@ impl MemStore {
         self.agree_on(now, batch.iter().any(Settle::is_relative))?;
         let both = self.both(now);
         self.on_shard(shard, |state| {
-            let homes: Vec<Lookup<()>> = batch.iter().map(|item| state.at_old(&item.id)).collect();
+            let homes: Vec<Lookup<()>> = batch.iter().map(|item| state.at_source(&item.id)).collect();
             let there = homes.iter().zip(batch).filter(|(home, _)| **home == Lookup::Found(()));
             let there: Vec<Settle> = there.map(|(_, item)| item.clone()).collect();
             let mut settled = state.settle(both, &there).into_iter();
@@ -102,7 +103,7 @@ impl MemStore {
         })
     }
 
-    pub(super) async fn settle_dead_at_source(
+    pub(super) async fn resolve_dead_letters_at_source(
         &self,
         shard: &Shard,
         now: Timestamp,
@@ -111,7 +112,7 @@ impl MemStore {
     ) -> Result<Vec<Lookup<bool>>, StoreError> {
         self.agree_on(now, action == DeadAction::Redrive)?;
         let (earlier, _) = self.both(now);
-        let act = |state: &mut ShardState, id: &MessageId| state.settle_dead(earlier, id, action);
+        let act = |state: &mut ShardState, id: &MessageId| state.resolve_dead_letters(earlier, id, action);
         self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, act)))
     }
 }
@@ -136,13 +137,13 @@ impl RoutingAuthority for MemStore {
 }
 
 #[async_trait]
-impl Reshard for MemStore {
+impl ResizeStore for MemStore {
     async fn fence(
         &self,
         topic: &TopicName,
         index: u32,
         routing: &Routing,
-        floor: &Floor,
+        floor: &DeadlineFloor,
     ) -> Result<Fenced, StoreError> {
         let mut inside = self.inside.lock();
         let shard = routing.shard(topic, index);
@@ -160,7 +161,7 @@ impl Reshard for MemStore {
         match state.routing.epoch.cmp(&routing.epoch) {
             Ordering::Greater => return Err(StoreError::Stale(Box::new(state.routing.clone()))),
             Ordering::Less => state.routing = routing.clone(),
-            Ordering::Equal if state.routing.rid != routing.rid => {
+            Ordering::Equal if state.routing.change_id != routing.change_id => {
                 let text = format!("{topic}:{index} has epoch {} of another change of the shards", routing.epoch);
                 return Err(StoreError::Damaged(text));
             }
@@ -199,15 +200,15 @@ impl Reshard for MemStore {
         self.on_shard(shard, |state| Ok(state.put(batch)))
     }
 
-    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
         self.on_shard(shard, |state| Ok(state.applied.get(&from).copied()))
     }
 
-    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
-        self.on_shard(shard, |state| Ok(state.renumber(seen, new)))
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        self.on_shard(shard, |state| Ok(state.rename_batch(seen, new)))
     }
 
-    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
-        self.on_shard(shard, |state| Ok(state.drop_batch(nonce)))
+    async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        self.on_shard(shard, |state| Ok(state.discard_batch(nonce)))
     }
 }

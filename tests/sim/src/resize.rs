@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::limits::OLD_ITEMS_MAX;
-use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Lookup, Replication, ScanPage,
+use duetime_core::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, Replication, ScanPage,
 };
 use duetime_core::store::{AckWait, DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
-    ClaimStore as _, MessageId, MessageStore as _, Reshard, Role, Routing, RoutingAuthority, RoutingRecord, Shard,
+    ClaimStore as _, MessageId, MessageStore as _, ResizeStore, Role, Routing, RoutingAuthority, RoutingRecord, Shard,
     StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 
@@ -24,7 +24,7 @@ fn fence(
     shard: &Shard,
     record: &TopicRecord,
     routing: &Routing,
-    floor: &Floor,
+    floor: &DeadlineFloor,
     deleted: u64,
 ) -> Result<Fenced, StoreError> {
     if let Some((there, holds)) = server.mem.shard_holds(&shard.topic, shard.index)
@@ -54,7 +54,7 @@ impl SimStore {
             let mut sent = *sent;
             check_skew(server, &mut sent, batch.iter().map(|item| &item.due))?;
             let act = || at_once(server.mem.enqueue_at(shard, Role::Source, sent.caller, &batch));
-            server.once(&seat(shard), "enqueue_old", request, &sent, act)
+            server.once(&seat(shard), "enqueue_at_source", request, &sent, act)
         };
         self.kept(shard, script).await
     }
@@ -78,7 +78,7 @@ impl SimStore {
                         server.has_edited(&shard.topic, &part, edited.iter().map(done));
                         Ok(edited)
                     };
-                    server.once(&seat(shard), "edit_old", request, &sent, act)
+                    server.once(&seat(shard), "edit_at_source", request, &sent, act)
                 };
                 all.extend(self.kept(shard, script).await?);
             }
@@ -113,14 +113,14 @@ impl SimStore {
                     server.has_settled(&shard.topic, &part, settled.iter().map(done));
                     Ok(settled)
                 };
-                server.once(&seat(shard), "settle_old", request, sent, act)
+                server.once(&seat(shard), "settle_at_source", request, sent, act)
             };
             all.extend(self.kept(shard, script).await?);
         }
         Ok(all)
     }
 
-    pub(crate) async fn settle_dead_at_source(
+    pub(crate) async fn resolve_dead_letters_at_source(
         &self,
         shard: &Shard,
         _now: Timestamp,
@@ -132,10 +132,10 @@ impl SimStore {
             let (part, request) = (part.to_vec(), self.link.dice.next());
             let script = move |server: &Server, shard: &Shard, sent: &Sent| {
                 let act = || {
-                    let settled = server.mem.settle_dead_at(shard, Role::Source, sent.caller, &part, action);
+                    let settled = server.mem.resolve_dead_letters_at(shard, Role::Source, sent.caller, &part, action);
                     Ok(at_once(settled)?.answers)
                 };
-                server.once(&seat(shard), "settle_dead_old", request, sent, act)
+                server.once(&seat(shard), "resolve_dead_letters_at_source", request, sent, act)
             };
             all.extend(self.kept(shard, script).await?);
         }
@@ -160,13 +160,13 @@ impl RoutingAuthority for SimStore {
 }
 
 #[async_trait]
-impl Reshard for SimStore {
+impl ResizeStore for SimStore {
     async fn fence(
         &self,
         topic: &TopicName,
         index: u32,
         routing: &Routing,
-        floor: &Floor,
+        floor: &DeadlineFloor,
     ) -> Result<Fenced, StoreError> {
         let shard = routing.shard(topic, index);
         let unknown = || StoreError::UnknownShard(shard.to_string());
@@ -227,15 +227,15 @@ impl Reshard for SimStore {
         }
     }
 
-    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
-        self.kept(shard, move |server, shard, _| at_once(server.mem.memory(shard, from))).await
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+        self.kept(shard, move |server, shard, _| at_once(server.mem.last_applied_batch(shard, from))).await
     }
 
-    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
-        self.kept(shard, move |server, shard, _| at_once(server.mem.renumber(shard, seen, new))).await
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+        self.kept(shard, move |server, shard, _| at_once(server.mem.rename_batch(shard, seen, new))).await
     }
 
-    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
-        self.kept(shard, move |server, shard, _| at_once(server.mem.drop_batch(shard, nonce))).await
+    async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+        self.kept(shard, move |server, shard, _| at_once(server.mem.discard_batch(shard, nonce))).await
     }
 }

@@ -1,4 +1,4 @@
--- Part of the scripts on ids at their old home: acts on those that live here, and answers which these were.
+-- Part of the scripts on ids at their source shard: acts on those that live here, and answers which these were.
 --
 -- Before it stands act(A), the script for a home, with its arguments from 1 on; see recall for the first answer.
 -- FIRST, STRIDE: where its items begin, and how long each is, its id first; COUNT: where their number is, or nil;

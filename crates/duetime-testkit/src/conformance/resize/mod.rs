@@ -1,39 +1,39 @@
-//! The conformance suite of `Reshard` and `RoutingAuthority`: one sentence, one test.
+//! The conformance suite of `ResizeStore` and `RoutingAuthority`: one sentence, one test.
 //!
-//! An implementation's tests say `duetime_testkit::reshard_conformance!(MyFactory::new());`.
+//! An implementation's tests say `duetime_testkit::resize_conformance!(MyFactory::new());`.
 
 pub mod fence;
 pub mod moves;
-pub mod old;
 pub mod outbox;
 pub mod routing;
+pub mod source;
 mod world;
 
 use crate::conformance::StoreFactory;
 
 /// One `#[tokio::test]` for each sentence of the suite; the expression makes a [`StoreFactory`].
 #[macro_export]
-macro_rules! reshard_conformance {
+macro_rules! resize_conformance {
     ($factory:expr) => {
-        $crate::reshard_conformance! { @list @tests $factory; }
+        $crate::resize_conformance! { @list @tests $factory; }
     };
     (@tests $factory:expr; $($group:ident :: $sentence:ident,)*) => {
         $(
             #[tokio::test]
             async fn $sentence() {
                 let factory = $factory;
-                $crate::conformance::reshard::$group::$sentence(&factory).await;
+                $crate::conformance::resize::$group::$sentence(&factory).await;
             }
         )*
     };
     (@run $factory:expr; $($group:ident :: $sentence:ident,)*) => {
-        $( $crate::conformance::reshard::$group::$sentence($factory).await; )*
+        $( $crate::conformance::resize::$group::$sentence($factory).await; )*
     };
     (@names $unused:expr; $($group:ident :: $sentence:ident,)*) => {
         [$(concat!(stringify!($group), "::", stringify!($sentence))),*]
     };
     (@list $($then:tt)*) => {
-        $crate::reshard_conformance! { $($then)*
+        $crate::resize_conformance! { $($then)*
             fence::a_fence_creates_a_new_shard_empty,
             fence::a_fence_raises_a_shard_and_leaves_its_messages_and_receipts,
             fence::a_fence_repeated_changes_nothing,
@@ -62,17 +62,17 @@ macro_rules! reshard_conformance {
             moves::dead_letters_of_two_shards_are_read_in_pages_each_once,
             moves::dead_letters_that_died_in_one_moment_are_read_in_pages_each_once,
             moves::a_sooner_head_that_is_brought_is_hinted,
-            old::an_enqueue_acts_on_what_lives_there_and_creates_nothing,
-            old::an_enqueue_of_relative_delays_is_told_its_due_times,
-            old::the_same_nonce_is_answered_as_the_first_time_there_too,
-            old::a_cancel_removes_what_lives_there,
-            old::a_reschedule_moves_what_nobody_holds,
-            old::edits_of_many_ids_are_answered_in_order,
-            old::a_read_finds_what_lives_there,
-            old::a_receipt_is_settled_where_its_message_lives,
-            old::an_extension_there_has_a_new_receipt,
-            old::dead_letters_are_settled_where_they_lie,
-            old::an_empty_batch_there_is_answered_with_nothing,
+            source::an_enqueue_acts_on_what_lives_there_and_creates_nothing,
+            source::an_enqueue_of_relative_delays_is_told_its_due_times,
+            source::the_same_nonce_is_answered_as_the_first_time_there_too,
+            source::a_cancel_removes_what_lives_there,
+            source::a_reschedule_moves_what_nobody_holds,
+            source::edits_of_many_ids_are_answered_in_order,
+            source::a_read_finds_what_lives_there,
+            source::a_receipt_is_settled_where_its_message_lives,
+            source::an_extension_there_has_a_new_receipt,
+            source::dead_letters_are_settled_where_they_lie,
+            source::an_empty_batch_there_is_answered_with_nothing,
             outbox::a_frozen_message_is_claimed_by_nobody_and_counted_nowhere,
             outbox::a_batch_carries_all_a_message_has,
             outbox::an_outbox_that_is_not_empty_is_answered_instead,
@@ -94,7 +94,7 @@ macro_rules! reshard_conformance {
 
 /// Runs every sentence, one after the other; for places that want no test of its own for each.
 pub async fn run_all(factory: &dyn StoreFactory) {
-    crate::reshard_conformance! { @list @run factory; }
+    crate::resize_conformance! { @list @run factory; }
 }
 
 #[cfg(test)]
@@ -120,11 +120,11 @@ mod tests {
         }
     }
 
-    crate::reshard_conformance!(Model);
+    crate::resize_conformance!(Model);
 
     #[test]
     fn every_sentence_that_is_written_is_run() {
-        let listed = crate::reshard_conformance! { @list @names (); };
+        let listed = crate::resize_conformance! { @list @names (); };
         let mut written = Vec::new();
         for (group, text) in world::SOURCES {
             let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));

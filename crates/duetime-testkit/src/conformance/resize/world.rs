@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reshard::{Batch, BatchPut, Floor};
+use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
@@ -26,7 +26,7 @@ pub(super) const SHORT: Duration = Duration::from_millis(60);
 pub(super) const SOURCES: [(&str, &str); 5] = [
     ("fence", include_str!("fence.rs")),
     ("moves", include_str!("moves.rs")),
-    ("old", include_str!("old.rs")),
+    ("source", include_str!("source.rs")),
     ("outbox", include_str!("outbox.rs")),
     ("routing", include_str!("routing.rs")),
 ];
@@ -76,7 +76,7 @@ impl World {
         let now = &self.record.routing;
         Routing {
             epoch: now.epoch + 1,
-            rid: format!("{:016x}", rand::random::<u64>()),
+            change_id: format!("{:016x}", rand::random::<u64>()),
             shards,
             previous: now.shards,
             state: RoutingState::Moving,
@@ -90,7 +90,7 @@ impl World {
         let new = RoutingRecord { routing: routing.clone(), desired: None };
         self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");
         for index in 0..shards.max(routing.previous) {
-            let fenced = self.store.fence(&self.record.name, index, &routing, &Floor::default()).await;
+            let fenced = self.store.fence(&self.record.name, index, &routing, &DeadlineFloor::default()).await;
             fenced.expect("a shard is fenced");
         }
         self.record.set_routing(&new);
@@ -163,15 +163,15 @@ impl World {
         }
     }
 
-    pub async fn drop_batch(&self, batch: &Batch) {
-        assert!(self.store.drop_batch(&self.shard(batch.from), batch.name.nonce).await.expect("drop is answered"));
+    pub async fn discard_batch(&self, batch: &Batch) {
+        assert!(self.store.discard_batch(&self.shard(batch.from), batch.name.nonce).await.expect("drop is answered"));
     }
 
     /// The whole way from one shard to another.
     pub async fn carry(&self, from: u32, to: u32, texts: &[&str]) {
         let batch = self.take(from, to, texts).await;
         self.put_batch(&batch).await;
-        assert_eq!(self.store.memory(&self.shard(to), from).await.expect("answered"), Some(batch.name));
-        self.drop_batch(&batch).await;
+        assert_eq!(self.store.last_applied_batch(&self.shard(to), from).await.expect("answered"), Some(batch.name));
+        self.discard_batch(&batch).await;
     }
 }

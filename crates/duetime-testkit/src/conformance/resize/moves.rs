@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duetime_core::reshard::{BatchName, BatchPut, FrozenState};
+use duetime_core::resize_store::{BatchName, BatchPut, FrozenState};
 use duetime_core::store::{DeadAction, Enqueue, Settled, Settlement};
 use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
 
@@ -88,7 +88,7 @@ pub async fn a_moved_message_is_as_it_was(factory: &dyn StoreFactory) {
     world.claim_one(0).await;
     world.put_dead(0, "redriven").await;
     let redriven = [id("redriven")];
-    world.store.settle_dead(&world.shard(0), world.now(), &redriven, DeadAction::Redrive).await.unwrap();
+    world.store.resolve_dead_letters(&world.shard(0), world.now(), &redriven, DeadAction::Redrive).await.unwrap();
     world.put(0, "waits", Due::In(Duration::from_secs(3600))).await;
     let texts = ["dead", "nacked", "held", "redriven", "waits"];
     let mut before = Vec::new();
@@ -96,14 +96,14 @@ pub async fn a_moved_message_is_as_it_was(factory: &dyn StoreFactory) {
         before.push(world.get(0, text).await.unwrap());
     }
     assert_eq!(before[3].redrives, 1);
-    let counts = world.store.survey(&[world.shard(0)], world.now()).await.unwrap();
+    let counts = world.store.counts(&[world.shard(0)], world.now()).await.unwrap();
     world.carry(0, 3, &texts).await;
     for (text, before) in texts.iter().zip(before) {
         assert_eq!(world.get(0, text).await, None);
         assert_eq!(world.get(3, text).await, Some(before));
     }
-    assert_eq!(world.store.survey(&[world.shard(3)], world.now()).await.unwrap(), counts);
-    let letters = world.store.dead(&world.shard(3), None, 10).await.unwrap().messages;
+    assert_eq!(world.store.counts(&[world.shard(3)], world.now()).await.unwrap(), counts);
+    let letters = world.store.dead_letters(&world.shard(3), None, 10).await.unwrap().messages;
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].death.as_ref().unwrap().reason, "dead was refused");
 }
@@ -184,7 +184,7 @@ pub async fn an_id_that_lives_at_the_destination_stays_as_it_is(factory: &dyn St
     assert_eq!(world.put_batch(&batch).await, 1);
     assert_eq!((world.get(3, "lives").await, world.get(3, "died").await), (lives, died));
     assert_eq!(world.claim_one(3).await.id, id("new"));
-    let survey = world.store.survey(&[world.shard(3)], world.now()).await.unwrap()[0];
+    let survey = world.store.counts(&[world.shard(3)], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (1, 1, 1));
 }
 
@@ -194,7 +194,7 @@ pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn Stor
     world.put(0, "a", world.ago(1000)).await;
     world.put(0, "b", world.ago(1000)).await;
     world.carry(0, 3, &["a"]).await;
-    let last = world.store.memory(&shard, 0).await.unwrap().unwrap();
+    let last = world.store.last_applied_batch(&shard, 0).await.unwrap().unwrap();
     // What a failover makes of a source: its numbers are used again, with other nonces.
     let mut batch = world.take(0, 3, &["b"]).await;
     for number in [last.number, last.number.saturating_sub(1)] {
@@ -203,10 +203,10 @@ pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn Stor
         assert_eq!(world.store.put(&shard, &batch).await.unwrap(), BatchPut::Conflict { last });
         assert_eq!(world.get(3, "b").await, None, "nothing was written");
     }
-    assert_eq!(world.store.memory(&shard, 0).await.unwrap(), Some(last));
+    assert_eq!(world.store.last_applied_batch(&shard, 0).await.unwrap(), Some(last));
     batch.name = BatchName { number: last.number + 1, nonce: 77 };
     assert_eq!(world.put_batch(&batch).await, 1);
-    assert_eq!(world.store.memory(&shard, 0).await.unwrap(), Some(batch.name));
+    assert_eq!(world.store.last_applied_batch(&shard, 0).await.unwrap(), Some(batch.name));
 }
 
 pub async fn batches_of_each_source_are_remembered_by_themselves(factory: &dyn StoreFactory) {
@@ -215,12 +215,12 @@ pub async fn batches_of_each_source_are_remembered_by_themselves(factory: &dyn S
     world.put(0, "a", world.ago(1000)).await;
     world.put(1, "b", world.ago(1000)).await;
     let (first, second) = (world.take(0, 3, &["a"]).await, world.take(1, 3, &["b"]).await);
-    assert_eq!(world.store.memory(&shard, 0).await.unwrap(), None);
+    assert_eq!(world.store.last_applied_batch(&shard, 0).await.unwrap(), None);
     world.put_batch(&first).await;
-    assert_eq!(world.store.memory(&shard, 1).await.unwrap(), None);
+    assert_eq!(world.store.last_applied_batch(&shard, 1).await.unwrap(), None);
     world.put_batch(&second).await;
-    assert_eq!(world.store.memory(&shard, 0).await.unwrap(), Some(first.name));
-    assert_eq!(world.store.memory(&shard, 1).await.unwrap(), Some(second.name));
+    assert_eq!(world.store.last_applied_batch(&shard, 0).await.unwrap(), Some(first.name));
+    assert_eq!(world.store.last_applied_batch(&shard, 1).await.unwrap(), Some(second.name));
 }
 
 pub async fn deadlines_go_on_above_what_a_batch_brings(factory: &dyn StoreFactory) {
@@ -248,7 +248,7 @@ pub async fn dead_letters_of_two_shards_are_read_in_pages_each_once(factory: &dy
     world.carry(1, 3, &["dead-1-0", "dead-1-1", "dead-1-2", "dead-1-3", "dead-1-4", "dead-1-5"]).await;
     let (mut texts, mut from) = (Vec::new(), None);
     loop {
-        let page = world.store.dead(&world.shard(3), from, 2).await.unwrap();
+        let page = world.store.dead_letters(&world.shard(3), from, 2).await.unwrap();
         texts.extend(page.messages.iter().map(|one| one.id.to_string()));
         from = page.next;
         if from.is_none() {
@@ -260,7 +260,7 @@ pub async fn dead_letters_of_two_shards_are_read_in_pages_each_once(factory: &dy
     assert_eq!(texts.len(), 12, "{texts:?}");
     // One that dies later stands behind them.
     world.put_dead(3, "last").await;
-    let all = world.store.dead(&world.shard(3), None, 100).await.unwrap().messages;
+    let all = world.store.dead_letters(&world.shard(3), None, 100).await.unwrap().messages;
     assert_eq!(all.last().unwrap().id, id("last"));
 }
 
@@ -271,10 +271,10 @@ pub async fn dead_letters_that_died_in_one_moment_are_read_in_pages_each_once(fa
     }
     let mut own = world.take(3, 0, &["own"]).await;
     let moment = own.messages.remove(0).state;
-    world.drop_batch(&own).await;
+    world.discard_batch(&own).await;
     world.put_dead(3, "own").await;
     let mut batch = world.take(3, 0, &["own"]).await;
-    world.drop_batch(&batch).await;
+    world.discard_batch(&batch).await;
     batch.from = 0;
     batch.to = 3;
     batch.messages.extend(world.take(0, 3, &["first", "second"]).await.messages);
@@ -284,7 +284,7 @@ pub async fn dead_letters_that_died_in_one_moment_are_read_in_pages_each_once(fa
     assert_eq!(world.put_batch(&batch).await, 3);
     let (mut texts, mut from) = (Vec::new(), None);
     loop {
-        let page = world.store.dead(&world.shard(3), from, 1).await.unwrap();
+        let page = world.store.dead_letters(&world.shard(3), from, 1).await.unwrap();
         texts.extend(page.messages.iter().map(|one| one.id.to_string()));
         from = page.next;
         if from.is_none() {
@@ -311,7 +311,7 @@ pub async fn a_sooner_head_that_is_brought_is_hinted(factory: &dyn StoreFactory)
     };
     tokio::time::timeout(Duration::from_secs(2), hint).await.expect("the owner is hinted");
     assert_eq!(
-        world.store.heads(&[world.shard(3)]).await.unwrap()[0],
+        world.store.next_due(&[world.shard(3)]).await.unwrap()[0],
         Some(world.get(3, "soon").await.unwrap().visible_at)
     );
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use async_trait::async_trait;
-use duetime_core::reshard::{
-    Batch, BatchName, BatchPut, Cursor, Fenced, Floor, Inspected, Reshard, RoutingAuthority, ScanPage,
+use duetime_core::resize_store::{
+    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
 };
 use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, TopicName};
 
@@ -28,13 +28,13 @@ impl RoutingAuthority for RedisStore {
 }
 
 #[async_trait]
-impl Reshard for RedisStore {
+impl ResizeStore for RedisStore {
     async fn fence(
         &self,
         topic: &TopicName,
         index: u32,
         routing: &Routing,
-        floor: &Floor,
+        floor: &DeadlineFloor,
     ) -> Result<Fenced, StoreError> {
         moves::fence_shard(&self.calls, topic, index, routing, floor).await
     }
@@ -59,15 +59,15 @@ impl Reshard for RedisStore {
         moves::put_batch(&self.calls, shard, batch).await
     }
 
-    async fn memory(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
         moves::remembered(&self.calls, shard, from).await
     }
 
-    async fn renumber(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
         moves::rename_batch(&self.calls, shard, seen, Some(new)).await
     }
 
-    async fn drop_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
+    async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         moves::rename_batch(&self.calls, shard, nonce, None).await
     }
 }

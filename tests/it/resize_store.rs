@@ -38,7 +38,7 @@ impl StoreFactory for FreshRedis {
 
 mod redis {
     use super::FreshRedis;
-    duetime_testkit::reshard_conformance!(FreshRedis::default());
+    duetime_testkit::resize_conformance!(FreshRedis::default());
 }
 
 /// Every store has a folder of its own, as no two may share one.
@@ -61,5 +61,5 @@ impl StoreFactory for Folders {
 
 mod embedded {
     use super::Folders;
-    duetime_testkit::reshard_conformance!(Folders::default());
+    duetime_testkit::resize_conformance!(Folders::default());
 }

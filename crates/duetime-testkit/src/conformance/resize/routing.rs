@@ -61,7 +61,7 @@ pub async fn a_change_of_the_topic_keeps_record_and_requested_count(factory: &dy
     assert_eq!(world.store.routing(&before.name).await.unwrap(), Some(requested));
     let all = world.store.topics().await.unwrap();
     let told = all.iter().find(|record| record.name == before.name).unwrap();
-    assert_eq!((told.config.max_payload, told.version, told.widest()), (77, 2, MORE));
+    assert_eq!((told.config.max_payload, told.version, told.max_shards_ever()), (77, 2, MORE));
 }
 
 pub async fn a_topic_deleted_while_it_moves_leaves_nothing(factory: &dyn StoreFactory) {
@@ -76,7 +76,8 @@ pub async fn a_topic_deleted_while_it_moves_leaves_nothing(factory: &dyn StoreFa
     world.begin(1).await;
     assert!(world.store.delete_topic(&name).await.unwrap());
     assert!(world.store.inspect(&name, 0..MORE).await.unwrap().iter().all(Option::is_none));
-    let refused = world.store.fence(&name, 0, &world.next(2), &duetime_core::reshard::Floor::default()).await;
+    let refused =
+        world.store.fence(&name, 0, &world.next(2), &duetime_core::resize_store::DeadlineFloor::default()).await;
     assert!(matches!(refused, Err(StoreError::UnknownShard(_))), "{refused:?}");
     // Created again, it grows into empty shards of its own.
     world.pass(std::time::Duration::from_millis(2)).await;

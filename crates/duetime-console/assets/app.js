@@ -16,6 +16,7 @@ import { Audit } from "./screens/audit.js";
 import { Messages } from "./screens/messages.js";
 import { Slo } from "./screens/slo.js";
 import { Try } from "./screens/try.js";
+import { time } from "./format.js";
 
 const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ["slo", "SLO"], ["audit", "Audit"], ["try", "Try it"]];
 const OF_TOPIC = [["topic", "Overview", Topic], ["forecast", "Forecast", Forecast], ["messages", "Messages", Messages], ["shards", "Shards", Shards], ["dead", "Dead letters", Dead]];
@@ -129,11 +130,11 @@ function App() {
     </header>
     <main id="main" tabindex="-1" ref=${main}>
       ${state.problem && !locked && html`<${Failed} problem=${state.problem} />`}
-      ${state.trouble && !state.problem && html`<div class="banner bad" role="alert">The store does not answer this node: ${state.trouble.message}. What is shown is from ${state.at ? new Date(state.at).toLocaleTimeString() : "before"}; the page goes on by itself when it answers again.</div>`}
+      ${state.trouble && !state.problem && html`<div class="banner bad" role="alert">The store does not answer this node: ${state.trouble.message}. What is shown is from ${state.at ? time(state.at) : "before"}; the page goes on by itself when it answers again.</div>`}
       ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}/${encodeURIComponent(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
       ${body()}
     </main>
-    <footer><span>${state.at ? `${state.streams ? "live" : "asks every 2 s"}, seen ${new Date(state.at).toLocaleTimeString()}` : "…"}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
+    <footer><span>${state.at ? `${state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}` : "…"}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Toasts} />`;
 }

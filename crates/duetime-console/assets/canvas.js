@@ -1,7 +1,7 @@
 // What is drawn rather than written: bars over time, and shards where there are many.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
-import { number } from "./format.js";
+import { date, number } from "./format.js";
 
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -51,10 +51,11 @@ function step(top) {
   return ten * [1, 2, 5, 10].find((one) => one * ten >= rough);
 }
 
-const clock = (length) => new Intl.DateTimeFormat(undefined, length < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : length < 7200 ? { hour: "2-digit", minute: "2-digit" } : { weekday: "short", hour: "2-digit", minute: "2-digit" });
+const MINUTES = { hourCycle: "h23", hour: "2-digit", minute: "2-digit" };
+const clock = (length) => new Intl.DateTimeFormat(undefined, length < 60 ? { ...MINUTES, second: "2-digit" } : length < 7200 ? MINUTES : { weekday: "short", ...MINUTES });
 
-// Bars over time. Who does not see them is given a table beside it.
-export function Bars({ points, label, unit, mark, onChoose, height = 220 }) {
+// Bars over time; one is red above the mark, or where it is `hot`. Who does not see them is given a table beside it.
+export function Bars({ points, label, unit, mark, hot = () => false, onChoose, height = 220 }) {
   const [at, setAt] = useState();
   const most = Math.max(1, ...points.map(([, y]) => y));
   // A capacity far above the bars would make them invisible.
@@ -76,7 +77,7 @@ export function Bars({ points, label, unit, mark, onChoose, height = 220 }) {
     }
     const wide = each(width);
     points.forEach(([, value], n) => {
-      on.fillStyle = mark !== undefined && value > mark ? colour("--bad") : colour("--accent");
+      on.fillStyle = (mark !== undefined && value > mark) || hot(n) ? colour("--bad") : colour("--accent");
       const high = value > 0 ? Math.max(1, height - BELOW - y(value)) : 0;
       on.fillRect(LEFT + n * wide + wide * 0.08, height - BELOW - high, Math.max(1, Math.min(60, wide * 0.84)), high);
     });
@@ -100,8 +101,8 @@ export function Bars({ points, label, unit, mark, onChoose, height = 220 }) {
   const point = (x, _, width) => setAt(under(x, width));
   const press = onChoose && ((x, _, width) => under(x, width) !== undefined && onChoose(under(x, width)));
   const one = points[at];
-  return html`<div class="chart"><${Canvas} height=${height} draw=${draw} keys=${[JSON.stringify(points), mark]} label="${label}, as bars over time" onPoint=${point} onPress=${press} />
-    <p class="quiet">${one ? `${new Date(one[0] * 1000).toLocaleString()}: ${number(Math.round(one[1] * 10) / 10)} ${unit}${onChoose && one[1] ? "; press to see them" : ""}` : mark !== undefined && mark <= top ? `The dashed line: ${number(Math.round(mark))} ${unit}.` : "\u00a0"}</p></div>`;
+  return html`<div class="chart"><${Canvas} height=${height} draw=${draw} keys=${[JSON.stringify(points), mark, points.map((_, n) => hot(n)).join()]} label="${label}, as bars over time" onPoint=${point} onPress=${press} />
+    <p class="quiet">${one ? `${date(one[0] * 1000)}: ${number(Math.round(one[1] * 10) / 10)} ${unit}${onChoose && one[1] ? "; press to see them" : ""}` : mark !== undefined && mark <= top ? `The dashed line: ${number(Math.round(mark))} ${unit}.` : "\u00a0"}</p></div>`;
 }
 
 const CELL_MAX = 22;

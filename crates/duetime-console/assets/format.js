@@ -12,21 +12,29 @@ export function rate(n) {
 
 export const bytes = (n) => (n === undefined ? "–" : n < 2 ** 30 ? `${whole.format(Math.round(n / 2 ** 20))} MiB` : `${(n / 2 ** 30).toFixed(1)} GiB`);
 
-// Seconds, in the unit that is read most easily.
+// Seconds, in the unit that is read most easily. What is rounded is rounded before it is taken apart: there is no 60 s.
 export function seconds(s) {
   if (s === undefined || s === null || Number.isNaN(s)) return "–";
   if (s === Infinity) return "over an hour";
-  if (s < 1) return `${Math.round(s * 1000)} ms`;
-  if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
-  if (s < 86_400) return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
-  return `${Math.floor(s / 86_400)} d ${Math.round((s % 86_400) / 3600)} h`;
+  if (s < 0.9995) return `${Math.round(s * 1000)} ms`;
+  if (s < 9.95) return `${s.toFixed(1)} s`;
+  const whole = Math.round(s);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  const minutes = Math.round(s / 60);
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const hours = Math.round(s / 3600);
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
 export const age = (since) => (since === undefined ? undefined : Math.max(0, (Date.now() - since) / 1000));
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+// In one notation on all screens, whatever the language of the browser: from 00 to 23, in its own time zone.
+const HOURS = { hourCycle: "h23", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const clock = new Intl.DateTimeFormat(undefined, HOURS);
+const full = new Intl.DateTimeFormat(undefined, { ...HOURS, year: "numeric", month: "short", day: "numeric" });
+export const time = (ms) => clock.format(ms);
+export const date = (ms) => full.format(ms);
 
 export function moment(ms) {
   const distance = (ms - Date.now()) / 1000;

@@ -18,6 +18,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
+use crate::view::oldest_due;
+
 /// Listeners at one node.
 pub(crate) const LISTENERS_MAX: usize = 128;
 /// Topics are counted once in this time at most.
@@ -67,7 +69,7 @@ impl TopicEvent {
             due: total.due,
             in_flight: total.in_flight,
             dead: total.dead,
-            oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
+            oldest_due_at: oldest_due(total, state.as_ref().and_then(|state| Some(state.down.as_ref()?.since))),
             paused: record.config.paused,
             sink_down: state.is_some_and(|state| state.down.is_some() || state.refused.is_some()),
             unreachable_shards: survey.silent(),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::{ClusterNodes, Member, MemberState, SinkState, TopicName, TopicRecord};
+use duetime_core::{ClusterNodes, Member, MemberState, SinkState, Timestamp, TopicName, TopicRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -41,6 +41,11 @@ pub(crate) struct SinkTroubleView {
 }
 
 impl SinkTroubleView {
+    /// Since when it is down.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since.map(Timestamp::from_millis)
+    }
+
     /// What is wrong with the sink of `topic`, if anything, as far as the caller may know.
     pub fn of(app: &HttpParts, topic: &TopicName, caller: &Caller) -> Option<Self> {
         Self::new(app.sinks.state(topic)?, caller)

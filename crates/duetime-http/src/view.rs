@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Headers, StoredMessage, TopicConfig, TopicRecord};
+use duetime_core::store::ShardCounts;
+use duetime_core::{Headers, StoredMessage, Timestamp, TopicConfig, TopicRecord};
 use duetime_router::TopicSurvey;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
@@ -201,7 +202,8 @@ pub(crate) struct TopicView<'a> {
     in_flight: u64,
     /// Dead letters.
     dead: u64,
-    /// When the first message that is due fell due; absent when none is.
+    /// When the first message that is due fell due, or, if that is earlier, when its sink was taken to be down; absent when
+    /// none is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     oldest_due_at: Option<i64>,
@@ -231,6 +233,13 @@ pub(crate) fn zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// When the oldest message that is due fell due. What a sink that is down gave back is visible anew from then on, so it
+/// counts from when that sink was taken to be down: something of what waits is due for as long at least.
+pub(crate) fn oldest_due(total: &ShardCounts, down_since: Option<Timestamp>) -> Option<i64> {
+    let head = total.head.filter(|_| total.due > 0)?;
+    Some(down_since.map_or(head, |since| since.min(head)).as_millis())
+}
+
 impl<'a> TopicView<'a> {
     pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>, caller: &Caller) -> Self {
         let (record, total) = (&survey.record, &survey.total);
@@ -244,7 +253,7 @@ impl<'a> TopicView<'a> {
             due: total.due,
             in_flight: total.in_flight,
             dead: total.dead,
-            oldest_due_at: total.head.filter(|_| total.due > 0).map(|head| head.as_millis()),
+            oldest_due_at: oldest_due(total, sink_trouble.as_ref().and_then(SinkTroubleView::since)),
             unreachable_shards: survey.silent(),
             sink_trouble,
             pause: PauseView::of(record, caller),

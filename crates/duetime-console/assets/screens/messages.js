@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { moment, number, word } from "../format.js";
+import { moment, number, time, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Failed, Paused, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -22,7 +22,7 @@ function query({ state, within, prefix }, at, bucket) {
 }
 
 // A span that the address names, as a bar of the forecast does.
-const when = (ms) => new Date(Number(ms)).toLocaleTimeString();
+const when = (ms) => time(Number(ms));
 const BUCKET = "bucket";
 
 export function Messages({ topic, rest }) {
@@ -70,7 +70,7 @@ export function Messages({ topic, rest }) {
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
     <div class="card"><h2>${number(rows.length)} ${rows.length === 1 ? "message" : "messages"}${found.next ? " and perhaps more" : ""}</h2>
-      <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${number(found.shards)} shards looked through, one after the other. ` : ""}Without payloads; dead letters have a screen of their own.</p>
+      <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${number(found.shards)} shards looked through, one after the other${found.next ? ": what the others have may fall due before these" : ""}. ` : ""}Without payloads; dead letters have a screen of their own.</p>
       <${Barred} scope="admin" what="Acting on all of these" />${may(live, "admin") && rows.length > 0 && html`<div class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button><label class="row">To another time<input class="time" type="datetime-local" step="1" value=${at} onInput=${(event) => setAt(event.target.value)} /></label><button disabled=${!at} onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}>Reschedule all of these …</button></div>`}
       <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
       ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}

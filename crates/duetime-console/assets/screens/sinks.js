@@ -17,6 +17,7 @@ const TRIED = { up: "It accepts again.", was_up: "It was not taken to be down.",
 // When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.
 function caughtUp(row, able) {
   if (!row.due) return "nothing waits";
+  if (row.paused) return "once it is resumed";
   const gain = (row.delivered ?? 0) - (row.enqueued ?? 0);
   if (!row.open) return gain > 0 ? seconds(row.due / gain) : "not at this rate";
   return able === undefined ? "not known" : `${seconds(able / 1000)} once it is up`;
@@ -110,7 +111,7 @@ export function Sinks() {
   const behind = [
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<${TopicLink} name=${row.name} />` },
     { name: "Sink", left: true, value: (row) => row.sink.name, cell: (row) => row.sink.name },
-    { name: "State", left: true, value: (row) => (row.open ? 1 : 0), cell: (row) => html`${(row.open ? html`<span class="tag bad">down</span>` : html`<span class="tag good">up</span>`)}${row.paused && html` <span class="tag">paused</span>`}` },
+    { name: "State", left: true, value: (row) => (row.open ? 1 : 0), cell: (row) => html`${row.open ? html`<span class="tag bad">down</span>` : !row.paused && html`<span class="tag good">up</span>`}${row.paused && html` <span class="tag careful">paused</span>`}` },
     { name: "The last hour", left: true, cell: (row) => html`<${Hour} begun=${begun} outages=${known.outages.filter((one) => one.topic === row.name)} />` },
     { name: "Waits", value: (row) => row.due, cell: (row) => number(row.due) },
     { name: "Oldest", value: (row) => age(row.oldest_due_at), cell: (row) => seconds(age(row.oldest_due_at)) },

@@ -36,12 +36,12 @@ function causes(step, row, usual, entries) {
 
 // What was left of a topic's budget, moment by moment; below nothing it is drawn at the bottom.
 function Line({ name, steps, allowed }) {
-  const points = steps.map((step) => [step.at, Math.max(0, 1 - step.late / Math.max(1, step.handed_over) / allowed)]);
+  const points = steps.map((step) => [step.at, 1 - step.late / Math.max(1, step.handed_over) / allowed]);
   if (points.length < 2) return html`<p class="empty">This node has just started: the line begins with its second measurement.</p>`;
   const [first, last] = [points[0], points[points.length - 1]];
   const x = ([at]) => (((at - first[0]) / Math.max(1, last[0] - first[0])) * 1000).toFixed(1);
-  const path = points.map((point, n) => `${n ? "L" : "M"}${x(point)} ${(98 - point[1] * 96).toFixed(1)}`).join("");
-  const left = (part) => `${Math.round(part * 100)} %`;
+  const path = points.map((point, n) => `${n ? "L" : "M"}${x(point)} ${(98 - Math.max(0, point[1]) * 96).toFixed(1)}`).join("");
+  const left = (part) => (part < 0 ? "overdrawn" : `${Math.round(part * 100)} %`);
   return html`<svg class="budget" viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label="budget left of ${name}: from ${left(first[1])} to ${left(last[1])}"><path d=${path} /></svg>
     <p class="row spread quiet"><span>${moment(first[0])}: ${left(first[1])}</span><span>now: ${left(last[1])}</span></p>`;
 }

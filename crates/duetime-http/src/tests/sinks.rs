@@ -64,6 +64,8 @@ async fn a_sink_that_is_down_is_told_with_its_reason_what_waits_and_the_next_try
     });
     let topic = api.get("/v1/topics/orders").await.json();
     assert_eq!((&topic["sink_trouble"], &topic["due"]), (&trouble, &json!(1)));
+    // What it gave back falls due anew: the age counts from when the sink was taken to be down.
+    assert_eq!(topic["oldest_due_at"], NOW_MS - 60_000);
     // How long what waits takes is known where the capacity is.
     assert!(api.get("/v1/topics/orders/sink").await.json().get("catch_up_ms").is_none());
     api.put("/v1/topics/orders", r#"{"rate_limit":{"per_second":0.5}}"#).await;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 type Streams = Arc<Mutex<Vec<Arc<Mutex<Vec<u8>>>>>>;
 
-/// See the module. Ends with the process.
+/// A tap on the line to Redis: passes bytes on and keeps what the client sends. Ends with the process.
 pub struct Tap {
     /// Where to connect instead of the server.
     pub port: u16,

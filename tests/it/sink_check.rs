@@ -112,7 +112,7 @@ async fn what_is_wrong_with_a_sink_or_a_topic_is_said_with_its_remedy_and_withou
     let silent = listener.local_addr().unwrap();
     let rabbit = servers.broker.url("duetime", CANARY);
     let at = |url: &str, scheme: &str| url.replacen(url.split(':').next().unwrap(), scheme, 1);
-    let refused = ["Connection refused", "mend host and port"];
+    let refused = ["Connection refused", "fix host and port"];
     let no_tls = ["InvalidContentType", "there is no TLS at this port"];
     let unknown = ["UnknownIssuer", "set `ca_file`"];
     let too_late = ["", "see that no firewall is between"];
@@ -121,7 +121,7 @@ async fn what_is_wrong_with_a_sink_or_a_topic_is_said_with_its_remedy_and_withou
         http("h-tls", &secure_hook.url("/"), "\"localhost\"", unknown),
         http("h-away", "http://localhost:1/", "\"localhost\"", refused),
         http("h-silent", &format!("http://{silent}/"), "\"127.0.0.1\"", ["within 4000 ms", "raise `timeout`"]),
-        http("h-name", "http://no-such-host.invalid/", "", ["no-such-host.invalid", "; mend "]),
+        http("h-name", "http://no-such-host.invalid/", "", ["no-such-host.invalid", "; fix "]),
         url("m-password", "rabbitmq", &rabbit.replace(CANARY, WRONG), ["Login was refused", "check user and password"]),
         url("m-vhost", "rabbitmq", &format!("{rabbit}/nowhere"), ["vhost nowhere not found", "rabbitmqctl add_vhost"]),
         url("m-tls", "rabbitmq", &at(&rabbit, "amqps"), no_tls),
@@ -154,8 +154,8 @@ async fn what_is_wrong_with_a_sink_or_a_topic_is_said_with_its_remedy_and_withou
     for (topic, says) in [
         ("by-exchange", ["no exchange 'due'", "declare the exchange"]),
         ("by-queue", ["no queue 'by-queue'", "declare the queue"]),
-        ("by-subject", ["\"orders.due.*\"", "create one, or mend `subject`"]),
-        ("by-key", ["\"due\" is a string", "remove it, or mend `stream`"]),
+        ("by-subject", ["\"orders.due.*\"", "create one, or fix `subject`"]),
+        ("by-key", ["\"due\" is a string", "remove it, or fix `stream`"]),
     ] {
         let line = line(&format!(": topics.{topic}.sink: "));
         assert!(says.iter().all(|part| line.contains(part)), "{says:?}: {line}");

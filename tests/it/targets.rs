@@ -27,7 +27,7 @@ const PAGE: usize = 1_000;
 /// A message as it arrived: its id, and which attempt it said it was.
 pub(crate) type Arrived = (String, String);
 
-/// See the module.
+/// One target of each kind behind a network that fails, for tests that are the same for all.
 #[async_trait]
 pub(crate) trait Target: Send {
     /// The lines of a `[sinks.NAME]`, all but its time-outs.

@@ -35,7 +35,7 @@ pub(crate) async fn done(node: &Node, method: Method, path: &str, body: &Value) 
     answer
 }
 
-/// See the module.
+/// A real node on an embedded store, and a client of its HTTP API: what the tests of the API and of the sinks share.
 pub(crate) struct TestNode {
     pub(crate) process: Node,
     client: reqwest::Client,

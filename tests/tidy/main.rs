@@ -1,6 +1,6 @@
 //! Rules of the repository that a machine keeps.
 //!
-//! Each rule collects everything that breaks it and says how to mend it, so that one run tells all.
+//! Each rule collects everything that breaks it and says how to fix it, so that one run names all.
 
 mod crates;
 mod docs;

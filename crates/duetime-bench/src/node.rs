@@ -21,7 +21,7 @@ use crate::target::{CancelOutcome, Consuming, Item, LoadTarget, Recorder};
 /// How long a consumer waits for something due before it looks whether the bench is over.
 const CLAIM_WAIT: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// A target that is a topic of a running node, over HTTP; deliveries are claims of consumers.
 pub struct BenchNode {
     client: Client,
     topic: String,

@@ -38,7 +38,7 @@ struct Check {
     holds: bool,
 }
 
-/// See the module.
+/// What a run found: figures, checks, and on what machine with which command.
 #[derive(Debug, Serialize)]
 pub struct Report {
     workload: &'static str,

@@ -28,7 +28,7 @@ use crate::timed::Stopwatch;
 /// The engine is given this long to settle what is in flight.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// A target that is a store, with the engine in this process and a sink that only counts.
 pub struct Straight {
     store: Arc<dyn Store>,
     watch: Arc<Stopwatch>,

@@ -14,7 +14,7 @@ use crate::load::{histogram, micros};
 const OPS: [(&str, &str); 5] =
     [("enqueue", "enqueue"), ("edit", "edit"), ("claim", "claim"), ("settle", "settle"), ("next_due", "look")];
 
-/// See the module.
+/// A stop-watch around a store that notes how long each call took, so that the longest one is known exactly.
 #[derive(Debug)]
 pub struct Stopwatch([Mutex<Histogram<u64>>; OPS.len()]);
 

@@ -229,7 +229,7 @@ mod tests {
         if hex == "-" { Vec::new() } else { (0..hex.len()).step_by(2).map(byte).collect() }
     }
 
-    /// What the release before has in the place of [`take_counts`].
+    /// What the release before has instead of [`take_counts`].
     #[test]
     fn who_does_not_know_the_count_of_redrives_reads_one_header_more() {
         let given = Headers::new(vec![("a".to_owned(), "1".to_owned())]).unwrap();

@@ -169,7 +169,7 @@ impl ClusterNodes {
     }
 }
 
-/// Ownership of shards. See the module.
+/// Ownership of shards.
 #[async_trait]
 pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// The mode as in the configuration: `solo`, `round-robin`, `etcd`.

@@ -91,7 +91,7 @@ impl PastSettlement {
     }
 }
 
-/// See the module.
+/// What happened to messages at a node, for people who look at one: in memory, with a bound, and gone with the node.
 #[derive(Debug, Default)]
 pub struct Past(Mutex<Rings>);
 

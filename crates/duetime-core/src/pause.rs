@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::PAUSE_REASON_BYTES_MAX;
 
-/// See the module. A node of a version without it keeps it as it is, whatever it makes of the pause: so it counts only
+/// Why a topic is paused: kept in its record beside the setting `paused`, for people, and for the resume of a sink. A
+/// node of a version without it keeps it as it is, whatever it makes of the pause: so it counts only
 /// with the very version of the record that it was written with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseNote {

@@ -18,7 +18,7 @@ pub trait PlanStore: Send + Sync + fmt::Debug + 'static {
     /// All of them. O(plans).
     async fn plans(&self) -> Result<BTreeMap<String, String>, StoreError>;
 
-    /// Puts `new` in the place of `seen`; `None`: there is no such plan, or there is to be none any more. One step, and
+    /// Puts `new` in place of `seen`; `None`: there is no such plan, or there is to be none any more. One step, and
     /// kept as safely as the record of a topic.
     ///
     /// # Errors

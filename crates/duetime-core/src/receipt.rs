@@ -14,7 +14,7 @@ use crate::names::{MessageId, TopicName};
 use crate::routing::topic_seed;
 use crate::score::Score;
 
-/// See the module.
+/// The proof of one claim of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
     /// The message.

@@ -11,7 +11,7 @@ use crate::contract::MessageStore;
 use crate::store::{ClaimedMessage, Enqueue, EnqueueOutcome, StoreError};
 use crate::{Clock, Due, OnConflict, Shard};
 
-/// See the module.
+/// Messages that an at-most-once claim removed and nobody was given: they are scheduled again.
 #[async_trait]
 pub trait Reinstate: Send + Sync + fmt::Debug + 'static {
     /// Schedules messages again that were claimed at most once from `shard`, with the due time and the nonce they

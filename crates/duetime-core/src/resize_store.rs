@@ -37,7 +37,7 @@ pub trait RoutingAuthority: Send + Sync + std::fmt::Debug + 'static {
     /// The present record; `None`: there is no such topic.
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError>;
 
-    /// Puts `new` in the place of `seen`. Answered only when replicated. The topic's version stays:
+    /// Puts `new` in place of `seen`. Answered only when replicated. The topic's version stays:
     /// it counts what users change.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ pub enum BatchPut {
     },
 }
 
-/// A store that can be resized. See the module for what holds for every call.
+/// A store that can be resized. What holds for every call stands at the top of this file.
 #[async_trait]
 pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// Raises shard `index` of `topic` to `routing`, creating it, empty, if it is new. Idempotent.

@@ -62,7 +62,8 @@ impl LeaseClass {
     }
 }
 
-/// See the module. Also the proof in a receipt: a claimed score is never used twice.
+/// The score of a message in its shard: next visible time, lease class and attempts in one number. Also the proof in
+/// a receipt: a claimed score is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Score(i64);
 

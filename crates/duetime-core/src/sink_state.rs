@@ -102,7 +102,7 @@ impl Tried {
     }
 }
 
-/// See the module.
+/// The contract of what a node knows of its topics' sinks: whether they are down, and a try at once.
 #[async_trait]
 pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     /// What this node knows of the sink of `topic`; `None`: consumers claim, or the node has no such topic yet.

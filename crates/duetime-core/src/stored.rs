@@ -115,7 +115,7 @@ pub fn read_value(mut value: Value) -> serde_json::Result<TopicRecord> {
     serde_json::from_value(value)
 }
 
-/// Writes `record` in the place of `old`, of which it keeps what this version does not know.
+/// Writes `record` in place of `old`, of which it keeps what this version does not know.
 #[must_use]
 pub fn write(record: &TopicRecord, old: Option<&str>) -> String {
     let mut value = serde_json::to_value(record).expect("plain data");

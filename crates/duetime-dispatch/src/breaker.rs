@@ -73,7 +73,7 @@ pub(crate) struct Admission {
     pub(crate) probe: bool,
 }
 
-/// See the module.
+/// The breaker of one topic's sink: while the target as a whole is down, nothing is claimed.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     inner: Mutex<BreakerInner>,

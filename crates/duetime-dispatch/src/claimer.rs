@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-/// See the module.
+/// Claims what is due, several shards at once, as much as may be handed over.
 #[derive(Debug)]
 pub(crate) struct Claimer {
     pub(crate) work: Work,

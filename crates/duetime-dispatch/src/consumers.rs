@@ -60,7 +60,7 @@ pub(crate) type Open = RwLock<HashMap<TopicName, OpenTopic>>;
 /// A poll under way.
 type PollUnderWay = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
-/// See the module.
+/// Hands due messages to consumers of topics without a sink: long polling that never polls the store.
 #[derive(Debug)]
 pub(crate) struct EngineConsumers {
     pub(crate) open: Arc<Open>,

@@ -49,7 +49,7 @@ enum IfOpen {
     ExcusedOnce,
 }
 
-/// See the module.
+/// Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
 #[derive(Debug)]
 pub(crate) struct Deliverer {
     work: Work,

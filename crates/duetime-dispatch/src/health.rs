@@ -29,11 +29,11 @@ impl Health {
 
     /// A call was answered; true: that was worth a line.
     pub(crate) fn ok(&self) -> bool {
-        let mended = self.ill.load(Ordering::Relaxed) && self.ill.swap(false, Ordering::Relaxed);
-        if mended {
+        let recovered = self.ill.load(Ordering::Relaxed) && self.ill.swap(false, Ordering::Relaxed);
+        if recovered {
             info!("store answers again");
         }
-        mended
+        recovered
     }
 
     /// A call failed; true: that was worth a line.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::budget::Permit;
 use crate::schedule::TopicSchedule;
 
-/// See the module.
+/// What this node keeps account of for a message it has claimed: its part of the budget and its place in the shard's
+/// count.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard {
     schedule: Arc<TopicSchedule>,

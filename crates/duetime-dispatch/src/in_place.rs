@@ -16,7 +16,7 @@ use crate::places::Bounds;
 use crate::schedule::Taken;
 use crate::work::{Shutdown, Work};
 
-/// See the module.
+/// Hand-over inside the store: claim, delivery and ack in one step, for sinks that live there.
 #[derive(Debug)]
 pub(crate) struct Streamer {
     pub(crate) work: Work,

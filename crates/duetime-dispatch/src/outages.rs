@@ -25,7 +25,7 @@ struct KeptOutages {
     all: VecDeque<(u64, SinkOutage)>,
 }
 
-/// See the module.
+/// When this node took sinks to be down: what the breakers say of it, for answers.
 #[derive(Debug, Default)]
 pub(crate) struct Outages(Mutex<KeptOutages>);
 

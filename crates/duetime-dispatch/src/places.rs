@@ -40,7 +40,7 @@ struct UnderWay {
     since: Instant,
 }
 
-/// See the module.
+/// Claims under way by server, so that one that does not answer holds up no more than its share.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     under_way: HashMap<Place, UnderWay>,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// time; otherwise a limit of 10,000 a second would yield a tenth of it.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// See the module. Without a limit every message may go.
+/// The rate limit of one topic: a token bucket on monotonic time. Without a limit every message may go.
 #[derive(Debug)]
 pub(crate) struct Rate(Option<Mutex<Bucket>>);
 

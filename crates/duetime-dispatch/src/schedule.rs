@@ -76,7 +76,7 @@ pub(crate) struct Idle {
     learnt: u64,
 }
 
-/// See the module.
+/// One topic's shards as this node sees them: which rest, which are due, which are being claimed.
 #[derive(Debug)]
 pub(crate) struct TopicSchedule {
     pub(crate) topic: TopicName,

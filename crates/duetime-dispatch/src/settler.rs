@@ -43,7 +43,7 @@ struct SettleCall {
     settled: Result<Vec<Settled>, StoreError>,
 }
 
-/// See the module.
+/// Settles what the sink's verdicts ask for: in batches per shard, in the order verdicts arrive.
 #[derive(Debug)]
 pub(crate) struct Settler {
     work: Work,

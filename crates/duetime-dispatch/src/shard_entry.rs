@@ -14,7 +14,7 @@ pub(crate) enum Phase {
     Resting,
 }
 
-/// See the module.
+/// What a topic's schedule knows of one shard.
 #[derive(Debug)]
 pub(crate) struct ShardEntry {
     pub(crate) owned: bool,

@@ -26,7 +26,7 @@ pub(crate) struct BoundSink {
     pub(crate) bound: Result<(&'static str, Option<Arc<Breaker>>), String>,
 }
 
-/// See the module.
+/// What this node knows of its topics' sinks: for answers, for the log and for a try at once.
 #[derive(Debug, Default)]
 pub(crate) struct EngineSinks {
     bound: RwLock<HashMap<TopicName, BoundSink>>,

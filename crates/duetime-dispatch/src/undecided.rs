@@ -51,7 +51,7 @@ pub(crate) struct Waiting {
     pub(crate) ended: Instant,
 }
 
-/// See the module. Oldest first.
+/// Messages whose failure may be their destination's or the whole target's: kept until it is known. Oldest first.
 #[derive(Debug)]
 pub(crate) struct Undecided {
     waiting: VecDeque<Waiting>,

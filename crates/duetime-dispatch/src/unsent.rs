@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use crate::breaker::Breaker;
 use crate::work::Claimed;
 
-/// See the module. Oldest first.
+/// Messages claimed at most once that were certainly not sent: they cannot go back to the store, and are kept until
+/// they can be offered again. Oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent(VecDeque<(Instant, Claimed)>);
 

@@ -20,7 +20,7 @@ struct WheelInner<T> {
     keys: HashMap<ShardKey, Key>,
 }
 
-/// See the module.
+/// The hierarchical timing wheel: when each shard of this node is to be polled next.
 #[derive(Debug)]
 pub(crate) struct Wheel<T>(Mutex<WheelInner<T>>);
 

@@ -34,7 +34,7 @@ struct ConnectionState {
     last: Instant,
 }
 
-/// See the module.
+/// What goes on on one connection, and how long nothing may.
 pub(crate) struct Activity {
     state: Mutex<ConnectionState>,
     /// Its place among the connections; `None`: it has none, and only a short life.

@@ -15,7 +15,7 @@ use crate::path::Topic;
 use crate::problem::Problem;
 use crate::state::HttpParts;
 
-/// See the module.
+/// What a command on a topic that needs no body is given: the parts of the API, who sends it, and the topic.
 pub(crate) struct CommandRequest {
     pub app: Arc<HttpParts>,
     pub caller: Caller,

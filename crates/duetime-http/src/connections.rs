@@ -153,7 +153,7 @@ impl ConnectionsInner {
     }
 }
 
-/// See the module.
+/// Which connections may be open: bounds over all and per address, and who makes way when they are reached.
 #[derive(Clone)]
 pub(crate) struct Connections {
     inner: Arc<Mutex<ConnectionsInner>>,

@@ -172,7 +172,7 @@ impl TopicActivity {
     }
 }
 
-/// The feed of one node. See the module.
+/// The feed of one node.
 #[derive(Debug)]
 pub struct Feed {
     router: Arc<Router>,

@@ -18,7 +18,7 @@ pub(crate) struct Line {
     pub bytes: Option<Bytes>,
 }
 
-/// See the module.
+/// Cuts a stream of bytes into lines with bounded memory: a line over the bound is skipped, not kept.
 pub(crate) struct Lines {
     buffer: BytesMut,
     /// The beginning of a long line; the buffer is empty then.

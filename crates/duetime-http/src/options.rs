@@ -12,7 +12,7 @@ use crate::memory::RequestMemory;
 use crate::origin::Hosts;
 use crate::tls::Tls;
 
-/// See the module. The default suits a node on a loopback address.
+/// What an operator may set about the listener, beside the tokens. The default suits a node on a loopback address.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
     /// The names this node goes by.

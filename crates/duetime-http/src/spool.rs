@@ -9,7 +9,7 @@ use std::io;
 use bytes::Bytes;
 use memmap2::{MmapMut, MmapOptions};
 
-/// See the module.
+/// Memory for one large body, taken from the system and given back to it at once.
 pub(crate) struct Spool {
     map: MmapMut,
     length: usize,

@@ -11,7 +11,7 @@ use duetime_core::Timestamp;
 /// Moments that are told apart; when there are more, the two that are nearest to each other become one.
 const MOMENTS_MAX: usize = 512;
 
-/// See the module.
+/// How many messages wait for their next attempt, as far as this node gave them back.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     /// How many fall due at each second.

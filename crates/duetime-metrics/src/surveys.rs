@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 /// Counts are good enough to be shown for so long: longer than the gauges of a node's own shards are apart.
 pub const SURVEYS_KEPT: Duration = Duration::from_secs(8);
 
-/// See the module. One entry for each shard that was counted lately.
+/// The last counts of shards, for who shows them: what the store was asked for the gauges it is not asked again. One
+/// entry for each shard that was counted lately.
 #[derive(Debug, Default)]
 pub struct Surveys {
     kept: Mutex<HashMap<Shard, (Timestamp, ShardCounts)>>,

@@ -30,7 +30,8 @@ struct SpanQueue {
     warned: Option<Instant>,
 }
 
-/// See the module. Copies share one queue, so that the loop can be started again.
+/// The loop that sends spans: in batches, one call at a time. Copies share one queue, so that the loop can be started
+/// again.
 #[derive(Clone, Debug)]
 pub struct Export {
     queue: Arc<Mutex<SpanQueue>>,

@@ -29,7 +29,7 @@ pub(crate) struct SeenChange {
     pub reason: Option<OwnerReason>,
 }
 
-/// See the module.
+/// Keeps who had each shard before, as this node saw it since it started: in memory, bounded, for people.
 #[derive(Debug)]
 pub(crate) struct OwnerHistory {
     clock: Arc<dyn Clock>,

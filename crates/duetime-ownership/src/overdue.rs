@@ -20,7 +20,8 @@ const LATE_MIN: Duration = Duration::from_millis(1_000);
 /// Longest wait for a look at all shards.
 const LOOK_WITHIN: Duration = Duration::from_millis(2_000);
 
-/// See the module. Asks the store for the heads of shards, nothing else.
+/// Finds shards that nobody serves: their first message has been due for a while. Asks the store for the heads of
+/// shards, nothing else.
 #[derive(Clone, Debug)]
 pub struct OverdueShards {
     store: Arc<dyn ScheduleStore>,

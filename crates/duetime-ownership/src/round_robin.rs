@@ -50,7 +50,7 @@ const COUNT_OVER: usize = 4;
 /// Longest wait for the last word at the end.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Nodes take shards in turn, by one counter in Redis; nobody needs to know who else there is.
 #[derive(Debug)]
 pub struct RoundRobin {
     demand: watch::Sender<Demand>,

@@ -44,7 +44,7 @@ struct Map {
     masters: Vec<Arc<Node>>,
 }
 
-/// See the module.
+/// Which master has which slot of a Redis Cluster: asked, remembered, corrected by what masters say.
 pub(crate) struct Cluster {
     base: ConnectionInfo,
     seeds: Vec<String>,

@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// See the module.
+/// One multiplexed connection that is made again when it breaks.
 pub(crate) struct ServerConnection {
     client: Client,
     connect_timeout: Duration,

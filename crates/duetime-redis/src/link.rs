@@ -23,7 +23,7 @@ use crate::setup::{self, Checks, ClockSkews, ServerFacts};
 use crate::topology::Topology;
 use crate::watch;
 
-/// See the module. Cheap to share.
+/// The link itself: sends scripts, and sends them again while that can help. Cheap to share.
 pub struct Link {
     servers: Servers,
     config: LinkConfig,

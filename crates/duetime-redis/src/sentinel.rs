@@ -64,7 +64,8 @@ pub(crate) fn read_epoch(facts: &Value) -> Option<u64> {
     word(&epoch[1])?.parse().ok()
 }
 
-/// See the module.
+/// Who the primary is, as the sentinels tell it: asked, checked with the server, asked again every second and in
+/// doubt.
 pub(crate) struct Sentinels {
     /// User, password and database of the servers the sentinels watch.
     base: ConnectionInfo,

@@ -35,7 +35,7 @@ pub(crate) struct End {
     pub(crate) over_at: Instant,
 }
 
-/// See the module.
+/// What a server's clock says at least, as its answers to TIME tell.
 pub(crate) struct ServerClock {
     look: Mutex<Option<ClockLook>>,
     looking: AtomicBool,

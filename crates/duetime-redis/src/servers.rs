@@ -14,7 +14,8 @@ use crate::node::Node;
 use crate::retry_budget::{RetryBudget, RetryState};
 use crate::topology::Topology;
 
-/// See the module.
+/// The servers behind a link: finds the one to ask, and sends plain commands until they are answered or their time is
+/// over.
 pub(crate) struct Servers {
     pub(crate) topology: Topology,
     retry_for: Duration,

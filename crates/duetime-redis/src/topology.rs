@@ -16,7 +16,7 @@ use crate::url::RedisUrl;
 /// How often others are asked about a master that has no replicas.
 const VOUCH_EVERY: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// Where calls go: to the one server, to the one the sentinels name, or to the master of a slot.
 pub(crate) enum Topology {
     /// One server.
     Standalone(Arc<Node>),

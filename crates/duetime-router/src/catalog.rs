@@ -34,7 +34,7 @@ const CONFLICTS_MAX: u32 = 16;
 /// Longest pause before it: each of those who met waits for another while.
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(30);
 
-/// See the module.
+/// This node's picture of the topics: read from memory, changed through the store.
 #[derive(Debug)]
 pub struct Catalog {
     store: Arc<dyn TopicStore>,

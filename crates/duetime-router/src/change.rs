@@ -27,7 +27,7 @@ pub struct TopicPut {
 /// The same; `None`: there is no such topic.
 pub type CatalogPut = Result<Option<TopicPut>, CatalogError>;
 
-/// See the module.
+/// A partial change of a topic: what is absent stays, `null` goes back to the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopicChange {
     fields: Map<String, Value>,

@@ -116,7 +116,7 @@ impl OfTopic {
     }
 }
 
-/// All that is kept. See the module.
+/// All that is kept.
 #[derive(Debug)]
 pub(crate) struct Forecasts {
     topics: Mutex<HashMap<TopicName, Arc<OfTopic>>>,

@@ -11,7 +11,7 @@ use tracing::{error, info};
 use crate::catalog::Catalog;
 use crate::error::RouteError;
 
-/// See the module.
+/// Notes what is wrong with topics and shards, in the log and the metrics, and what callers are answered then.
 #[derive(Clone)]
 pub(crate) struct Reports {
     catalog: Arc<Catalog>,

@@ -16,7 +16,8 @@ use crate::router::Router;
 /// How often a claim is sent again because the shard or this node was behind with the routing.
 const CLAIM_TRIES: u32 = 4;
 
-/// See the module.
+/// The store as the engine sees it: claims name shards by the present record, and settlements find their messages
+/// wherever they have moved.
 #[derive(Debug)]
 pub struct RoutedStore {
     inner: Arc<dyn ClaimStore>,

@@ -88,7 +88,7 @@ pub enum SettleAnswer {
 /// The shard that settled a claim, what it answered, and how many replicas have it.
 type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
 
-/// See the module.
+/// Acts on messages by id: each goes to its home shard, shards work at once, answers keep their order.
 pub struct Router {
     /// Counts messages by state.
     pub surveyor: Surveyor,

@@ -103,7 +103,8 @@ impl Drop for PendingCount {
     }
 }
 
-/// See the module.
+/// The most messages and bytes of a topic: counted once a second where something is enqueued, and shared by the
+/// nodes.
 #[derive(Debug, Default)]
 pub(crate) struct TopicLimits(Mutex<HashMap<TopicName, Arc<Usage>>>);
 

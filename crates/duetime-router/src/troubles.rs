@@ -29,7 +29,7 @@ struct Inside {
     unreadable: BTreeSet<String>,
 }
 
-/// See the module.
+/// What is wrong with topics and an operator has to see: read by `/readyz` and by whoever is asked for them.
 #[derive(Debug, Default)]
 pub struct Troubles(Mutex<Inside>);
 

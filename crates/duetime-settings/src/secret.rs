@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::source::SecretSource;
 
-/// What stands in the place of a credential.
+/// What stands instead of a credential.
 pub(crate) const DOTS: &str = "***";
 
 /// Most secrets that are remembered: of configurations that are read anew again and again, those of the first.

@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 /// Of the requests in flight this part is kept for topics that have less than their share.
 const RESERVED: usize = 4;
-/// Requests of a topic are quick if they took no longer than this of late.
+/// Requests of a topic are quick if the latest took no longer than this.
 const QUICK: Duration = Duration::from_millis(250);
 /// How much of what is known of a topic's requests goes by the last one.
 const LAST_COUNTS: u32 = 4;
 /// Turns that timers let pass are made up for, as far as this.
 const CATCH_UP: Duration = Duration::from_millis(5);
 
-/// See the module.
+/// How much a target is given at once, requests in flight and requests a second, shared by its topics in turn.
 #[derive(Debug)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -51,7 +51,7 @@ struct GateState {
 struct GateQueue {
     waiting: VecDeque<oneshot::Sender<()>>,
     in_flight: usize,
-    /// How long its requests took of late; `None`: nothing is known of them.
+    /// How long its latest requests took; `None`: nothing is known of them.
     usual: Option<Duration>,
 }
 

@@ -281,7 +281,7 @@ impl Sink for RedisStreamSink {
         let Some(key) = &self.settings.only else { return Ok(()) };
         match self.target.link.command("type", redis::cmd("TYPE").arg(key)).await {
             Ok(redis::Value::SimpleString(kind)) if !matches!(kind.as_str(), "none" | "stream") => {
-                Err(format!("the key {key:?} is a {kind} and no stream; remove it, or mend `stream`"))
+                Err(format!("the key {key:?} is a {kind} and no stream; remove it, or fix `stream`"))
             }
             _ => Ok(()),
         }

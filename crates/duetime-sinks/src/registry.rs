@@ -90,7 +90,7 @@ impl SinkConfig {
     }
 }
 
-/// See the module.
+/// The named sinks of the configuration, and how a topic finds its own.
 #[derive(Debug)]
 pub struct SinkRegistry {
     targets: BTreeMap<String, Arc<dyn Target>>,

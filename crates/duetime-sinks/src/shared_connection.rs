@@ -10,7 +10,8 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// See the module.
+/// One connection that many calls share: opened by the first that needs it, given up by the first that sees it
+/// broken.
 pub struct SharedConnection<C>(Mutex<SharedState<C>>);
 
 struct SharedState<C> {

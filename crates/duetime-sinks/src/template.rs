@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use duetime_core::{Delivery, TopicName};
 
-/// See the module.
+/// Texts with places for what a message says: `orders.{topic}.{header.region|eu}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 

@@ -37,7 +37,8 @@ struct SharedCheckpoint {
     broken: Broken,
 }
 
-/// See the module.
+/// Copies the log into the database: most of it on a thread of its own while the writer goes on, the rest, which came
+/// meanwhile, by the writer itself.
 #[derive(Debug)]
 pub struct Checkpoints {
     shared: Arc<SharedCheckpoint>,

@@ -18,7 +18,7 @@ const STEP: usize = 1 << 20;
 /// How long to wait before trying to make it again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Space kept back, so that on a full disk messages can still be delivered and cancelled.
 #[derive(Debug)]
 pub struct DiskReserve {
     path: PathBuf,

@@ -81,7 +81,7 @@ pub fn run(mut writer: Writer, mut inbox: mpsc::Receiver<Box<dyn Job>>, writing:
     while inbox.try_recv().is_ok() {}
 }
 
-/// Gives the writer what is on the disk, in the place of what it had in memory.
+/// Gives the writer what is on the disk, instead of what it had in memory.
 fn renew(writer: &mut Writer) -> Result<(), String> {
     writer.ctx.undo();
     let (directory, damages) = (writer.ctx.directory.clone(), writer.ctx.damages.clone());

@@ -86,7 +86,7 @@ impl Meta {
     }
 }
 
-/// See the module.
+/// What the writer remembers of one shard: its clock, deadlines, recent claims, and counts.
 #[derive(Clone, Debug)]
 pub struct ShardState {
     pub key: i64,

@@ -20,7 +20,7 @@ const PAUSE_FACTOR: u32 = 4;
 /// The pause after an error.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Takes away what deleted topics left, a little at a time, between the requests of others.
 #[derive(Debug)]
 pub struct Sweep {
     rows: i64,

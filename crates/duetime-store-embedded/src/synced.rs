@@ -12,7 +12,7 @@ const NAME: &str = "duetime.synced";
 /// The number and its checksum.
 const LEN: usize = 12;
 
-/// See the module.
+/// The number of the last transaction that is on the disk, in a file beside the database.
 #[derive(Debug)]
 pub struct SyncedNumber(Option<File>);
 

@@ -31,7 +31,7 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How often one request is tried again because it passes over one more damaged place.
 const DAMAGED_TRIES_MAX: usize = 512;
 
-/// See the module.
+/// The one thread that writes: takes as many requests as wait and runs them in one transaction.
 #[derive(Debug)]
 pub struct Writer {
     pub ctx: WriteContext,

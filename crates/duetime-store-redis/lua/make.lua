@@ -2,7 +2,7 @@
 --
 -- life_of(epoch): the number of the topic's life an epoch belongs to.
 -- held(): how many messages, dead letters and frozen messages the shard's keys hold.
--- make(epoch, rid, shards, previous, state, seed): an empty shard, in the place of what was left there.
+-- make(epoch, rid, shards, previous, state, seed): an empty shard, instead of what was left there.
 -- KEYS  1 messages  2 bodies  3 dead letters  4 reasons  5 meta  6 outbox (HASH)  7 moved (HASH)
 -- ARGV  none of its own
 -- Returns  nothing

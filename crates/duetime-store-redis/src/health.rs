@@ -25,7 +25,7 @@ const LOOK_FOR: Duration = Duration::from_secs(3);
 /// What is wrong with one master: the kind, and which it is.
 type NamedTrouble = (StoreTrouble, String);
 
-/// What is known to be wrong. See the module.
+/// What is known to be wrong.
 #[derive(Debug, Default)]
 pub(crate) struct ServerHealth {
     /// With what to do about each.
@@ -58,7 +58,7 @@ fn judge(name: &str, facts: &MasterFacts, wanted: Wanted) -> Vec<(StoreTrouble, 
         let why = &facts.disk;
         let text = format!(
             "redis at {name} does not keep what it is given: {why}; see its log, free its disk, and the next write or \
-             snapshot mends it"
+             snapshot fixes it"
         );
         found.push((StoreTrouble::Disk, text));
     }

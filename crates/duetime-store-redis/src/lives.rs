@@ -1,7 +1,7 @@
 //! The beginning and the end of a topic's life; both touch many shards and can be taken up again.
 //!
 //! A creation first notes what it is about to do, and the note gives the new life its number; then it
-//! makes the shards, then it publishes the record in the place of its note. A deletion notes its life and
+//! makes the shards, then it publishes the record in place of its note. A deletion notes its life and
 //! takes the record out of sight, then removes the shards of that life, then takes its note away.
 //! Whatever is carried out late names its life or its note, and changes nothing of a later one.
 

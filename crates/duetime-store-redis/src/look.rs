@@ -12,7 +12,7 @@ use crate::held::{ask_held, held};
 use crate::record::{floor, name, routing};
 use crate::reply::{array, count, store_error, text};
 
-/// What is in the place of a shard.
+/// What is instead of a shard.
 #[derive(Debug)]
 pub(crate) struct FoundShard {
     /// As its meta tells; `None`: it has none.

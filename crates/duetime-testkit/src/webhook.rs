@@ -105,7 +105,7 @@ struct Shared {
     tls: Option<TlsAcceptor>,
 }
 
-/// See the module.
+/// A webhook that answers as each test wants, and remembers what it was sent.
 pub struct Webhook {
     address: SocketAddr,
     shared: Arc<Shared>,

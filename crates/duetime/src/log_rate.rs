@@ -32,7 +32,8 @@ struct CallSite {
     text: String,
 }
 
-/// See the module. Copies share what they count.
+/// No warning is repeated without a bound: what one place of the code says at `warn` or `error` is written so many
+/// times a minute, and the rest is counted and said in one line. Copies share what they count.
 #[derive(Clone, Debug, Default)]
 pub struct LogRate(Arc<Mutex<HashMap<Identifier, CallSite>>>);
 

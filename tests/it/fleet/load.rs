@@ -24,7 +24,7 @@ const DUE_IN_MS: std::ops::Range<i64> = 300..1_500;
 /// A producer waits no longer for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Messages that come in while something happens to the nodes, and what was answered.
 #[derive(Default)]
 pub struct Load {
     /// Each shard has its own producer.

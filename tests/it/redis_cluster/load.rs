@@ -38,7 +38,7 @@ pub fn now() -> Timestamp {
 /// What an enqueue must have reached for its answer to count.
 const REPLICAS: u32 = 1;
 
-/// See the module.
+/// A load that goes on through a fault of the cluster, and the history checker's verdict at its end.
 pub struct Load {
     store: Arc<RedisStore>,
     pub shards: Vec<Shard>,

@@ -40,7 +40,7 @@ struct Seen {
     delivered: HashMap<MessageId, Vec<(u8, Timestamp)>>,
 }
 
-/// See the module.
+/// A small load that goes on through a fault, and the check of every message at its end.
 pub struct Load {
     store: Arc<dyn Store>,
     pub shards: Vec<Shard>,

@@ -51,7 +51,7 @@ async fn late_unmake(world: &World, life: u64) -> String {
     late(world, UNMAKE.to_owned(), &keys(world, 8), &[life.to_string(), "1000".into()]).await
 }
 
-/// Puts `value` in the place of the topic's record, or nothing.
+/// Puts `value` in place of the topic's record, or nothing.
 async fn set_record(world: &World, value: Option<&str>) {
     let mut cmd = redis::cmd(if value.is_some() { "HSET" } else { "HDEL" });
     cmd.arg("duetime:topics").arg("orders").arg(value);

@@ -255,7 +255,7 @@ impl Api {
     }
 }
 
-/// See the module.
+/// Producers and consumers over HTTP that write down what they see, and the verdict on it.
 pub struct Load {
     pub history: Arc<Recorder>,
     pub api: Api,

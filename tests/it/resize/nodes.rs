@@ -21,7 +21,7 @@ const TOPIC: &str =
 /// Longest wait for a node that ends in good order.
 const ENDED_WITHIN: Duration = Duration::from_secs(20);
 
-/// See the module.
+/// Several nodes that share one Redis, or a cluster of them, and the load that they are under.
 pub struct TestCluster {
     pub nodes: Vec<Node>,
     pub load: Load,

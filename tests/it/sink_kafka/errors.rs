@@ -22,7 +22,7 @@ fn batch(prefix: &str, count: usize) -> Vec<Delivery> {
 }
 
 /// Tries until the message is accepted.
-async fn mended(sink: &Arc<dyn Sink>, one: Delivery) {
+async fn fixed(sink: &Arc<dyn Sink>, one: Delivery) {
     let end = Instant::now() + MENDED_MAX;
     loop {
         let verdict = sink.deliver(std::slice::from_ref(&one)).await.remove(0);
@@ -122,13 +122,13 @@ async fn a_topic_that_is_missing_or_forbidden_is_that_topics_matter_until_it_is_
         }
     }
     kafka.cluster.order(|cluster| cluster.topic_error("nowhere", RD_KAFKA_RESP_ERR_NO_ERROR));
-    mended(&routed, to("nowhere", "created")).await;
+    fixed(&routed, to("nowhere", "created")).await;
 
     let sink = bind(&kafka.config(), json!({"name": "k"})).unwrap();
     kafka.cluster.errors(Produce, &[RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED]);
     let verdict = sink.deliver(&[message("forbidden", "x")]).await.remove(0);
     assert!(matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("right")), "{verdict:?}");
-    mended(&sink, message("allowed", "x")).await;
+    fixed(&sink, message("allowed", "x")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,7 +146,7 @@ async fn a_producer_that_may_not_begin_says_why_and_begins_when_it_may() {
         cluster.clear_request_errors(InitProducerId);
         Ok(())
     });
-    mended(&sink, message("first", "x")).await;
+    fixed(&sink, message("first", "x")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +164,7 @@ async fn answers_that_come_too_late_are_an_absence() {
     );
     duetime_testkit::in_time!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
     kafka.cluster.order(|cluster| cluster.broker_round_trip_time(1, Duration::ZERO));
-    mended(&sink, message("late", "x")).await;
+    fixed(&sink, message("late", "x")).await;
     let received = kafka.reader.fetch();
     assert_eq!(received.iter().map(|one| one.id.as_str()).collect::<BTreeSet<_>>(), BTreeSet::from(["first", "late"]));
 }

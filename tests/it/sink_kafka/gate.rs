@@ -24,7 +24,8 @@ pub(super) struct Login {
     pub(super) password: &'static str,
 }
 
-/// See the module. Ends when dropped.
+/// A gate before a broker: TLS, and the login that Kafka's protocol has, so that a broker without either can be
+/// reached like one with both. Ends when dropped.
 pub(super) struct Gate {
     pub(super) port: u16,
     accepting: JoinHandle<()>,

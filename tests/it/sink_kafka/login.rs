@@ -99,9 +99,9 @@ async fn what_is_wrong_with_kafka_is_said_with_its_remedy_before_a_node_starts()
         format!("type = \"kafka\"\nbrokers = {brokers:?}\nconnect_timeout = \"4s\"\n{}", sasl("PLAIN", CANARY))
     };
     let table = [
-        ("k-away", at("127.0.0.1:1"), ["Connection refused", "mend host and port"]),
-        ("k-name", at("no-such-host.invalid:9092"), ["no-such-host.invalid", "; mend "]),
-        ("k-silent", at(&silent), [silent.as_str(), "; mend "]),
+        ("k-away", at("127.0.0.1:1"), ["Connection refused", "fix host and port"]),
+        ("k-name", at("no-such-host.invalid:9092"), ["no-such-host.invalid", "; fix "]),
+        ("k-silent", at(&silent), [silent.as_str(), "; fix "]),
         ("k-password", open.config(&sasl("SCRAM-SHA-256", "canary-7f3a9c-wrong")), ["Go away", "check `sasl`"]),
         ("k-plain", open.config(""), ["does not answer", "`sasl`"]),
         ("k-tls", secure.config("tls = true\n"), ["certificate verify failed", "set `ca_file`"]),
@@ -126,7 +126,7 @@ async fn what_is_wrong_with_kafka_is_said_with_its_remedy_before_a_node_starts()
     }
     line("sink k: answers");
     let missing = line(": topics.missing.sink: ");
-    assert!(missing.contains("\"no-missing\"") && missing.contains("; create it, or mend `topic`"), "{missing}");
+    assert!(missing.contains("\"no-missing\"") && missing.contains("; create it, or fix `topic`"), "{missing}");
     assert!(!said.contains("topics.routed") && !said.contains("topics.there"), "{said}");
 
     let (all_well, said) = tokio::task::block_in_place(|| {

@@ -13,7 +13,8 @@ pub struct Note {
     pub record: TopicRecord,
 }
 
-/// See the module.
+/// The records of the topics as one master keeps them: two hashes, changed by compare-and-set in one step, the
+/// counter of lives, and which life of a name was deleted last.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     pub topics: BTreeMap<TopicName, TopicRecord>,

@@ -87,7 +87,8 @@ struct Witness {
     edited: BTreeMap<(TopicName, MessageId, bool), u64>,
 }
 
-/// See the module.
+/// One simulated master: shards (of the reference store), the records of the topics, what it remembers of requests,
+/// and a replica that is a little behind.
 #[derive(Debug)]
 pub struct Server {
     witness: Mutex<Witness>,

@@ -29,7 +29,7 @@ const REMEMBERED_MAX: usize = 25;
 /// With [`Mutation::BatchOfOneAnswer`], so many go in one script.
 const HALF_A_BATCH: usize = 4;
 
-/// See the module.
+/// The store as one node has it: each call of the contract becomes scripts on one shard, sent over the link.
 #[derive(Debug)]
 pub struct SimStore {
     pub link: Link,

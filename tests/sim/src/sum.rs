@@ -7,7 +7,7 @@ use crate::world::Story;
 /// One world of so many, at most, has a fault from its beginning to its end: there nearly everything is excused.
 const ALL_THROUGH: u64 = 3;
 
-/// See the module.
+/// What many worlds come to, and what must hold of all of them together.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
     /// Worlds that ended.

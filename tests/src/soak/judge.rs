@@ -23,7 +23,7 @@ const FAULT_MAX_MS: i64 = 120_000;
 /// Of so many messages of a round, one at least is delivered.
 const DELIVERED: usize = 4;
 
-/// See the module.
+/// The end of a round: everything is delivered, and its history is judged and forgotten.
 #[derive(Default)]
 pub struct Judge {
     carried: Vec<Event>,

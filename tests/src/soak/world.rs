@@ -122,7 +122,7 @@ impl Drop for Disk {
     }
 }
 
-/// See the module.
+/// The servers and nodes of a soak, and what its tasks share.
 pub struct World {
     pub nodes: Vec<Node>,
     pub cluster: Option<RedisCluster>,

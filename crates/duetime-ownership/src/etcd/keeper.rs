@@ -47,7 +47,7 @@ pub(super) struct Lease {
     granted: Instant,
 }
 
-/// See the module.
+/// Keeps the lease alive, follows the watch, and carries out what the view decides.
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub config: EtcdConfig,

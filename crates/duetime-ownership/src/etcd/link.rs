@@ -53,7 +53,8 @@ pub(super) enum Change {
     Key(ShardName, Option<Arc<str>>, i64),
 }
 
-/// See the module.
+/// The calls to etcd, each bounded in time and repeated: with one of three members dead, the client fails one call in
+/// three.
 #[derive(Clone)]
 pub(super) struct EtcdLink {
     client: Client,

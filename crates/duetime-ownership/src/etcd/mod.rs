@@ -43,7 +43,7 @@ const SETTLED_MAX: usize = 4096;
 /// Longest wait for the goodbye; then the lease ends by itself.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
-/// See the module.
+/// Leases in etcd: each node registers under its lease and holds a key per shard that it scans.
 #[derive(Debug)]
 pub struct Etcd {
     config: EtcdConfig,

@@ -42,7 +42,7 @@ pub(super) struct Plan {
     pub owned: BTreeSet<ShardName>,
 }
 
-/// See the module.
+/// What etcd holds, as this node sees it, and what follows from it: take, give up, drop.
 #[derive(Debug)]
 pub(super) struct View {
     me: Arc<str>,

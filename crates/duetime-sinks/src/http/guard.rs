@@ -78,7 +78,7 @@ struct ListedRanges {
     hosts: Vec<String>,
 }
 
-/// See the module.
+/// Which addresses a webhook may reach, decided after the name was resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     allow: ListedRanges,

@@ -151,7 +151,7 @@ impl KafkaTarget {
                 let cause = producer.complaint().filter(|said| !said.ends_with(DOWN));
                 let cause = cause.unwrap_or_else(|| {
                     let waited = within.as_millis();
-                    format!("no answer within {waited} ms; mend host and port, or see if it wants `tls` or `sasl`")
+                    format!("no answer within {waited} ms; fix host and port, or see if it wants `tls` or `sasl`")
                 });
                 let remedy = remedy(&cause).unwrap_or_default();
                 Err(format!("{} does not answer as a Kafka cluster: {cause}{remedy}", self.config.brokers))
@@ -167,10 +167,10 @@ fn remedy(cause: &str) -> Option<&'static str> {
         ("SASL authentication", "; check `sasl`"),
         ("Unsupported SASL mechanism", "; check `sasl.mechanism`"),
         ("certificate verify failed", "; set `ca_file` to a PEM of the authority that signed its certificate"),
-        ("Failed to resolve", "; mend the host"),
-        ("SSL handshake failed", "; mend the port, or take out `tls`"),
+        ("Failed to resolve", "; fix the host"),
+        ("SSL handshake failed", "; fix the port, or take out `tls`"),
         ("Disconnected", "; brokers that want TLS or a login do this: see to `tls` and `sasl`"),
-        ("ApiVersionRequest failed", "; mend the port, or see to `tls` and `sasl`"),
+        ("ApiVersionRequest failed", "; fix the port, or see to `tls` and `sasl`"),
     ];
     REMEDIES.iter().find(|(part, _)| cause.contains(part)).map(|(_, remedy)| *remedy)
 }

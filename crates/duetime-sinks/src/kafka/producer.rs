@@ -55,7 +55,7 @@ pub(super) const ANY_PARTITION: i32 = -1;
 /// A topic, and one of its partitions.
 pub(super) type KafkaPartition = (String, i32);
 
-/// See the module.
+/// One producer of the client library, and what it says beside its answers.
 pub(super) struct Producer {
     ear: Arc<Ear>,
     /// Empty only while it is dropped.

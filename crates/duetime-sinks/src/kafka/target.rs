@@ -79,7 +79,7 @@ impl Sink for KafkaSink {
         let known = self.target.topics().await?;
         match &self.constant {
             Some(topic) if !known.contains(topic) => Err(format!(
-                "Kafka has no topic {topic:?}, or does not show it to this user; create it, or mend `topic`"
+                "Kafka has no topic {topic:?}, or does not show it to this user; create it, or fix `topic`"
             )),
             _ => Ok(()),
         }

@@ -94,7 +94,7 @@ pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verd
             if varies { retry(reason) } else { unavailable(reason) }
         }
         ErrorScope::ItsTopic => {
-            retry(format!("Kafka has no topic {topic:?} (or not that partition); create it, or mend `topic`"))
+            retry(format!("Kafka has no topic {topic:?} (or not that partition); create it, or fix `topic`"))
         }
         ErrorScope::ThisTime => retry(format!("Kafka refuses it: {said}")),
         ErrorScope::ItsPartition => Verdict::DestinationDown { reason: said.to_owned(), after: None, silent: false },

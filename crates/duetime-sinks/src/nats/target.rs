@@ -121,7 +121,7 @@ impl NatsTarget {
         let said = self.clean(&chain(error));
         match error.kind() {
             PublishErrorKind::StreamNotFound => {
-                (retry(format!("no stream takes the subject {subject:?}; create one, or mend `subject`")), false)
+                (retry(format!("no stream takes the subject {subject:?}; create one, or fix `subject`")), false)
             }
             PublishErrorKind::MaxPayloadExceeded => {
                 (Verdict::Rejected { reason: "it is larger than the server's max_payload".to_owned() }, false)
@@ -160,7 +160,7 @@ impl NatsTarget {
         if answer.get("error").is_some() || answer["streams"].as_array().is_some_and(|streams| !streams.is_empty()) {
             return Ok(());
         }
-        Err(format!("no stream takes the subject {subjects:?}; create one, or mend `subject`"))
+        Err(format!("no stream takes the subject {subjects:?}; create one, or fix `subject`"))
     }
 
     fn silent(&self) -> Verdict {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// A peer that is silent for about twice this is given up. Seconds.
 const HEARTBEAT_S: u16 = 10;
 
-/// See the module.
+/// The shared connection to a broker, and its channels.
 pub(super) struct Connection {
     inner: lapin::Connection,
     idle: Mutex<Vec<Channel>>,

@@ -99,7 +99,7 @@ impl RabbitMqTarget {
                     PublishErrorScope::OneOfThem(said)
                 }
                 AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
-                    PublishErrorScope::Target(format!("{said}; declare the exchange, or mend `exchange` of the topic"))
+                    PublishErrorScope::Target(format!("{said}; declare the exchange, or fix `exchange` of the topic"))
                 }
                 AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
                     PublishErrorScope::Target(format!("{said}; give the user the right to write there"))
@@ -286,7 +286,7 @@ impl Sink for RabbitMqSink {
         match tokio::time::timeout(self.target.config.timeout, asked).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) if self.queue.is_some() => {
-                Err(format!("{}; declare the queue, or mend `routing_key` of the topic", self.target.said(&error)))
+                Err(format!("{}; declare the queue, or fix `routing_key` of the topic", self.target.said(&error)))
             }
             Ok(Err(error)) => match self.target.met(&error) {
                 PublishErrorScope::OneOfThem(reason) | PublishErrorScope::Target(reason) => Err(reason),

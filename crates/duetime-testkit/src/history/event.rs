@@ -70,7 +70,7 @@ pub enum FaultKind {
     TargetFailed,
 }
 
-/// See the module.
+/// One thing that a client, a target or the test itself saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum What {
@@ -120,7 +120,7 @@ pub struct FaultFields {
     pub kind: FaultKind,
 }
 
-/// See the module; one line of JSON.
+/// One thing that a client, a target or the test itself saw. one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When, milliseconds since the Unix epoch.

@@ -27,7 +27,7 @@ use shard::ShardState;
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
 
-/// The model. See the module.
+/// The model.
 #[derive(Debug)]
 pub struct MemStore {
     inside: Mutex<Inside>,

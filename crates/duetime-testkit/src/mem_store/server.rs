@@ -47,7 +47,7 @@ impl MemStore {
         inside.replicas = inside.shards.clone();
     }
 
-    /// Puts the replica in the place of the server: what it had not heard of is lost.
+    /// Puts the replica in place of the server: what it had not heard of is lost.
     pub fn fail_over_all(&self) {
         let mut inside = self.inside.lock();
         inside.shards = inside.replicas.clone();

@@ -26,7 +26,7 @@ const FAILOVER_AGAIN_AFTER: Duration = Duration::from_secs(6);
 /// After this silence a node counts as dead.
 const NODE_TIMEOUT_MS: u32 = 2000;
 
-/// See the module. Ends when dropped.
+/// A real Redis Cluster: masters and replicas, to be failed over, killed and resharded. Ends when dropped.
 #[derive(Debug)]
 pub struct RedisCluster {
     /// Masters first, as they were started; a failover changes who is one.

@@ -19,7 +19,7 @@ struct EtcdMember {
     process: ServerProcess,
 }
 
-/// See the module. Ends when dropped.
+/// A real etcd of one or three members, to be killed, stalled and started again. Ends when dropped.
 #[derive(Debug)]
 pub struct EtcdServers {
     folder: TempDir,

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What the server's log says when it serves.
 const SERVES: &str = "Server is ready";
 
-/// See the module. Ends when dropped.
+/// A real `nats-server` with JetStream, to be killed and started again. Ends when dropped.
 #[derive(Debug)]
 pub struct NatsServer {
     lines: String,

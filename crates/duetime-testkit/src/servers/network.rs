@@ -28,7 +28,7 @@ pub enum Way {
     Both,
 }
 
-/// See the module.
+/// A network namespace of its own for one process, whose packets are dropped as a test asks.
 #[derive(Debug)]
 pub struct NetworkSpace {
     name: String,

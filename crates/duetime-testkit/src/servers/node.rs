@@ -30,7 +30,7 @@ pub struct NodeOptions {
     pub space: Option<Arc<NetworkSpace>>,
 }
 
-/// See the module. Ends when dropped.
+/// The real program as a node: started, asked for readiness, terminated or killed. Ends when dropped.
 #[derive(Debug)]
 pub struct Node {
     program: PathBuf,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::network::Way;
 
-/// See the module.
+/// Packets to or from one port of this machine are dropped, and nobody is told.
 #[derive(Debug)]
 pub struct PortFilter {
     table: String,

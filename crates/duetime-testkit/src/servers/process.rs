@@ -41,7 +41,7 @@ pub fn free_port() -> u16 {
     panic!("no free port among {PORTS:?}");
 }
 
-/// See the module.
+/// A child process that ends with the test, however the test ends.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,

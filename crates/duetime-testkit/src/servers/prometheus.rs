@@ -31,7 +31,7 @@ fn log_to(command: &mut Command, log: &Path) {
     command.stdout(Stdio::null()).stderr(file);
 }
 
-/// See the module. Ends when dropped.
+/// A real Prometheus that scrapes nodes, and a real Alertmanager that it sends alerts to. Ends when dropped.
 #[derive(Debug)]
 pub struct Alertmanager {
     port: u16,
@@ -63,7 +63,7 @@ impl Alertmanager {
     }
 }
 
-/// See the module. Ends when dropped.
+/// A real Prometheus that scrapes nodes, and a real Alertmanager that it sends alerts to. Ends when dropped.
 #[derive(Debug)]
 pub struct Prometheus {
     port: u16,

@@ -54,7 +54,7 @@ impl Keep {
     }
 }
 
-/// See the module. Ends when dropped.
+/// A network that fails: a TCP proxy that delays, cuts, loses or holds the answers, and heals. Ends when dropped.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,

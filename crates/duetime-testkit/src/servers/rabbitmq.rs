@@ -18,7 +18,7 @@ const SERVES: &str = "Server startup complete";
 /// Where Debian keeps the scripts that do not change to another user.
 const SCRIPTS: &str = "/usr/lib/rabbitmq/bin";
 
-/// See the module. Ends when dropped.
+/// A real RabbitMQ broker, to be killed, stalled, alarmed and started again. Ends when dropped.
 #[derive(Debug)]
 pub struct RabbitMqServer {
     port: u16,

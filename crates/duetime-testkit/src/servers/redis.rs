@@ -46,7 +46,7 @@ pub struct RedisOptions {
     pub lines: Vec<String>,
 }
 
-/// See the module. Ends when dropped.
+/// A real `redis-server`, to be restarted, killed, stalled and asked with `redis-cli`. Ends when dropped.
 #[derive(Debug)]
 pub struct RedisServer {
     options: RedisOptions,

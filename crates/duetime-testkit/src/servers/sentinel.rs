@@ -20,7 +20,7 @@ const MAX_LAG_S: u32 = 2;
 /// A failover that takes longer is begun again.
 const FAILOVER_TIMEOUT_MS: u32 = 5000;
 
-/// See the module. Ends when dropped.
+/// A real primary with its replica, and the sentinels that watch them. Ends when dropped.
 #[derive(Debug)]
 pub struct Sentinel {
     /// The first is the primary until a failover.

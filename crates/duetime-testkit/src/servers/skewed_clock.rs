@@ -55,7 +55,7 @@ time_t time(time_t *at) {
 }
 "#;
 
-/// See the module.
+/// A wall clock that is wrong by what a test says, preloaded into a process while it runs.
 #[derive(Debug)]
 pub struct SkewedClock {
     folder: TempDir,

@@ -26,7 +26,7 @@ pub struct TansuOptions {
     pub advertised: Option<u16>,
 }
 
-/// See the module. Ends when dropped.
+/// A real Kafka broker, Tansu, to be killed, stalled and started again. Ends when dropped.
 #[derive(Debug)]
 pub struct TansuServer {
     port: u16,

@@ -78,7 +78,7 @@ pub struct TopicLine {
     dead: u64,
 }
 
-/// See the module.
+/// What `duetime top` shows, and what its keys do.
 #[derive(Debug)]
 pub struct Screen {
     pub page: Page,

@@ -31,7 +31,7 @@ pub(super) const SOURCES: [(&str, &str); 5] = [
     ("routing", include_str!("routing.rs")),
 ];
 
-/// See the module.
+/// What a sentence of the suite stands in: a topic of three shards, about to have five.
 #[derive(Debug)]
 pub(super) struct World {
     pub store: Arc<dyn Store>,

@@ -53,7 +53,7 @@ pub(super) fn all_time() -> ListRange {
     ListRange { from: Timestamp::ZERO, till: Timestamp::from_millis(9_000_000_000_000), after: None }
 }
 
-/// See the module.
+/// What a sentence of the suite stands in: a fresh topic, a clock and short words for the calls.
 #[derive(Debug)]
 pub(super) struct World {
     /// Under test.
@@ -89,7 +89,7 @@ pub(crate) fn message(text: &str, due: Due) -> Enqueue {
     }
 }
 
-/// The same, put in the place of what lives.
+/// The same, put in place of what lives.
 pub(crate) fn replacement(text: &str, due: Due) -> Enqueue {
     Enqueue {
         payload: Bytes::from(format!("second payload of {text}")),

@@ -270,7 +270,7 @@ fn paths_of(document: &Value, topics: &[String]) -> Vec<String> {
             continue;
         }
         for topic in topics {
-            paths.push(path.replace("{topic}", topic).replace("{id}", "ab"));
+            paths.push(path.replace("{topic}", topic).replace("{id}", "ab").replace("{shard}", "0"));
         }
     }
     assert!(paths.iter().all(|path| !path.contains('{')), "{paths:?}");

@@ -64,8 +64,11 @@ async fn a_sink_is_tried_from_all_nodes_by_one_command() {
     let second = Node::start(PROGRAM, &redis.url(), &named("second")).await;
     to(&first, &["topic", "create", "orders", "--shards", "16", "--sink", "shop"]).done();
     hook.stop();
-    let ids: Vec<String> = (0..64).map(|n| format!("{{\"id\":\"order-{n}\"}}")).collect();
-    to_with_input(&first, &["enqueue", "orders", "--ndjson", "-"], &ids.join("\n")).done();
+    let enqueue = || {
+        let lines = ["{}"; 64].join("\n");
+        to_with_input(&first, &["enqueue", "orders", "--ndjson", "-"], &lines).done();
+    };
+    enqueue();
     let down = |node: &Node| to(node, &["sink", "get", "orders"]).status == 1;
     let begun = Instant::now();
     while !(down(&first) && down(&second)) {
@@ -90,6 +93,8 @@ async fn a_sink_is_tried_from_all_nodes_by_one_command() {
     hook.start_again();
     let begun = Instant::now();
     loop {
+        // The one that is up hands over all it finds in its turn, and the other needs something to try.
+        enqueue();
         let tried = to(&first, &["sink", "probe", "orders", "--all-nodes"]);
         if tried.status == 0 {
             assert!(tried.out.contains("first") && tried.out.contains("second"), "{}", tried.out);

@@ -6,6 +6,8 @@ const RATES_EVERY_MS = 5000;
 // A stream that says nothing for so long is dead: the node sends a sign of life every 15 s.
 const SILENT_AFTER_MS = 40_000;
 const AGAIN_AFTER_MS = 2000;
+// Without a token that the node knows there is nothing to ask for; its tokens may change.
+const LOCKED_EVERY_MS = 30_000;
 // Ages grow also where nothing changes.
 const DRAWN_EVERY_MS = 1000;
 // Of so many topics each is read by itself, of more all at once.
@@ -31,6 +33,7 @@ export function setToken(text) {
   else sessionStorage.removeItem(KEPT);
   live.set({ me: undefined });
   live.seen = "";
+  live.locked = false;
   live.rest();
   live.wake();
 }
@@ -70,6 +73,7 @@ class Live {
   stream = undefined;
   seen = "";
   drawn = 0;
+  locked = false;
 
   start() {
     document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.wake()));
@@ -106,8 +110,13 @@ class Live {
     this.running = true;
     try {
       // These the node answers also while its store is away.
-      const [{ nodes }, rates, me] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates"), this.state.me ?? ask("GET", "/v1/me")]);
+      const me = this.state.me ?? (await ask("GET", "/v1/me"));
+      const [{ nodes }, rates] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates")]);
       this.set({ nodes, rates, me, problem: undefined });
+      if (this.locked) {
+        this.locked = false;
+        this.listen();
+      }
       // What came while the sink was just being tried is read once more.
       const odd = (this.state.topics ?? []).filter((topic) => topic.sink_down !== undefined && isDown(topic) !== topic.sink_down);
       if (odd.length) this.reread(odd.map((topic) => topic.name));
@@ -116,12 +125,13 @@ class Live {
         this.set({ topics, trouble: undefined, at: Date.now() });
       }
     } catch (problem) {
+      this.locked = problem.status === 401;
       this.set({ problem });
     } finally {
       this.running = false;
     }
     clearTimeout(this.timer);
-    if (!document.hidden) this.timer = setTimeout(() => this.refresh(), this.state.streams ? RATES_EVERY_MS : SEEN_EVERY_MS);
+    if (!document.hidden) this.timer = setTimeout(() => this.refresh(), this.locked ? LOCKED_EVERY_MS : this.state.streams ? RATES_EVERY_MS : SEEN_EVERY_MS);
   }
 
   // Read with `fetch`: an EventSource cannot show a token.
@@ -159,7 +169,7 @@ class Live {
       this.set({ streams: false });
       if (!document.hidden) this.refresh();
     }
-    if (!document.hidden) setTimeout(() => document.hidden || this.listen(), AGAIN_AFTER_MS);
+    if (!document.hidden) setTimeout(() => document.hidden || this.locked || this.listen(), AGAIN_AFTER_MS);
   }
 
   take(block) {

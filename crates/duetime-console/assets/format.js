@@ -46,6 +46,9 @@ export function moment(ms) {
 export const redriven = (times) => (times ? `redriven ${times === 1 ? "once" : `${number(times)} times`} before` : "");
 export const redrivenOf = (count) => (count ? `${number(count)} of them ${count === 1 ? "was" : "were"} redriven before` : "");
 
+// `1 message is due`, `2 messages are due`.
+export const isDue = (n) => `${number(n)} ${n === 1 ? "message is" : "messages are"} due`;
+
 // A word of a shell command.
 export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
 

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { live, may, Problem, readOnly } from "./api.js";
-import { curl, moment, number } from "./format.js";
+import { curl, isDue, moment, number } from "./format.js";
 
 const STEADY_AFTER_MS = 1000;
 
@@ -71,7 +71,7 @@ export const HowPaused = ({ of }) => {
   return html`${since === undefined ? "" : ` since ${moment(since)}`}${by ? ` by ${by}` : ""}${sink ? html` through the sink <b>${sink}</b>` : ""}${reason ? html`: <span class="mono">${reason}</span>` : ""}`;
 };
 
-export const Paused = ({ topic }) => topic?.paused && html`<div class="banner" role="status">This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${number(topic.due)} messages are due and wait.</div>`;
+export const Paused = ({ topic }) => topic?.paused && html`<div class="banner" role="status">This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${isDue(topic.due)} and wait.</div>`;
 
 // The node refuses what is too long in bytes.
 export const Reason = ({ value, set }) => html`<label>Why? One line, for all who look; it may be left empty<input value=${value} maxlength="200" onInput=${(event) => set(event.target.value)} autocomplete="off" autofocus /></label>`;

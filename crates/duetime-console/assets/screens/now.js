@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/preact.js";
 import { history, rates } from "../api.js";
-import { age, number, rate, seconds } from "../format.js";
+import { age, isDue, number, rate, seconds } from "../format.js";
 import { Figures, HowPaused, Spark, TopicLink, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -16,7 +16,7 @@ function Banners({ state, rows }) {
   for (const node of state.nodes) if (node.state !== "serving") wrong.push([node.state !== "draining", html`<a href="#/nodes">${node.id}</a> is ${node.state}${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.`]);
   for (const row of rows) {
     if (row.open) wrong.push([true, html`The sink of <a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> is taken to be down. ${number(row.due)} messages wait, none of them loses an attempt.`]);
-    if (row.paused && !row.pause?.sink) wrong.push([false, html`<${TopicLink} name=${row.name} /> is paused<${HowPaused} of=${row.pause} />. ${number(row.due)} messages are due and wait.`]);
+    if (row.paused && !row.pause?.sink) wrong.push([false, html`<${TopicLink} name=${row.name} /> is paused<${HowPaused} of=${row.pause} />. ${isDue(row.due)} and wait.`]);
     const silent = row.silent_shards ?? row.unreachable_shards;
     if (silent) wrong.push([true, `${row.name}: ${silent} shards are on a server that does not answer.`]);
   }
@@ -24,7 +24,7 @@ function Banners({ state, rows }) {
   for (const sink of new Set(rows.map((row) => row.paused && row.pause?.sink).filter(Boolean))) {
     const held = rows.filter((row) => row.paused && row.pause?.sink === sink);
     const due = held.reduce((all, row) => all + row.due, 0);
-    wrong.push([false, html`<a href="#/sinks">${number(held.length)} ${held.length === 1 ? "topic is" : "topics are"}</a> paused<${HowPaused} of=${held[0].pause} />. ${number(due)} messages are due and wait.`]);
+    wrong.push([false, html`<a href="#/sinks">${number(held.length)} ${held.length === 1 ? "topic is" : "topics are"}</a> paused<${HowPaused} of=${held[0].pause} />. ${isDue(due)} and wait.`]);
   }
   return wrong.map(([bad, text]) => html`<div class="banner ${bad ? "bad" : ""}" role="status">${text}</div>`);
 }

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { Problem, ask, live, may, rates, sees, sinks, topicPath } from "../api.js";
-import { age, moment, number, rate, seconds, word } from "../format.js";
+import { age, isDue, moment, number, rate, seconds, word } from "../format.js";
 import { Barred, Commands, Confirm, HowPaused, Reason, TopicLink, because, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -74,7 +74,7 @@ function PauseSink({ sink, act, onClose }) {
   const due = (pauses ? sink.topics : sink.held).reduce((all, topic) => all + topic.due, 0);
   return html`<${Confirm} title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}" label=${pauses ? "Pause it" : "Resume it"} onClose=${onClose} onDone=${() => actOnSink(sink.name, act, body)}
     commands=${html`<${Commands} method="POST" path=${sinkPath(sink.name, act)} body=${body} command=${`duetime sink ${act} ${word(sink.name)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}>
-    <p>${pauses ? `Its ${topicsSay(sink.topics.length)} are paused one by one, at all nodes and over restarts: nothing is claimed, ${number(due)} messages are due now and wait. What is paused by itself stays as it is. A topic that is given this sink later is not paused.` : `The ${topicsSay(sink.held.length)} that were paused through it go on: ${number(due)} messages are due and go out at once. What was paused by itself stays so.`}</p>
+    <p>${pauses ? `Its ${topicsSay(sink.topics.length)} are paused one by one, at all nodes and over restarts: nothing is claimed, ${isDue(due)} now and wait. What is paused by itself stays as it is. A topic that is given this sink later is not paused.` : `The ${topicsSay(sink.held.length)} that were paused through it go on: ${isDue(due)} and go out at once. What was paused by itself stays so.`}</p>
     ${pauses && html`<${Reason} value=${text} set=${setText} />`}
   <//>`;
 }

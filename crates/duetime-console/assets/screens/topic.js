@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, history, live, rates, may, topicPath } from "../api.js";
-import { age, number, rate, seconds, word } from "../format.js";
+import { age, isDue, number, rate, seconds, word } from "../format.js";
 import { Bars } from "../canvas.js";
 import { Barred, Commands, Confirm, Figures, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
@@ -108,7 +108,7 @@ function Pause({ topic, counts, onClose }) {
   return html`<${Confirm} title="${counts.paused ? "Resume" : "Pause"} ${topic}" label=${counts.paused ? "Resume it" : "Pause it"} onClose=${onClose}
     commands=${html`<${Commands} method="POST" path=${path} body=${body} command=${`duetime ${act} ${word(topic)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}
     onDone=${async () => { await ask("POST", path, body); tell(counts.paused ? `${topic} goes on` : `${topic} is paused`); }}>
-    <p>${counts.paused ? `${number(counts.due)} messages are due and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
+    <p>${counts.paused ? `${isDue(counts.due)} and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
     ${!counts.paused && html`<${Reason} value=${text} set=${setText} />`}
   <//>`;
 }

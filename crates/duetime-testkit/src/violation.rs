@@ -38,7 +38,7 @@ pub fn timed_out(what: impl Display) -> ! {
     panic!("{TIMED_OUT} {what}");
 }
 
-/// Names the file that takes a line for each test that cannot run here. `./test` sets it and shows them.
+/// Names the file that takes a line for each test that is not run here. `./test` sets it and shows them.
 pub const NOT_RUN_VARIABLE: &str = "DUETIME_TEST_NOT_RUN";
 
 /// Says that the test cannot run on this machine; the test returns then.
@@ -50,6 +50,15 @@ pub const NOT_RUN_VARIABLE: &str = "DUETIME_TEST_NOT_RUN";
 pub fn cannot_run(why: &str) {
     let test = test_name();
     assert!(std::env::var_os("CI").is_none(), "{test} cannot run: {why}");
+    note_not_run(&test, why);
+}
+
+/// Says that the test is one of `./test --long`, and that this run is none; the test returns then.
+pub fn only_in_long(why: &str) {
+    note_not_run(&test_name(), why);
+}
+
+fn note_not_run(test: &str, why: &str) {
     eprintln!("{test} is not run: {why}");
     if let Some(file) = std::env::var_os(NOT_RUN_VARIABLE) {
         let file = std::fs::File::options().create(true).append(true).open(file);

@@ -125,7 +125,7 @@ fn classify(code: &str, detail: &str) -> Failure {
         "NOPERM" => Failure::Final(LinkError::Setup(format!(
             "redis does not permit this user what duetime needs ({detail}); allow it: \
              ACL SETUSER <user> ~<namespace>:* ~{{<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info \
-             +config|get +client|id +client|info +client|kill, and behind Sentinel +role"
+             +config|get +client|id +client|info +client|kill +role"
         ))),
         _ => Failure::Final(LinkError::Refused { code: code.to_owned(), detail: detail.to_owned() }),
     }

@@ -132,9 +132,11 @@ async fn with_etcd_a_node_tells_how_a_shard_went_from_node_to_node_and_why() {
     saw(&*first, |past| past == [by("second", "balanced"), (None, "balanced"), by("first", "free")]).await;
     saw(&*second, |past| past == [by("second", "balanced"), (None, "balanced"), by("first", "found")]).await;
     second.set_unhealthy(Some("does not reach the store".to_owned())).await;
-    saw(&*first, |past| past.starts_with(&[by("first", "unfit"), (None, "unfit"), by("second", "balanced")])).await;
+    saw(&*first, |past| past.starts_with(&[by("first", "unhealthy"), (None, "unhealthy"), by("second", "balanced")]))
+        .await;
     second.set_unhealthy(None).await;
-    saw(&*first, |past| past.starts_with(&[by("second", "balanced"), (None, "balanced"), by("first", "unfit")])).await;
+    saw(&*first, |past| past.starts_with(&[by("second", "balanced"), (None, "balanced"), by("first", "unhealthy")]))
+        .await;
     second.leave().await;
     saw(&*first, |past| past.starts_with(&[by("first", "lease_ended"), (None, "lease_ended")])).await;
 }

@@ -111,7 +111,12 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
   const [busy, setBusy] = useState(false);
   // Nothing happens in the first moment: a list may have changed under the pointer.
   const steady = useSteady(title);
-  useEffect(() => dialog.current.showModal(), []);
+  useEffect(() => {
+    // Who is done here goes on where they were.
+    const before = document.activeElement;
+    dialog.current.showModal();
+    return () => before?.isConnected && before.focus();
+  }, []);
   const run = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -129,7 +134,7 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
     ${typed && html`<label>Type <b>${typed}</b> to go on<input value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" autofocus /></label>`}
     ${commands}
     <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
-      <button type="button" onClick=${onClose}>Leave it</button>
+      <button type="button" onClick=${onClose} autofocus>Leave it</button>
       <button class=${danger ? "danger" : "main"} disabled=${busy || !steady || wait || (typed && text !== typed)}>${busy ? "…" : label}</button>
     </div>
   </form></dialog>`;

@@ -18,7 +18,7 @@ pub enum OwnerReason {
     /// Its owner gave it up while an operator drained it.
     Drained,
     /// Its owner gave it up while it could not claim.
-    Unfit,
+    Unhealthy,
     /// Its owner gave it up because the nodes shared the shards anew.
     Balanced,
     /// The turn of the node that answers began, or was over.
@@ -40,7 +40,7 @@ impl OwnerReason {
             Self::Free => "free",
             Self::LeaseEnded => "lease_ended",
             Self::Drained => "drained",
-            Self::Unfit => "unfit",
+            Self::Unhealthy => "unhealthy",
             Self::Balanced => "balanced",
             Self::Turn => "turn",
             Self::Late => "late",

@@ -274,7 +274,7 @@ impl Turner {
             let given_up = match self.me.state {
                 MemberState::Serving => OwnerReason::Turn,
                 MemberState::Draining => OwnerReason::Drained,
-                MemberState::Unhealthy => OwnerReason::Unfit,
+                MemberState::Unhealthy => OwnerReason::Unhealthy,
             };
             self.history.record(changes.seen(&self.name, taken, given_up));
         }

@@ -48,7 +48,8 @@ impl Solo {
         let all = if serves { crate::flat(&demand) } else { Vec::new() };
         let owners = all.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
         let changes = crate::publish(&self.owned, &self.meters, all.into_iter().collect());
-        let given_up = if member.state == MemberState::Unhealthy { OwnerReason::Unfit } else { OwnerReason::Unknown };
+        let given_up =
+            if member.state == MemberState::Unhealthy { OwnerReason::Unhealthy } else { OwnerReason::Unknown };
         self.history.keep(&demand);
         self.history.record(changes.seen(&self.name, |_| OwnerReason::Alone, given_up));
         let members = [(self.name.clone(), member)].into();

@@ -19,7 +19,7 @@ AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js")
 SEEN_WITHIN_MS = 20_000
 NASTY = '<img src=x onerror="document.title=1">'
 SCREENS = {
-    "now": ("", "Rates and lateness"), "topic": ("topic/orders", "Settings"), "forecast": ("forecast/orders", "fall due in the"),
+    "now": ("", "Rates and lateness"), "topic": ("topic/orders", "Settings"), "forecast": ("forecast/orders", "due in the"),
     "shards": ("shards/orders", "Scanned by"), "nodes": ("nodes", "Shares by"), "message": ("message/orders/order-1", "may be claimed"),
     "messages": ("messages/orders", "shards looked through"), "slo": ("slo", "Budgets"), "audit": ("audit", "entries"),
     "dead": ("dead/orders", "dead letters"), "sinks": ("sinks", "Topics with a sink"), "try": ("try", "What programs do"),
@@ -280,6 +280,11 @@ def main():
         page.get_by_role("button", name="Look", exact=True).click()
         page.get_by_role("button", name="Cancel all of these …").click()
         expect(page.get_by_role("dialog")).to_contain_text("Cancel 11 messages of orders")
+        # A rate that is none begins nothing.
+        for wrong in ("abc", "0", "", "10001"):
+            page.get_by_label("Messages a second, at most").fill(wrong)
+            expect(page.get_by_role("dialog")).to_contain_text("Give a whole number from 1 to 10,000")
+            expect(page.get_by_role("dialog").get_by_role("button", name="Start", exact=True)).to_be_disabled()
         page.get_by_label("Messages a second, at most").fill("1")
         page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
         region = page.get_by_role("region", name="bulk actions")

@@ -37,7 +37,7 @@ export function Find({ id }) {
     { name: "State", left: true, cell: (row) => html`<span class="tag ${row.state === "dead" ? "bad" : ""}">${row.state.replace("_", " ")}</span>` },
     { name: "Due", value: (row) => row.due_at, cell: (row) => moment(row.due_at) },
   ];
-  return html`<h1>Find</h1><p class="quiet">Messages with exactly this id, in ${number(Math.min(all.length, TOPICS_MAX))}${all.length > TOPICS_MAX ? ` of ${number(all.length)}; for the others name the topic` : ""} topics. Payloads and parts of ids are not searched.</p>
+  return html`<h1>Find</h1><p class="quiet">Messages with exactly this id, in ${number(Math.min(all.length, TOPICS_MAX))}${all.length > TOPICS_MAX ? ` of ${number(all.length)} topics; for the others search for topic and id` : " topics"}. Payloads and parts of ids are not searched.</p>
     ${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><h2 class="mono">${id}</h2>${answer && there ? html`<${Table} columns=${columns} rows=${answer.map((row) => ({ key: row.topic, ...row }))} empty="No topic has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id." label="messages of this id" />` : html`<p class="quiet">…</p>`}</div>`;
+    <div class="card"><h2 class="mono">${id}</h2>${answer && there ? html`<${Table} columns=${columns} rows=${answer.map((row) => ({ key: row.topic, ...row }))} empty="${all.length > TOPICS_MAX ? "None of these topics" : "No topic"} has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id." label="messages of this id" />` : html`<p class="quiet">…</p>`}</div>`;
 }

@@ -41,16 +41,17 @@ export function Message({ topic, id }) {
     later: { title: `Give ${id} another due time`, label: "Reschedule", text: "Counted from now. Its attempts begin again.", method: "PATCH", body: { delay }, command: `duetime reschedule ${word(topic)} ${word(id)} --delay ${word(delay)}` },
   };
   const action = actions[doing];
-  return html`${problem && html`<div class="banner">${problem.code === "unknown_message" ? "It is not there any more; this is what was last seen of it." : problem.message}</div>`}
-    <div class="card"><div class="row spread"><h2 class="mono">${id}</h2><span class="tag ${answer.state === "dead" ? "bad" : ""}">${answer.state.replace("_", " ")}</span></div>
-      <p>${answer.next}</p>
+  const gone = problem?.code === "unknown_message";
+  return html`${problem && html`<div class="banner">${gone ? "It is not there any more; this is what was last seen of it." : problem.message}</div>`}
+    <div class="card"><div class="row spread"><h2 class="mono">${id}</h2><span class="tag ${answer.state === "dead" ? "bad" : ""}">${gone ? "gone" : answer.state.replace("_", " ")}</span></div>
+      ${!gone && html`<p>${answer.next}</p>`}
       <dl class="pairs"><dt>due</dt><dd>${moment(answer.due_at)}</dd><dt>may be claimed</dt><dd>${moment(answer.visible_at)}</dd><dt>attempts</dt><dd>${answer.attempts} of ${answer.max_attempts}${answer.redrives ? `, ${redriven(answer.redrives)}` : ""}</dd><dt>shard</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${answer.shard}</a></dd>
         ${answer.death && html`<dt>died</dt><dd>${moment(answer.death.at)}: ${answer.death.reason}</dd>`}
         ${Object.entries(answer.headers ?? {}).map(([name, value]) => html`<dt class="mono">${name}</dt><dd class="mono">${value}</dd>`)}
         <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>
-      <${Barred} scope="produce" what="Due now, reschedule and cancel" />${answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
+      <${Barred} scope="produce" what="Due now, reschedule and cancel" />${!gone && answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
       <${Commands} method="GET" path="${path}/explain" command=${`duetime explain ${word(topic)} ${word(id)}`} /></div>
-    <${Life} topic=${topic} id=${id} message=${answer} />
+    <${Life} topic=${topic} id=${id} message=${gone ? undefined : answer} />
     ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${async () => done((await ask(action.method, path, action.body)).outcome)}
       commands=${html`<${Commands} method=${action.method} path=${path} body=${action.body} command=${action.command} />`}>
       <p>${action.text}</p>${doing === "later" && html`<label>From now<input value=${delay} onInput=${(event) => setDelay(event.target.value)} placeholder="10m, 1h 30m" /></label>`}<//>`}`;

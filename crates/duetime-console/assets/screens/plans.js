@@ -9,6 +9,8 @@ import { Table } from "../table.js";
 const TYPED_ABOVE = 1000;
 const SEEN_EVERY_MS = 2000;
 const RATE = 100;
+// As the node allows it.
+const RATE_MAX = 10_000;
 const WORDS = {
   redrive: ["Redrive", "They are due at once, with all their attempts. What dies after this moment is left alone."],
   purge: ["Purge", "They are removed and cannot be brought back."],
@@ -39,19 +41,21 @@ export function PlanFirst({ topic, what, onClose }) {
     onClose();
   };
   const start = async () => {
-    await ask("POST", `${path}/${plan.id}/start`, { per_second: Number(rate) || RATE });
+    await ask("POST", `${path}/${plan.id}/start`, { per_second: perSecond });
     started.current = true;
     tell("It has begun, on the server; it can be stopped below.");
   };
+  const perSecond = Number(rate.replaceAll(",", ""));
+  const valid = rate.trim() !== "" && Number.isInteger(perSecond) && perSecond >= 1 && perSecond <= RATE_MAX;
   const [verb, means] = WORDS[what.action];
   const many = plan && (plan.expected > TYPED_ABOVE || !plan.counted_all);
-  return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${plan ? matched(plan) : "…"} messages of ${topic}" danger=${what.action !== "redrive"} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? "Start" : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0}
-    commands=${html`<${Commands} method="POST" path=${path} body=${{ ...what, per_second: Number(rate) || RATE }} command=${`duetime bulk ${what.action.replace("_", "-")} ${word(topic)}${options(what)} --rate ${rate} --start`} />
-      ${plan && html`<p class="quiet">Carried out by <code>${curl("POST", `${path}/${plan.id}/start`, { per_second: Number(rate) || RATE })}</code></p>`}`}>
+  return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${plan ? matched(plan) : "…"} messages of ${topic}" danger=${what.action !== "redrive"} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? "Start" : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0 || !valid}
+    commands=${html`<${Commands} method="POST" path=${path} body=${{ ...what, per_second: valid ? perSecond : RATE }} command=${`duetime bulk ${what.action.replace("_", "-")} ${word(topic)}${options(what)} --rate ${valid ? perSecond : RATE} --start`} />
+      ${plan && html`<p class="quiet">Carried out by <code>${curl("POST", `${path}/${plan.id}/start`, { per_second: valid ? perSecond : RATE })}</code></p>`}`}>
     ${problem && html`<${Failed} problem=${problem} />`}
     ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
     ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.join(", ")}</p>`}
-      <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} /></label>`}
+      <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} aria-invalid=${!valid} /></label>${!valid && html`<p class="bad" role="alert">Give a whole number from 1 to ${number(RATE_MAX)}.</p>`}`}
   <//>`;
 }
 

@@ -13,7 +13,7 @@ const FEW = 128;
 // A topic of many is read less often.
 const MANY = 1024;
 const SEEN_EVERY_MS = 2000;
-const MANY_EVERY_MS = 5000;
+const MANY_EVERY_MS = 20_000;
 // In round-robin a node knows of its own shards only.
 const OTHERS = "other nodes";
 const MOODS = [["very-late", "late by more than ten seconds"], ["late", "late"], ["silent", "not answering"], ["idle", "empty"]];
@@ -28,7 +28,7 @@ function colour(shard) {
 
 const REASONS = {
   found: "so it was when this node first looked", free: "nobody had it, as far as this node saw", lease_ended: "the lease of the node before ended: it stopped, died or was cut off",
-  drained: "the node before was drained", unfit: "the node before could not claim", balanced: "the nodes shared the shards anew", turn: "by turns",
+  drained: "the node before was drained", unhealthy: "the node before could not claim", balanced: "the nodes shared the shards anew", turn: "by turns",
   late: "it was late, and taken besides its turn", alone: "there is one node", unknown: "why is not known",
 };
 

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, rates, sees, topicPath } from "../api.js";
-import { moment, number, seconds, word } from "../format.js";
+import { moment, number, seconds, time, word } from "../format.js";
 import { Commands, Figures, TopicLink, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -11,6 +11,8 @@ const WITHIN = "1s";
 // A budget that burns faster than this is gone before its time.
 const BURNS = 1;
 const BURNS_FAST = 10;
+// What waited for a sink is late for so long after it was up again.
+const CATCHING_UP_MS = 600_000;
 const NOTED = /resize|shards|pause|resume|PUT|DELETE|redrive|probe/;
 
 const share = (late, all) => (all > 0 ? late / all : undefined);
@@ -20,12 +22,14 @@ const mood = (burn) => (burn === undefined || burn <= BURNS ? "" : burn > BURNS_
 const times = (burn) => (burn === undefined ? "–" : `${burn < 10 ? burn.toFixed(1) : number(Math.round(burn))} ×`);
 
 // What else there was in a step that was late, as far as this page can know.
-function causes(step, row, usual, entries) {
+function causes(step, row, usual, entries, outages) {
   const found = [];
-  if (row.open) found.push("the sink is taken to be down");
+  const outage = outages.find((one) => one.topic === row.name && one.since <= step.at && (one.until ?? Infinity) >= step.at - CATCHING_UP_MS);
+  if (outage) found.push(`its sink was taken to be down ${outage.until === undefined ? `since ${time(outage.since)}` : `from ${time(outage.since)} to ${time(outage.until)}`}`);
+  else if (row.open) found.push("the sink is taken to be down");
   if (row.paused) found.push(`the topic is paused${row.pause?.reason ? `: ${row.pause.reason}` : ""}`);
   if (row.unreachable_shards) found.push(`${number(row.unreachable_shards)} shards do not answer`);
-  if (usual > 0 && step.delivered > 3 * usual) found.push(`a herd: ${number(Math.round(step.delivered))} a second`);
+  if (!found.length && usual > 0 && step.delivered > 3 * usual) found.push(`a herd: ${number(Math.round(step.delivered))} a second`);
   const began = step.at - 30_000;
   for (const entry of entries) {
     const when = Date.parse(entry.time);
@@ -51,6 +55,7 @@ export function Slo() {
   const [objective, setObjective] = useState("99.9");
   const admin = sees(state, "admin");
   const { answer } = useAnswer(async (signal) => (admin ? ask("GET", "/v1/audit?limit=200", undefined, signal) : { entries: [] }), 10_000, [admin]);
+  const { answer: known = { outages: [] } } = useAnswer(async (signal) => (sees(state, "view") ? ask("GET", "/v1/outages", undefined, signal) : { outages: [] }), 10_000, [sees(state, "view")]);
   const [chosen, choose] = useState();
   // Where nobody chose, the one with the least left.
   const shareOf = (topic) => share(rates(state, topic.name).lateTotal, rates(state, topic.name).handedTotal) ?? -1;
@@ -69,7 +74,7 @@ export function Slo() {
   const late = rows.flatMap((row) => {
     const steps = row.steps ?? [];
     const usual = steps.reduce((all, step) => all + step.delivered, 0) / Math.max(1, steps.length);
-    return steps.filter((step) => step.late > 0).map((step) => ({ key: `${row.name} ${step.at}`, topic: row.name, ...step, why: causes(step, row, usual, entries) }));
+    return steps.filter((step) => step.late > 0).map((step) => ({ key: `${row.name} ${step.at}`, topic: row.name, ...step, why: causes(step, row, usual, entries, known.outages) }));
   });
   const topicLink = (name) => html`<${TopicLink} name=${name} />`;
   const columns = [

@@ -261,7 +261,7 @@ pub(super) fn why_given_up(member: &Member) -> OwnerReason {
     match member.state {
         MemberState::Serving => OwnerReason::Balanced,
         MemberState::Draining => OwnerReason::Drained,
-        MemberState::Unhealthy => OwnerReason::Unfit,
+        MemberState::Unhealthy => OwnerReason::Unhealthy,
     }
 }
 

@@ -35,11 +35,41 @@ fn named(text: &str) -> Vec<Module> {
     longer.collect()
 }
 
-/// What a file names by `crate::`, by `super::` and of its own modules, as paths from the root. Its tests may name what they like.
-fn imports(module: &Module, text: &str) -> Vec<Module> {
+/// The code of a file without comments, tests and what it passes on under its own name: re-exports.
+fn code(text: &str) -> (String, Vec<String>) {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let text = lines.collect::<Vec<_>>().join("\n");
+    let (mut rest, mut passed_on) = (String::new(), Vec::new());
+    for statement in text.split_inclusive(';') {
+        let start = ["pub use ", "pub(crate) use ", "pub(super) use "].iter().filter_map(|begin| {
+            let at = statement.find(begin)?;
+            (at == 0 || statement[..at].ends_with('\n')).then_some((at, at + begin.len()))
+        });
+        match start.min() {
+            Some((at, begin)) => {
+                rest.push_str(&statement[..at]);
+                passed_on.push(statement[begin..].trim_end_matches(';').to_owned());
+            }
+            None => rest.push_str(statement),
+        }
+    }
+    (rest, passed_on)
+}
+
+/// Names that a file passes on, and from where.
+fn passed_on(module: &Module, text: &str) -> BTreeMap<String, Module> {
+    let paths = code(text).1.into_iter().flat_map(|path| named(&path));
+    let from_root = paths.map(|path| match path.first().map(String::as_str) {
+        Some("crate") => path[1..].to_vec(),
+        _ => [module.clone(), path].concat(),
+    });
+    from_root.filter_map(|path| Some((path.last()?.clone(), path.clone()))).collect()
+}
+
+/// What a file names by `crate::`, by `super::` and of its own modules, as paths from the root. Its tests may name what they like.
+fn imports(module: &Module, text: &str) -> Vec<Module> {
+    let text = code(text).0;
     let mut all: Vec<Module> = Vec::new();
     for (at, word) in text.match_indices("crate::").chain(text.match_indices("super::")) {
         let continued = text[..at].ends_with("super::");
@@ -95,8 +125,19 @@ fn graphs() -> BTreeMap<String, BTreeMap<Module, BTreeSet<Module>>> {
         texts.entry((*name).to_owned()).or_default().insert(module, file.text);
     }
     let graph = |modules: &BTreeMap<Module, String>| {
-        let file_of =
-            |path: &Module| (0..=path.len()).rev().map(|n| path[..n].to_vec()).find(|m| modules.contains_key(m));
+        let given: BTreeMap<&Module, BTreeMap<String, Module>> =
+            modules.iter().map(|(module, text)| (module, passed_on(module, text))).collect();
+        let file_of = |path: &Module| {
+            let mut path = path.clone();
+            loop {
+                let file = (0..=path.len()).rev().map(|n| path[..n].to_vec()).find(|m| modules.contains_key(m))?;
+                // What a file passes on is named by where it is.
+                match path.get(file.len()).and_then(|name| given[&file].get(name)) {
+                    Some(further) if *further != path => path.clone_from(further),
+                    _ => return Some(file),
+                }
+            }
+        };
         let edges = |(module, text): (&Module, &String)| {
             let known = imports(module, text).iter().filter_map(file_of).filter(|other| other != module).collect();
             (module.clone(), known)

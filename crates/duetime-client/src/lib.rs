@@ -20,12 +20,13 @@ mod nodes;
 mod observe;
 mod owners;
 mod recent;
+mod shards;
 mod sink;
 mod topics;
 
 pub use answers::{
-    Adopted, Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
-    Placed, Refused, Resize, ResizePreview, ShardView, Shards, Topic, TopicPause,
+    Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome, Placed,
+    Refused, Topic, TopicPause,
 };
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
 pub use call::Client;
@@ -44,4 +45,5 @@ pub use recent::{
     AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
     TopicReport,
 };
+pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkTrouble, SinkView};

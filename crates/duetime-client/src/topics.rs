@@ -6,13 +6,14 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::answers::{Adopted, Outcome, Shards, Topic};
+use crate::answers::{Outcome, Topic};
 use crate::call::{ANSWER_MAX, Client, part, value};
 use crate::error::ClientError;
 use crate::forecast::{Forecast, WhatIf};
 use crate::message::millis;
 use crate::owners::ShardOwners;
 use crate::recent::TopicReport;
+use crate::shards::{Adopted, Shards};
 use crate::sink::{Outages, Probed, SinkTopics, SinkView};
 
 fn why(reason: Option<&str>) -> Value {

@@ -1,7 +1,7 @@
 //! Nodes take shards in turn, by one counter in Redis; nobody needs to know who else there is.
 //!
 //! Once a turn a node advances the counter by its share and scans the shards at the places it got,
-//! modulo their number, until its next turn. Places follow each other, so the turns of all nodes
+//! modulo their number, until its next turn. WantedShards follow each other, so the turns of all nodes
 //! together cover every shard. A second counter counts turns: by how much it moved between two of its
 //! own, a node sees how many nodes there are. A node that is slow or gone takes fewer places, and the
 //! others see it at their next turn.
@@ -203,7 +203,7 @@ impl Nodes {
 
 /// The shards of a turn.
 #[derive(Debug, Default)]
-struct Places {
+struct WantedShards {
     wanted: BTreeSet<ShardName>,
     /// Those of them that are taken besides, since nobody served them.
     late: Vec<ShardName>,
@@ -267,8 +267,8 @@ impl Turner {
             MemberState::Draining => !self.others_serve(),
             MemberState::Unhealthy => false,
         };
-        let wanted = if takes && !all.is_empty() { self.places(&all).await } else { Some(Places::default()) };
-        if let Some(Places { wanted, late }) = wanted {
+        let wanted = if takes && !all.is_empty() { self.places(&all).await } else { Some(WantedShards::default()) };
+        if let Some(WantedShards { wanted, late }) = wanted {
             let changes = crate::publish(&self.owned, &self.meters, wanted);
             let taken = |shard: &ShardName| if late.contains(shard) { OwnerReason::Late } else { OwnerReason::Turn };
             let given_up = match self.me.state {
@@ -290,7 +290,7 @@ impl Turner {
     }
 
     /// The shards of the next turn; `None`: nobody answered, so this one goes on.
-    async fn places(&mut self, all: &[ShardName]) -> Option<Places> {
+    async fn places(&mut self, all: &[ShardName]) -> Option<WantedShards> {
         let count = all.len() as u64;
         let share = count.div_ceil(self.nodes.count()).clamp(1, count);
         let turn = match self.tickets.take(share).await {
@@ -316,7 +316,7 @@ impl Turner {
             self.meters.lease_changes("late", late.len() as u64);
             wanted.extend(late.iter().cloned());
         }
-        Some(Places { wanted, late })
+        Some(WantedShards { wanted, late })
     }
 
     /// Leaves shards of servers that are silent to this node to nodes that they answer, and takes theirs.

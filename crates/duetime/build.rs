@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from: `DUETIME_COMMIT`, else the repository's, else nothing.
+//! Gives the program the commit it is built from: `DUETIME_COMMIT`, else the repository's, else nothing.
 //!
 //! Cargo runs this again only when the commit changes, so that a build without a new commit links nothing.
 

@@ -52,7 +52,7 @@ impl Drop for Killed {
     }
 }
 
-/// Lets a process work for a while, kills it, and answers what it was told.
+/// Lets a process work for a while, kills it, and answers what it was asked to do.
 fn work_and_die(folder: &Path, seed: u64, now: Timestamp, lives: Duration) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_embedded-writer"));
     child.arg(folder).arg(seed.to_string()).arg(now.as_millis().to_string());

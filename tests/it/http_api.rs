@@ -183,7 +183,7 @@ async fn every_kind_of_bad_line_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_is_told_as_a_problem() {
+async fn what_is_wrong_with_a_request_is_answered_as_a_problem() {
     let node = TestNode::with_orders().await;
     let messages = "/v1/topics/orders/messages";
     let json = "application/json";

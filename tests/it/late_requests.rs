@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::test_node::{TestNode, client};
 
 const CONFIG: &str = "[ownership]\nmode = \"round-robin\"\n[topics.orders]\nshards = 4\n";
-/// A client waits so long, then asks elsewhere.
+/// A client waits this long, then asks elsewhere.
 const CLIENT_WAITS: Duration = Duration::from_secs(1);
 /// A node that stands still for longer knows it.
 const STOOD_STILL: Duration = Duration::from_secs(4);

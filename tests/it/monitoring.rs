@@ -188,7 +188,7 @@ async fn an_alert_reaches_its_receiver_through_alertmanager() {
     let _prometheus = Prometheus::start(&[target], &rules, Some(&alertmanager)).await;
     let begun = Instant::now();
     let mut round = 0;
-    // Dead letters are told at once: those that are nacked have had their one attempt.
+    // Dead letters raise an alert at once: those that are nacked have had their one attempt.
     let told = loop {
         duetime_testkit::in_time!(begun.elapsed() < SEEN_WITHIN, "the receiver was sent nothing");
         live(&node, round).await;

@@ -119,7 +119,7 @@ fn by(owner: &str, reason: &'static str) -> (Option<String>, &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_etcd_a_node_tells_how_a_shard_went_from_node_to_node_and_why() {
+async fn with_etcd_a_node_shows_how_a_shard_went_from_node_to_node_and_why() {
     let etcd = EtcdServers::start(1).await;
     let start = async |id: &str| {
         let node = Etcd::start(config(&etcd), Namespace::default(), me(id), late(), None, meters(), &supervisor());
@@ -142,7 +142,7 @@ async fn with_etcd_a_node_tells_how_a_shard_went_from_node_to_node_and_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_round_robin_a_node_tells_of_its_own_turns_and_of_nothing_else() {
+async fn in_round_robin_a_node_shows_its_own_turns_and_nothing_else() {
     let redis = RedisServer::start().await;
     let link = Link::new(LinkConfig::new(RedisUrl::parse(&redis.url()).unwrap())).unwrap();
     let start = async |id: &str| {

@@ -20,7 +20,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(1);
 const STEP: usize = 4;
 const STEP_TIME: Duration = Duration::from_millis(100);
 
-/// Enqueues messages that fall due one after the other, for so long.
+/// Enqueues messages that fall due one after the other, for this long.
 async fn load(node: &Node, sent: &mut Vec<String>, lasts: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < lasts {

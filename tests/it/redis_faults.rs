@@ -231,7 +231,7 @@ async fn the_remedy_for_missing_rights_works_as_it_is_written() {
     Load::start(store).await.check().await;
 }
 
-/// Answers INFO and TIME as told and OK to all else.
+/// Answers INFO and TIME as the test has set and OK to all else.
 async fn pretender(version: &'static str, clock_ms: i64) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());

@@ -6,7 +6,7 @@ use duetime_testkit::servers::Node;
 use tokio::net::UnixDatagram;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
-/// The manager's limit: a node that sends no sign of life for so long is ended.
+/// The manager's limit: a node that sends no sign of life for this long is ended.
 const WATCHDOG: Duration = Duration::from_millis(800);
 /// Longest wait for a message of the node.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -11,7 +11,7 @@ use crate::test_node::{TestNode, ids};
 /// Messages before the outage, and in it.
 const BEFORE: usize = 100;
 const DURING: usize = 500;
-/// The outage lasts so long, which is many probes.
+/// The outage lasts this long, which is many probes.
 const AWAY: Duration = Duration::from_secs(3);
 /// A connection that was closed is known to be after this.
 const NOTICED: Duration = Duration::from_millis(300);

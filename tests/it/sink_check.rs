@@ -163,7 +163,7 @@ async fn what_is_wrong_with_a_sink_or_a_topic_is_said_with_its_remedy_and_withou
     for name in ["mq", "nats", "streams"] {
         line(&format!("sink {name}: answers"));
     }
-    assert!(!said.contains("topics.elsewhere"), "its sink was told already: {said}");
+    assert!(!said.contains("topics.elsewhere"), "its sink was reported already: {said}");
 
     // Once fixed, there is nothing to say.
     servers.redis.cli(&["DEL", "due"]);

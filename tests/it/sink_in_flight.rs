@@ -20,7 +20,7 @@ const BACKLOG: usize = 3_000;
 const OF_A_BROKER: RangeInclusive<usize> = 129..=8 * 128;
 /// What a webhook is given at once: as many requests as its default `concurrency` says.
 const OF_A_WEBHOOK: RangeInclusive<usize> = 64..=64;
-/// Nothing more comes when nothing came for so long.
+/// Nothing more comes when nothing came for this long.
 const QUIET: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -187,7 +187,7 @@ async fn a_server_that_is_killed_costs_no_attempt_and_nothing_arrives_twice() {
     assert_eq!(status, 201, "{body}");
     node.enqueue("orders", ids("before", 1_000)).await;
     node.drained("orders", Duration::from_secs(20)).await;
-    // It is killed while it acknowledges: what it stored and did not tell is sent again.
+    // It is killed while it acknowledges: what it stored and did not confirm is sent again.
     node.enqueue("orders", ids("amid", 1_000)).await;
     server.stop_hard();
     node.enqueue("orders", ids("during", 1_000)).await;

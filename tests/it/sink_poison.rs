@@ -21,7 +21,7 @@ const SHARDS: usize = 4;
 /// Bad messages at the head of each shard.
 const BAD: usize = 200;
 const ATTEMPTS: usize = 3;
-/// The bad ones are there for so long before the others.
+/// The bad ones are there for this long before the others.
 const AHEAD: Duration = Duration::from_millis(300);
 /// Of the others: so many at a time, so often, this far apart.
 const GOOD: usize = 20;
@@ -60,7 +60,7 @@ async fn ahead(bad: usize, sink: &str, mut settings: Value) -> Found {
     let_pass(AHEAD, Because::Quiet).await;
     let end = Instant::now() + PATIENCE;
     let (mut round, mut sent) = (0, 0);
-    // The others go on until the last bad one is a dead letter: alone, it could not be told from an outage.
+    // The others go on until the last bad one is a dead letter: alone, it could not be distinguished from an outage.
     while round < ROUNDS || node.counts("orders").await["dead"] != bad {
         let count = if round < ROUNDS { GOOD } else { 1 };
         node.enqueue_all("orders", messages(ids(&format!("good-{round}"), count).collect(), "good")).await;

@@ -242,7 +242,7 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     node.enqueue("orders", ids("before", 200)).await;
     node.drained("orders", Duration::from_secs(20)).await;
     drop((admin, connection));
-    // It is killed while it confirms: what it took and did not tell is sent again.
+    // It is killed while it confirms: what it took and did not confirm is sent again.
     node.enqueue("orders", ids("amid", 1_000)).await;
     broker.stop_hard();
     node.enqueue("orders", ids("during", 1_000)).await;

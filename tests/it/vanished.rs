@@ -90,7 +90,7 @@ async fn a_store_that_was_emptied_is_no_deletion_and_topics_are_created_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_catalogue_that_was_lost_is_told_from_the_first_request_on_and_its_topic_adopted() {
+async fn a_catalogue_that_was_lost_is_reported_from_the_first_request_on_and_its_topic_adopted() {
     let redis = RedisServer::start().await;
     let nodes = two_nodes(&redis).await;
     let message = json!({"id": "a", "delay": "1h", "payload": "x"});

@@ -154,7 +154,7 @@ fn the_name_of_a_type_is_read_right() {
 }
 
 /// Words that stand for a part of the program in a picture, or that few readers know, and what to write instead.
-const BANNED: [(&str, &str); 15] = [
+static BANNED: [(&str, &str); 21] = [
     ("reshard", "resize"),
     ("unfit", "unhealthy"),
     ("old home", "source shard"),
@@ -170,27 +170,102 @@ const BANNED: [(&str, &str); 15] = [
     ("mends", "fixes"),
     ("mended", "fixed"),
     ("see the module", "a sentence that says what it is"),
+    ("told", "informed, notified, reported or answered"),
+    ("tell", "inform, notify, report or answer"),
+    ("tells", "informs, notifies, reports or answers"),
+    ("so long", "this long"),
+    ("in the place of", "instead of"),
+    ("than else", "than otherwise"),
 ];
+
+/// The words of a text, in small letters, each between two spaces. What is a name in the code is no sentence.
+fn sentence(text: &str) -> String {
+    let plain: String = text.split('`').step_by(2).collect();
+    let words: Vec<String> = plain
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    format!(" {} ", words.join(" "))
+}
+
+/// The banned words in a text, with what to write instead.
+fn banned(text: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> + use<> {
+    let text = sentence(text);
+    BANNED.iter().filter(move |(word, _)| text.contains(&format!(" {word} ")))
+}
 
 #[test]
 fn comments_and_documents_use_the_words_of_the_field() {
     let mut broken = Vec::new();
     for file in files(|path| is_text(path) && ["rs", "lua", "md", "toml", "js"].iter().any(|ext| is(path, ext))) {
         for (number, line) in file.text.lines().enumerate() {
-            // A name in the code is no sentence.
-            let plain: String = comment(&file.path, line).split('`').step_by(2).collect();
-            let words: Vec<String> = plain
-                .split(|c: char| !c.is_alphanumeric() && c != '_')
-                .filter(|word| !word.is_empty())
-                .map(str::to_lowercase)
-                .collect();
-            let text = format!(" {} ", words.join(" "));
-            for (word, instead) in BANNED.iter().filter(|(word, _)| text.contains(&format!(" {word} "))) {
+            for (word, instead) in banned(comment(&file.path, line)) {
                 broken.push(format!("{}:{}: {word:?}; write {instead}", file.path, number + 1));
             }
         }
     }
     none("a word that docs/GLOSSARY.md does not know", broken);
+}
+
+#[test]
+fn texts_that_the_product_prints_use_the_words_of_the_field() {
+    let mut broken = Vec::new();
+    for file in files(|path| path.starts_with("crates/") && is(path, "rs") && !path.contains("/tests")) {
+        let code = file.text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            for (word, instead) in literals(line).flat_map(|text| banned(&text)) {
+                broken.push(format!("{}:{}: {word:?}; write {instead}", file.path, number + 1));
+            }
+        }
+    }
+    none("a word that docs/GLOSSARY.md does not know", broken);
+}
+
+/// The sentences between quotes in a line, without `{names}`. One word alone may be a stored one. A text that goes on
+/// in the next line counts as far as it is in this one.
+fn literals(line: &str) -> impl Iterator<Item = String> {
+    let texts = line.split('"').skip(1).step_by(2).filter(|text| text.contains(' '));
+    texts.map(|text| text.split(['{', '}']).step_by(2).collect())
+}
+
+#[test]
+fn a_banned_word_is_found_in_a_comment_and_in_a_text() {
+    let words = |text: &str| banned(text).map(|(word, _)| *word).collect::<Vec<_>>();
+    assert_eq!(words("/// Tells the engine, for so long."), ["tells", "so long"]);
+    assert_eq!(words("/// Reads `told`, which is retold."), [""; 0]);
+    let found = |line: &str| literals(line).flat_map(|text| banned(&text)).map(|(word, _)| *word).collect::<Vec<_>>();
+    assert_eq!(found("warn!(signal, \"told twice to stop\"); told(signal);"), ["told"]);
+    assert_eq!(found("println!(\"{told}: {reason} is so\"); let state = \"told\";"), [""; 0]);
+}
+
+/// A documentation that begins with one of these leaves open who does it.
+const WITHOUT_A_SUBJECT: [&str; 7] = ["Told", "Taken", "Asked", "Held", "Kept", "Put", "Given"];
+
+#[test]
+fn documentation_of_an_item_says_who_does_it() {
+    let mut broken = Vec::new();
+    for file in files(|path| is_text(path) && is(path, "rs")) {
+        for (number, line) in file.text.lines().enumerate() {
+            if let Some(word) = WITHOUT_A_SUBJECT.iter().find(|word| opens_with(line, word)) {
+                broken.push(format!("{}:{}: {word}", file.path, number + 1));
+            }
+        }
+    }
+    none("a documentation that opens with a participle: begin with the subject", broken);
+}
+
+/// Whether a line of documentation opens with `word`.
+fn opens_with(line: &str, word: &str) -> bool {
+    let text = line.trim_start();
+    let text = text.strip_prefix("/// ").or_else(|| text.strip_prefix("//! "));
+    text.and_then(|text| text.strip_prefix(word)).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+}
+
+#[test]
+fn a_participle_at_the_beginning_is_seen() {
+    assert!(opens_with("    /// Told by the breakers.", "Told") && opens_with("//! Kept: here.", "Kept"));
+    assert!(!opens_with("/// Putting it there.", "Put") && !opens_with("// Held by nobody.", "Held"));
 }
 
 /// Words that no name and no text in the code has in it either.

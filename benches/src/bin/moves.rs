@@ -3,7 +3,7 @@
 //! `cargo run -p duetime-benches --bin moves [-- MESSAGES [BATCH]]`
 //!
 //! A private server, a topic that grows from 8 to 16 shards; each step is done at all sources before
-//! the next, and the server is asked in between what it used. Its slow log tells how long each script
+//! the next, and the server is asked in between what it used. Its slow log shows how long each script
 //! held it up.
 
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ impl Costs {
         let info = self.server.cli(&["INFO", "cpu"]);
         let used = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
         let main = ["used_cpu_user_main_thread:", "used_cpu_sys_main_thread:"].map(used);
-        1e6 * main.into_iter().map(|used| used.expect("redis 7 tells it")).sum::<f64>()
+        1e6 * main.into_iter().map(|used| used.expect("redis 7 reports it")).sum::<f64>()
     }
 
     /// Runs one kind of step and books what the server used, for the items it answers.

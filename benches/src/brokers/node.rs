@@ -17,7 +17,7 @@ const ENQUEUED_PER_S: u64 = 40_000;
 const AHEAD: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LINES: u64 = 1_000;
-/// Lateness is measured at this rate, for so long.
+/// Lateness is measured at this rate, for this long.
 const LATE_PER_S: u64 = 2_000;
 const LATE_S: u64 = 10;
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(300);

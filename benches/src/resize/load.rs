@@ -28,7 +28,7 @@ const LINES: u64 = 1_000;
 /// Messages that stay are due so much later.
 const FAR_MS: i64 = 86_400_000;
 
-/// Something that took so long, and when it ended or should have begun, in microseconds since 1970.
+/// Something that took this long, and when it ended or should have begun, in microseconds since 1970.
 pub type Sample = (i64, i64);
 
 /// What the load has seen so far.

@@ -60,7 +60,7 @@ impl Stage<'_> {
         lines.map(|count| count as u64).sum()
     }
 
-    /// Lets the load go on for so long.
+    /// Lets the load go on for this long.
     pub async fn without(&mut self, shards: u32, seconds: u64) -> Phase {
         self.phase((shards, shards), sleep(Duration::from_secs(seconds))).await
     }

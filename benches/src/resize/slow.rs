@@ -53,7 +53,7 @@ fn word(words: &[Value], nth: usize) -> &[u8] {
     }
 }
 
-/// The log has no names of scripts: they are told by the shape of their arguments.
+/// The log has no names of scripts: they are recognised by the shape of their arguments.
 fn kind(words: &[Value]) -> &'static str {
     let is_nonce = |text: &[u8]| text.len() == 16 && text.iter().all(u8::is_ascii_hexdigit);
     let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);

@@ -34,7 +34,7 @@ impl FineClock {
         let (mut base, mut began) = tick(&host);
         for _ in 1..Self::TICKS {
             let (now, at) = tick(&host);
-            // The anchor that tells the latest moment was held up least.
+            // The anchor that shows the latest moment was held up least.
             if now.since(base) > at.duration_since(began) {
                 (base, began) = (now, at);
             }

@@ -1,6 +1,6 @@
 //! Load: `duetime bench`, against a running node or straight against a store.
 //!
-//! Upstream: the program, which opens stores and tells the time. Downstream: the client, or a store
+//! Upstream: the program, which opens stores and gives the time. Downstream: the client, or a store
 //! and the engine in this process. Each workload is a file; all of them see a [`LoadTarget`] and nothing else.
 
 mod args;

@@ -133,7 +133,7 @@ impl Consuming for RunningConsumers {
     }
 }
 
-/// One consumer: claims, tells the recorder, acks, until it is stopped.
+/// One consumer: claims, notifies the recorder, acks, until it is stopped.
 async fn consume(
     client: Client,
     topic: String,

@@ -205,7 +205,7 @@ impl Ownership for OwnsAll {
     async fn leave(&self) {}
 }
 
-/// Accepts everything and tells the recorder.
+/// Accepts everything and notifies the recorder.
 #[derive(Debug)]
 struct CountingSink(Arc<dyn Recorder>);
 

@@ -1,4 +1,4 @@
-//! What a workload sees: a topic of its own somewhere, and who is told of deliveries.
+//! What a workload sees: a topic of its own somewhere, and who is notified of deliveries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum CancelOutcome {
     Unknown,
 }
 
-/// Told of every delivery, from many tasks at once.
+/// A recorder is notified of every delivery, from many tasks at once.
 pub trait Recorder: Send + Sync + std::fmt::Debug + 'static {
     /// These were just handed over.
     fn delivered(&self, messages: &[(MessageId, Timestamp)]);

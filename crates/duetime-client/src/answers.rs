@@ -236,7 +236,7 @@ pub struct Message {
     /// The payload, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
-    /// As given.
+    /// The headers of the enqueue.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// Its home.
@@ -290,7 +290,7 @@ pub struct ClaimedMessage {
     /// The payload, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
-    /// As given.
+    /// The headers of the enqueue.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// The due time it was given.

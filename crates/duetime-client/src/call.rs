@@ -105,7 +105,7 @@ impl Client {
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() || is_named {
             return Err(address());
         }
-        // The second one to install it is told so, and all is well.
+        // The second one to install it gets an error, and all is well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
@@ -166,7 +166,7 @@ impl Client {
         let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
         let Some(date) = date.and_then(|date| httpdate::parse_http_date(date).ok()) else { return };
         let ahead = millis_of(date) - now_ms();
-        // It is told in whole seconds, some of which passed on the way.
+        // It is given in whole seconds, some of which passed on the way.
         let ahead = if ahead.abs() <= CLOCKS_APART_MS { 0 } else { ahead };
         self.ahead_ms.store(ahead, Ordering::Relaxed);
     }

@@ -45,7 +45,7 @@ pub struct WhatIf {
     pub nodes: Option<u32>,
     /// So many messages a second at each node.
     pub rate: Option<f64>,
-    /// From now on the sink takes nothing for so long.
+    /// From now on the sink takes nothing for this long.
     pub outage: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What a node tells of the last minutes and of its callers. Fields that a newer node adds are ignored.
+//! What a node reports of the last minutes and of its callers. Fields that a newer node adds are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct Me {
 pub struct RateStep {
     /// When it ended, milliseconds since the Unix epoch.
     pub at: i64,
-    /// Taken in as new, a second.
+    /// New messages, a second.
     pub scheduled: f64,
     /// Cancelled a second.
     pub cancelled: f64,
@@ -53,7 +53,7 @@ pub struct TopicRates {
     pub topic: String,
     /// Milliseconds that the rates and percentiles are of.
     pub over_ms: u64,
-    /// Taken in as new, a second.
+    /// New messages, a second.
     pub scheduled: f64,
     /// Cancelled a second.
     pub cancelled: f64,
@@ -182,7 +182,7 @@ pub struct AuditLog {
 /// What became of messages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flow {
-    /// Taken in as new.
+    /// New messages.
     pub scheduled: u64,
     /// Cancelled.
     pub cancelled: u64,

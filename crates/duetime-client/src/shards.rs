@@ -1,5 +1,6 @@
 //! What a node answers of the shards of a topic. Fields that a newer node adds are ignored.
 
+use duetime_core::ShardCount;
 use serde::{Deserialize, Serialize};
 
 /// One shard.
@@ -85,7 +86,7 @@ pub struct Shards {
     /// Grows with every resize, from 1 in each life.
     #[serde(default)]
     pub epoch: u64,
-    /// The seed of the hash that tells the shard of an id; absent: the token may not change the topic.
+    /// The seed of the hash that names the shard of an id; absent: the token may not change the topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
     /// How nodes share the shards: `solo`, `round-robin` or `etcd`.

@@ -3,7 +3,7 @@
 const KEPT = "duetime-token";
 const SEEN_EVERY_MS = 2000;
 const RATES_EVERY_MS = 5000;
-// A stream that says nothing for so long is dead: the node sends a sign of life every 15 s.
+// A stream that says nothing for this long is dead: the node sends a sign of life every 15 s.
 const SILENT_AFTER_MS = 40_000;
 const AGAIN_AFTER_MS = 2000;
 // Without a token that the node knows there is nothing to ask for; its tokens may change.
@@ -64,7 +64,7 @@ export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(
 
 const isDown = (topic) => topic?.sink_trouble !== undefined;
 
-// What one stream of events tells, for the whole page, while it can be seen. Where there is none, the page asks.
+// What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
   state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, trouble: undefined, at: 0, streams: false };
   listeners = new Set();

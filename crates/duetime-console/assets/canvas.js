@@ -6,7 +6,7 @@ import { date, number } from "./format.js";
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// A canvas as wide as its place, drawn again when what it shows, its width or the colours change. `at` tells what is
+// A canvas as wide as its place, drawn again when what it shows, its width or the colours change. `at` says what is
 // under the pointer.
 function Canvas({ height, draw, keys, label, onPoint, onPress }) {
   const place = useRef();

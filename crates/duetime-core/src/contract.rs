@@ -12,7 +12,7 @@
 //! | [`crate::RoutingAuthority`] | the live resize |
 //!
 //! [`Store`] is all that a store is: for the program, which opens one and gives each its part. What holds for
-//! every call is told in [`crate::store`] and [`crate::resize_store`].
+//! every call is written in [`crate::store`] and [`crate::resize_store`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +43,7 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// All topics, in no order. O(topics).
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError>;
 
-    /// Answers once the routing of `record`, as [`TopicStore::topics`] told it, is where no failover undoes it.
+    /// Answers once the routing of `record`, as [`TopicStore::topics`] answered it, is where no failover undoes it.
     ///
     /// A look may meet a change that is not on the replicas yet. Who acts on one that a failover
     /// undoes takes shards to a place nobody else knows of.
@@ -251,11 +251,11 @@ pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
     /// asks for each [`Place`] by itself.
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
 
-    /// Hints about new heads, from this process and from others where the backend can tell.
+    /// Hints about new heads, from this process and from others where the backend notices them.
     fn wakeups(&self) -> broadcast::Receiver<Wakeup>;
 }
 
-/// Whether the store serves. The program asks, and who tells it to the outside.
+/// Whether the store serves. The program asks, and so do those who report it to the outside.
 #[async_trait]
 pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
     /// By how many milliseconds the store's clock is ahead of `clock` (negative: behind), time on the

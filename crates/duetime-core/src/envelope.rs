@@ -40,9 +40,9 @@ pub struct Envelope {
     pub nonce: Nonce,
     /// How often it was redriven.
     pub redrives: u16,
-    /// As given.
+    /// The headers of the enqueue.
     pub headers: Headers,
-    /// As given, bit for bit.
+    /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
 }
 

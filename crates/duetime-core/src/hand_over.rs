@@ -19,7 +19,7 @@ pub struct InPlace {
 /// What one step is asked to hand over.
 #[derive(Clone, Debug)]
 pub struct StreamTransfer {
-    /// Random name of this step, so that one whose answer was lost is told again and not counted twice.
+    /// Random name of this step, so that one whose answer was lost is answered again and not counted twice.
     pub request: u64,
     /// Most messages, at most [`crate::limits::BATCH_ITEMS_MAX`].
     pub limit: usize,
@@ -33,7 +33,7 @@ pub struct Streamed {
     /// Messages that are in the stream now.
     pub count: u64,
     /// Since when they were visible, and how many each time, rounded inwards to the batch for what
-    /// was redriven; empty when this is the answer of an earlier step told again.
+    /// was redriven; empty when this repeats the answer of an earlier step.
     pub visible: Vec<(Timestamp, u64)>,
     /// The present moment as the store decided it.
     pub now: Timestamp,

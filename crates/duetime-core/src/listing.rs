@@ -4,7 +4,7 @@ use crate::names::MessageId;
 use crate::score::Score;
 use crate::time::Timestamp;
 
-/// Where a page ended. `tie` tells messages of one score apart, and only the store that made it can read it.
+/// Where a page ended. `tie` distinguishes messages of one score, and only the store that made it can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPlace {
     /// The score of the last message.

@@ -84,7 +84,7 @@ pub enum OnConflict {
     /// Answer `duplicate`; what is there stays.
     #[default]
     Reject,
-    /// Put the new message in its place; claims of the old one end.
+    /// The new message takes its place; claims of the old one end.
     Replace,
 }
 
@@ -142,9 +142,9 @@ pub struct StoredMessage {
     pub redrives: u16,
     /// Of this enqueue.
     pub nonce: Nonce,
-    /// As given.
+    /// The headers of the enqueue.
     pub headers: Headers,
-    /// As given, bit for bit.
+    /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
     /// Present when the state is dead.
     pub death: Option<Death>,

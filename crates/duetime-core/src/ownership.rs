@@ -98,7 +98,7 @@ pub struct Member {
     /// Whether it takes its share.
     #[serde(default)]
     pub state: MemberState,
-    /// How many shards it scans, where nobody else can tell: in round-robin.
+    /// How many shards it scans, where nobody else knows: in round-robin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<u32>,
     /// Why it does not take its share.
@@ -175,7 +175,7 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// The mode as in the configuration: `solo`, `round-robin`, `etcd`.
     fn mode(&self) -> &'static str;
 
-    /// Tells what there is to share; called whenever topics come, go or change their shard count.
+    /// Says what there is to share; called whenever topics come, go or change their shard count.
     async fn demand(&self, demand: Demand);
 
     /// The shards this node scans, now and as they change.

@@ -1,6 +1,6 @@
 //! Who had a shard before, since when and why, as one node saw it.
 //!
-//! Kept by the implementations of [`crate::Ownership`], answered by the API. Times are for people: nothing rests on them.
+//! Each [`crate::Ownership`] keeps them, the API answers them. Times are for people: nothing rests on them.
 
 use std::sync::Arc;
 

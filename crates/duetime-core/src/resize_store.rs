@@ -1,7 +1,7 @@
 //! The contract of a live resize: what a store is asked while a topic's shard count changes.
 //!
 //! Upstream: the controller, the mover, the scrubber and the router. Downstream: every store. The
-//! steps are told in `docs/PROTOCOL.md` and explored in `docs/MODEL.md`; this is what each asks of
+//! steps are described in `docs/PROTOCOL.md` and explored in `docs/MODEL.md`; this is what each asks of
 //! one shard. Rules that hold for every call of [`ResizeStore`]:
 //!
 //! - **One atomic step on one shard**, at most [`crate::limits::BATCH_ITEMS_MAX`] ids, and safe to
@@ -219,7 +219,7 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// Its last deadlines are raised to `floor`. With the epoch and change id it has already, only the
     /// floor and the state change, and the state only from moving to stable: what the commit says
-    /// may be told to shards, but never has to be. Messages, claims and receipts are untouched.
+    /// may be sent to shards, but never has to be. Messages, claims and receipts are untouched.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use crate::store::StoreError;
 use crate::topic::ShardCount;
 
 /// How far a change of the number of shards has come. Counted from the shards themselves, so that
-/// every node tells the same; while messages come and go the numbers are estimates.
+/// every node reports the same; while messages come and go the numbers are estimates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResizeProgress {
     /// Shards before.

@@ -27,9 +27,9 @@ pub struct Delivery {
     pub attempt: u8,
     /// Of the enqueue: the same for every attempt, another one for another life of the id.
     pub nonce: Nonce,
-    /// As given.
+    /// The headers of the enqueue.
     pub headers: Headers,
-    /// As given, bit for bit.
+    /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
     /// The span of this hand-over, which goes on instead of the producer's; `None`: hand-overs are not recorded.
     pub span: Option<SpanRef>,
@@ -60,7 +60,7 @@ pub fn delivery_id(topic: &TopicName, id: &MessageId, nonce: Nonce) -> String {
 /// What a sink says of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Taken, durably as far as the target can promise.
+    /// The target has it, durably as far as it can promise.
     Accepted,
     /// Not taken this time, and this message's own matter: it costs an attempt.
     Retry {
@@ -75,7 +75,7 @@ pub enum Verdict {
         reason: String,
     },
     /// The place that this one message goes to does not take it now: a tenant behind a webhook, a queue, a
-    /// stream, a partition. Also said when nobody can tell whether it is that place or the whole target (no
+    /// stream, a partition. Also said when nobody can know whether it is that place or the whole target (no
     /// answer in time, an answer 5xx). Costs an attempt only if the target accepts others meanwhile; if it
     /// accepts none, the target is taken to be down.
     DestinationDown {

@@ -28,9 +28,9 @@ pub struct Enqueue {
     pub id: MessageId,
     /// When.
     pub due: Due,
-    /// As given.
+    /// Names and values that are delivered with it, unchanged.
     pub headers: Headers,
-    /// As given.
+    /// Names and values that are delivered with it, unchanged.
     pub payload: Bytes,
     /// What to do when the id lives already (scheduled, in flight or dead).
     pub on_conflict: OnConflict,
@@ -196,9 +196,9 @@ pub struct ClaimedMessage {
     pub due_at: Timestamp,
     /// Of the enqueue.
     pub nonce: Nonce,
-    /// As given.
+    /// Names and values that are delivered with it, unchanged.
     pub headers: Headers,
-    /// As given, bit for bit.
+    /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
     /// Its last claim ended without a verdict; such a message comes alone.
     pub suspect: bool,
@@ -290,7 +290,7 @@ pub enum DeadAction {
 /// Counts of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounts {
-    /// Held by nobody, due or not.
+    /// Messages that nobody holds, due or not.
     pub scheduled: u64,
     /// Visible at the moment asked for: the backlog. Claims that ran out are in it.
     pub due: u64,

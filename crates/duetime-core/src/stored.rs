@@ -12,7 +12,7 @@ use crate::retry::RetryPolicy;
 use crate::routing::{Routing, RoutingState};
 use crate::topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord};
 
-/// A record that has every field there is: its shape tells known fields from unknown ones.
+/// A record that has every field there is: its shape distinguishes known fields from unknown ones.
 fn shape() -> &'static Value {
     static SHAPE: OnceLock<Value> = OnceLock::new();
     SHAPE.get_or_init(|| {

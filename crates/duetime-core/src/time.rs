@@ -1,4 +1,4 @@
-//! Moments in whole milliseconds since the Unix epoch, and who tells them.
+//! Moments in whole milliseconds since the Unix epoch, and the clock that gives them.
 
 use std::fmt;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Who tells the time. The program's is the system clock; a test's is moved by hand.
+/// A source of the time. The program's is the system clock; a test's is moved by hand.
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
     /// The present moment by this clock.
     fn now(&self) -> Timestamp;

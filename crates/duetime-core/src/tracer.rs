@@ -156,7 +156,7 @@ pub trait Tracer: Send + Sync + std::fmt::Debug + 'static {
     /// Of most nothing is recorded, so no more is computed for these than the decision needs.
     fn sample(&self, of: AttemptOf<'_>, lateness: Duration, now: Timestamp) -> Option<SpanRef>;
 
-    /// Whether the end of a hand-over is to be told: of what was decided to be recorded, or failed.
+    /// Whether the end of a hand-over is to be reported: of what was decided to be recorded, or failed.
     fn wants(&self, span: &SpanRef, failed: bool) -> bool;
 
     /// A hand-over has ended.

@@ -119,7 +119,7 @@ pub(crate) fn ask(
 ) -> impl Future<Output = Result<Option<Given>, StoreError>> + Send {
     let (to, answer) = oneshot::channel();
     tracker.clone().spawn(async move {
-        // Who asked may have gone: what it is not told is dropped, and so given back.
+        // Who asked may have gone: what it does not receive is dropped, and so given back.
         let _ = to.send(claim(work, tracker, taken, permit, visibility).await);
     });
     async move {

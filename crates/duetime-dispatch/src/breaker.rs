@@ -3,7 +3,7 @@
 //! Closed: claims go. Open: nothing goes until the wait is over. Then a probe, one small claim, and
 //! its verdicts decide. A probe has several messages, and more after each that failed though the target
 //! answered, so that messages whose own destinations are down cannot keep the breaker open. Upstream:
-//! `deliverer` tells the verdicts. Downstream: `claimer` asks what may go.
+//! `deliverer` reports the verdicts. Downstream: `claimer` asks what may go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// `sink`: its name; `outages`: told when it is down; `wait_max`: longest wait before a probe.
+    /// `sink`: its name; `outages`: notified when it is down; `wait_max`: longest wait before a probe.
     pub(crate) fn new(
         (topic, sink): (TopicName, String),
         outages: Arc<Outages>,

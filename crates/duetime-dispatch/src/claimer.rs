@@ -41,7 +41,7 @@ pub(crate) struct ClaimAnswer {
 }
 
 impl Work {
-    /// Asks the store once. When the answer takes so long that others shall not wait for what was
+    /// Asks the store once. When the answer takes longer than others should wait for what was
     /// reserved, `stalled` gives that back. Answers whether it did.
     pub(crate) async fn ask(
         &self,
@@ -57,7 +57,7 @@ impl Work {
         (ClaimAnswer { taken, request, sent_at, sent, claim }, has_stalled)
     }
 
-    /// Tells schedule, budget, meters and health about an answer; the claim itself is the caller's.
+    /// Informs schedule, budget, meters and health of an answer; the claim itself is the caller's.
     pub(crate) fn note(&self, answer: &mut ClaimAnswer) {
         match &answer.claim {
             Ok(claim) => {

@@ -267,7 +267,7 @@ impl EngineConsumers {
     /// Claims until the consumer has what it asks for, or nothing more is to be waited for.
     async fn gather(&self, work: &Work, asker: &mut Asker) -> Result<(), StoreError> {
         asker.one_at_a_time = work.at_most_once();
-        // One poll tells what no hint has told yet; from then on the timer does.
+        // One poll finds what no hint has announced yet; from then on the timer does.
         let mut poll = self.poll(work, asker.bounds());
         loop {
             if self.stop.is_cancelled() || asker.goes_out() {

@@ -137,7 +137,7 @@ impl Deliverer {
         }
     }
 
-    /// Nothing was accepted for so long that the target is taken to be down: nobody pays.
+    /// Nothing was accepted for the time after which the target is taken to be down: nobody pays.
     async fn target_accepts_nothing(&mut self) {
         let (why, waiting) = self.undecided.take();
         self.breaker.unavailable(&why, None);

@@ -47,7 +47,7 @@ pub struct EngineParts {
     pub topics: watch::Receiver<Arc<Topics>>,
     /// The shards this node scans, now and as they change.
     pub owned: watch::Receiver<Arc<OwnedShards>>,
-    /// Who is told what there is to share.
+    /// What learns which shards there are to share.
     pub ownership: Arc<dyn Ownership>,
     /// Makes sinks ready.
     pub sinks: Arc<dyn SinkBinder>,
@@ -157,7 +157,7 @@ impl Engine {
         self.past.clone()
     }
 
-    /// Told when a shard refused this node's picture of the topics: they must be read again.
+    /// The catalogue waits on this. It is notified when a shard refused this node's picture of the topics.
     #[must_use]
     pub fn stale_topics(&self) -> Arc<Notify> {
         self.health.stale()

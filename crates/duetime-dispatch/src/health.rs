@@ -22,7 +22,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Told when a shard refuses this node's picture of the topics: read them again.
+    /// Notified when a shard refuses this node's picture of the topics, which must then be read again.
     pub(crate) fn stale(&self) -> Arc<Notify> {
         self.stale.clone()
     }
@@ -75,7 +75,7 @@ mod tests {
         assert!(health.failed(&away()));
         tokio::time::sleep(COMPLAIN_EVERY * 10).await;
         assert!(!health.failed(&away()));
-        assert!(health.failed(&StoreError::ClockSkew(3_000)), "another trouble is told too");
+        assert!(health.failed(&StoreError::ClockSkew(3_000)), "another trouble is reported too");
         assert!(health.ok() && !health.ok());
     }
 

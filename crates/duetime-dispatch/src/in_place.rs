@@ -89,7 +89,7 @@ impl Streamer {
         if step.count > 0 {
             meters.claim_batch_size.observe(step.count as f64);
         }
-        // The step was made between the asking and the answer: the answer is told, so that no lateness is hidden.
+        // The step was made between the asking and the answer: the answer's time counts, so that no lateness is hidden.
         let waited = sent.elapsed();
         for (visible, messages) in &step.visible {
             let late = (step.now.since(*visible) + waited).as_secs_f64();

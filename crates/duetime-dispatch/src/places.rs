@@ -9,7 +9,7 @@ use std::time::Duration;
 use duetime_core::Place;
 use tokio::time::Instant;
 
-/// A server that has answered no claim for so long, with claims under way, is asked after all others.
+/// A server that has answered no claim for this long, with claims under way, is asked after all others.
 pub(crate) const HESITATES: Duration = Duration::from_millis(20);
 /// Claims under way at a server that polls or claims found silent: it shows when it is back, and costs little.
 const CLAIMS_OF_SILENT: usize = 1;

@@ -26,7 +26,7 @@ use crate::places::{Bounds, PlaceTurn, Places};
 use crate::shard_entry::{Learnt, Phase, ShardEntry};
 use crate::wheel::Wheel;
 
-/// A due time further ahead than this is not put on the wheel: polls tell it again in time.
+/// A due time further ahead than this is not put on the wheel: polls report it again in time.
 const WHEEL_AHEAD_MAX: Duration = Duration::from_secs(3600);
 
 /// Wheel and runtime both round up to whole milliseconds; without this a shard would come up 2 ms
@@ -88,12 +88,12 @@ pub(crate) struct TopicSchedule {
     wheel: Arc<Wheel<TopicSchedule>>,
     clock: Arc<dyn Clock>,
     emptied: Arc<Notify>,
-    /// Asked where shards are, and nothing else.
+    /// The store, which is asked where shards are and nothing else.
     store: Arc<dyn ScheduleStore>,
 }
 
 impl TopicSchedule {
-    /// `emptied` is told when a shard that is no longer owned has nothing in flight any more.
+    /// `emptied` is notified when a shard that is no longer owned has nothing in flight any more.
     pub(crate) fn new(
         topic: TopicName,
         wheel: Arc<Wheel<TopicSchedule>>,
@@ -157,7 +157,7 @@ impl TopicSchedule {
         state.epoch != epoch || !owned.eq(indices)
     }
 
-    /// Shards that are no longer owned and have nothing in flight; each is told once.
+    /// Shards that are no longer owned and have nothing in flight; each is returned once.
     pub(crate) fn take_emptied(&self) -> Vec<u32> {
         let mut state = self.state.lock();
         let gone = |known: &ShardEntry| !known.owned && known.held == 0 && known.phase != Phase::Claiming;

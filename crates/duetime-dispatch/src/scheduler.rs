@@ -50,7 +50,7 @@ pub(crate) struct Scheduler {
     pub(crate) meters: Arc<Meters>,
     /// What this node reports on.
     pub(crate) owned: watch::Receiver<Arc<OwnedShards>>,
-    /// Told when a poll is wanted before its time.
+    /// Notified when a poll is needed before its time.
     pub(crate) poll_now: Arc<tokio::sync::Notify>,
 }
 
@@ -167,7 +167,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells the schedules of these shards whether their server is silent.
+    /// Informs the schedules of these shards whether their server is silent.
     fn hear(&self, place: Place, idle: &IdleShards, silent: bool) {
         let mut news = false;
         for (schedule, _) in idle {
@@ -217,7 +217,7 @@ impl Scheduler {
             return Ok(());
         }
         let surveys = self.store.counts_available(&shards, now).await?;
-        // Of a silent server's shards nothing is known: what was told before stays.
+        // Of a silent server's shards nothing is known: what was reported before stays.
         let known = shards.into_iter().zip(surveys).filter_map(|(shard, survey)| Some((shard, survey?)));
         let (shards, surveys): (Vec<_>, Vec<_>) = known.unzip();
         self.meters.surveys.keep(now, shards.iter().zip(&surveys));

@@ -30,7 +30,7 @@ pub(crate) struct BoundSink {
 #[derive(Debug, Default)]
 pub(crate) struct EngineSinks {
     bound: RwLock<HashMap<TopicName, BoundSink>>,
-    /// Told by the breakers.
+    /// Outages, which the breakers report.
     pub(crate) outages: Arc<Outages>,
 }
 

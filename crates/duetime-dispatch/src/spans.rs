@@ -1,4 +1,4 @@
-//! Tells the tracer, where there is one, of each hand-over to the sink, and keeps the last ones for people who look.
+//! Informs the tracer, where there is one, of each hand-over to the sink, and keeps the last ones for people who look.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::work::{ClaimInfo, Work};
 pub(crate) fn begin(work: &Work, delivery: Delivery, claim: &ClaimInfo, now: Instant) -> Delivery {
     let Some(tracer) = &work.tracer else { return delivery };
     let of = AttemptOf::from(&delivery);
-    // One that fails may be recorded all the same, so its target is told of a span in any case.
+    // One that fails may be recorded all the same, so its target receives a span in any case.
     let span = tracer.sample(of, claim.lateness(now), work.clock.now()).unwrap_or_else(|| attempt_span(of));
     Delivery { span: Some(span), ..delivery }
 }

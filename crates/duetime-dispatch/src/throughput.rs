@@ -21,9 +21,9 @@ impl Throughput {
         Self { calls_max, horizon, per_message_s: None, longest: Duration::ZERO }
     }
 
-    /// One call with so many messages took so long. Answers how many messages may be held.
+    /// One call with so many messages took this long. Answers how many messages may be held.
     pub(crate) fn measured(&mut self, took: Duration, messages: usize) -> usize {
-        // Below a microsecond the clock tells more about itself than about the sink.
+        // Below a microsecond the clock measures itself rather than the sink.
         let one = (took.as_secs_f64() / messages.max(1) as f64).max(1e-6);
         let mean = self.per_message_s.map_or(one, |mean| mean + NEWEST * (one - mean));
         self.per_message_s = Some(mean);

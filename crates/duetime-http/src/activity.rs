@@ -16,11 +16,11 @@ use tokio::time::Instant;
 
 use crate::connections::ConnectionPermit;
 
-/// A connection without a request is closed after so long, and so is one whose client does not
+/// A connection without a request is closed after this time, and so is one whose client does not
 /// finish the next request's head.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// A client that takes nothing of its answer for so long is let go.
+/// A client that takes nothing of its answer for this long is disconnected.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(60);
 
 struct ConnectionState {

@@ -36,7 +36,7 @@ fn read_limit(text: &str) -> Result<usize, String> {
 ///
 /// Who changed what, from where and how it ended, at the answering node since it started; never payloads. The last
 /// 1,000 entries of what administrators do, and the last 256 of messages coming and going.
-/// Kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
+/// They are kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "get_audit",
     params(("limit" = inline(Option<usize>), Query, description = "At most so many, 100 if absent", minimum = 1, maximum = 1000)),

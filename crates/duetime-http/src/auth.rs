@@ -299,7 +299,7 @@ impl Auth {
             let detail = "send a token: Authorization: Bearer SECRET";
             return Err(Problem::new(StatusCode::UNAUTHORIZED, "token_missing", detail));
         };
-        // Every token is compared, whole, so that the time tells nothing.
+        // Every token is compared, whole, so that the time reveals nothing.
         let given = hash_of(given);
         let mut found = None;
         for token in &tokens.all {

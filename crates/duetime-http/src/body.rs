@@ -21,7 +21,7 @@ const BUFFERED_BYTES_MAX: usize = 256 << 10;
 /// What each bracket may take of the JSON reader's memory: one byte, in a buffer that doubles when it is full.
 const BRACKET_BYTES: usize = 3;
 
-/// A body that brings nothing for so long is given up.
+/// A body that brings nothing for this long is given up.
 pub(crate) const BODY_IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// What a body says it is.

@@ -36,7 +36,7 @@ const PAGE_MAX: usize = 500;
 const NDJSON: &str = "application/x-ndjson";
 /// The cursor of the page after this one.
 const NEXT: HeaderName = HeaderName::from_static("duetime-next");
-/// A request that redrives or purges all answers after so long, and says whether any are left.
+/// A request that redrives or purges all answers after this time, and says whether any are left.
 const SWEEP_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) fn show_cursor(cursor: DeadCursor) -> String {

@@ -49,7 +49,7 @@ async fn set(
     let drain = draining.then(|| Drain { by: caller.name().map(str::to_owned), at_ms });
     for name in &names {
         app.ownership.drain(name, drain.clone()).await.map_err(|why| {
-            let detail = format!("the nodes cannot be told: {why}");
+            let detail = format!("the nodes cannot be notified: {why}");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "authority_unavailable", detail)
         })?;
     }
@@ -66,7 +66,7 @@ async fn set(
     post, path = "/v1/nodes/{id}/drain", tag = "operations", operation_id = "drain_node",
     params(("id" = String, Path, description = "Name of the node")),
     responses(
-        (status = 200, description = "The node is told", body = DrainAnswer),
+        (status = 200, description = "The node is notified", body = DrainAnswer),
         (status = 404, description = "`unknown_node`", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`last_node`: no other node takes shards", body = Problem,
             content_type = "application/problem+json"),
@@ -88,7 +88,7 @@ pub(crate) async fn drain(
     post, path = "/v1/nodes/{id}/undrain", tag = "operations", operation_id = "undrain_node",
     params(("id" = String, Path, description = "Name of the node")),
     responses(
-        (status = 200, description = "The node is told, whether it was drained or not", body = DrainAnswer),
+        (status = 200, description = "The node is notified, whether it was drained or not", body = DrainAnswer),
         (status = 404, description = "`unknown_node`", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -233,7 +233,7 @@ impl EnqueueBatch {
                 self.items.push(item);
             }
             Err((id, mut refusal)) => {
-                // The place within one line is told by the column alone.
+                // The column alone says the place within one line.
                 if line.is_some() {
                     refusal.detail = refusal.detail.replace(" at line 1 column ", " at column ");
                 }
@@ -269,7 +269,7 @@ impl EnqueueBatch {
     }
 }
 
-/// A batch of a stream is enqueued in so long.
+/// A batch of a stream is enqueued within this time.
 const BATCH_MAX: Duration = Duration::from_secs(60);
 
 /// A stream under way.

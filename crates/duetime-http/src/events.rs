@@ -16,7 +16,7 @@ use crate::state::HttpParts;
 
 /// Something is sent at least so often, so that a connection that is gone is noticed.
 const SIGN_EVERY: Duration = Duration::from_secs(15);
-/// A client that lost its connection waits so long.
+/// A client that lost its connection waits this long.
 const RETRY_MS: u32 = 2000;
 /// When to ask a node again that has too many listeners.
 const RETRY_IN_S: u32 = 5;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock, SinkState, SinkStates, TopicName};
+use duetime_core::store::ShardCounts;
+use duetime_core::{Clock, SinkState, SinkStates, Timestamp, TopicName};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router, TopicSurvey};
 use parking_lot::Mutex;
@@ -17,8 +18,6 @@ use serde::Serialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
-
-use crate::view::oldest_due;
 
 /// Listeners at one node.
 pub(crate) const LISTENERS_MAX: usize = 128;
@@ -29,10 +28,10 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 const REST_FACTOR: u32 = 4;
 /// Shards of active topics that are counted anew at a time; those of the others are as old as the gauges.
 const ACTIVE_SHARDS_MAX: u32 = 1024;
-/// Topics that went away and are still told of to who comes back.
+/// Topics that went away and are still reported to clients that come back.
 const GONE_MAX: usize = 1024;
 
-/// A topic as events tell of it.
+/// A topic as events show it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct TopicEvent {
     name: String,
@@ -52,6 +51,13 @@ pub(crate) struct TopicEvent {
     sink_down: bool,
     /// Shards that are not in the counts.
     unreachable_shards: usize,
+}
+
+/// When the oldest message that is due fell due. What a sink that is down gave back is visible anew from then on, so it
+/// counts from when that sink was taken to be down: something of what waits is due for as long at least.
+pub(crate) fn oldest_due(total: &ShardCounts, down_since: Option<Timestamp>) -> Option<i64> {
+    let head = total.head.filter(|_| total.due > 0)?;
+    Some(down_since.map_or(head, |since| since.min(head)).as_millis())
 }
 
 impl TopicEvent {

@@ -235,7 +235,7 @@ fn read_outage(text: &str) -> Result<Duration, String> {
         ("buckets" = inline(Option<usize>), Query, description = "How many, 60 if absent", minimum = 1, maximum = 1440),
         ("nodes" = inline(Option<u32>), Query, description = "What if there were so many nodes", minimum = 1, maximum = 10000),
         ("rate" = inline(Option<f64>), Query, description = "What if each node delivered so many messages a second, as a rate limit"),
-        ("outage" = inline(Option<String>), Query, description = "What if the sink took nothing for so long from now on: `20m`, or milliseconds"),
+        ("outage" = inline(Option<String>), Query, description = "What if the sink took nothing for this long from now on: `20m`, or milliseconds"),
     ),
     responses((status = 200, description = "Counts per bucket", body = ForecastView))
 )]
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_herd_is_told_in_a_sentence() {
+    fn a_herd_is_described_in_a_sentence() {
         let at = Timestamp::from_millis(1_767_268_800_000);
         let time_bucket = TimeBucket { from: at, to: at.plus(Duration::from_secs(1)), count: 1_200_000 };
         let told = |ms| HerdView::new(&Herd { time_bucket, late: Duration::from_millis(ms) }, 400_000.0).summary;

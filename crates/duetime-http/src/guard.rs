@@ -26,7 +26,7 @@ use crate::{audit, body};
 /// The header in which a client says until when it waits, in milliseconds since the Unix epoch.
 pub(crate) const NOT_AFTER: &str = "duetime-not-after";
 
-/// A request is answered, or its stream of answers begun, in so long.
+/// A request is answered, or its stream of answers begun, within this time.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 fn route(request: &Request) -> String {

@@ -116,7 +116,7 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
         let scanned = cluster.scanned_by(name).into_iter().filter(|(topic, _)| caller.sees(topic.as_str()));
         let topics: BTreeMap<String, u32> =
             scanned.map(|(topic, shards)| (topic.as_str().to_owned(), shards)).collect();
-        // How many there are in all would tell of topics that the caller may not see.
+        // How many there are in all would reveal topics that the caller may not see.
         let all = member.shards.filter(|_| caller.sees_all());
         let heard = member.vitals.as_ref();
         let own = is_this(&app, member).then(|| {
@@ -175,19 +175,19 @@ fn not_ready(error: &StoreError) -> Problem {
     problem
 }
 
-/// What is wrong with single topics, for whoever may see them all; others are told only that there is something.
+/// What is wrong with single topics, for whoever may see them all; others learn only that there is something.
 fn troubles_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
     let mut troubles = app.catalog.troubles().of_topics();
     troubles.extend(app.store.troubles());
     if troubles.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
         return troubles;
     }
-    vec!["single topics are in trouble; send a token for all topics to be told which".to_owned()]
+    vec!["single topics are in trouble; send a token for all topics to see which".to_owned()]
 }
 
 /// Able to serve
 ///
-/// Needs no token; which topics are in trouble is told to one that is for all topics.
+/// Needs no token; one that is for all topics sees which topics are in trouble.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is neither ending nor drained", body = ReadyView))
@@ -210,7 +210,7 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
         if !app.auth.caller(&headers).is_ok_and(|caller| caller.sees_all()) {
             detail =
                 "topics vanished from the catalogue, or it is older than their shards; send a token for all topics \
-                      to be told which"
+                      to see which"
                     .to_owned();
         }
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail));

@@ -21,7 +21,7 @@ pub struct HttpOptions {
     pub connections: ConnectionBounds,
     /// What all requests together may take of memory.
     pub memory: RequestMemory,
-    /// Held while a token with a limit of topics makes one, so that two requests do not make two.
+    /// The lock for making a topic with a token that has a limit of topics, so that two requests do not make two.
     pub making_topics: Arc<tokio::sync::Mutex<()>>,
     /// Where changes are recorded.
     pub audit: Audit,

@@ -50,7 +50,7 @@ fn cut(mut text: String, bytes_max: usize) -> String {
 /// A problem: `code` is for programs and never changes its meaning, `detail` says what to do.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// Always `about:blank`: `code` tells problems apart.
+    /// Always `about:blank`: `code` distinguishes problems.
     #[serde(rename = "type")]
     kind: &'static str,
     /// The status in words.

@@ -18,7 +18,7 @@ use crate::state::HttpParts;
 pub(crate) struct StepView {
     /// When it ended, milliseconds since the Unix epoch.
     at: i64,
-    /// Taken in as new, a second.
+    /// New messages, a second.
     scheduled: f64,
     /// Cancelled a second.
     cancelled: f64,

@@ -19,7 +19,7 @@ use crate::state::HttpParts;
 /// What became of messages.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FlowView {
-    /// Taken in as new.
+    /// New messages.
     scheduled: u64,
     cancelled: u64,
     /// Accepted by the sink, or acked.

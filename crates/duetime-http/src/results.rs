@@ -65,7 +65,7 @@ pub(crate) struct ItemError<'a> {
 pub(crate) struct PlacedView {
     id: String,
     outcome: schema::PlacedOutcome,
-    /// Milliseconds since the Unix epoch; of a duplicate, where the store tells it.
+    /// Milliseconds since the Unix epoch; of a duplicate, where the store knows it.
     #[schema(nullable = false)]
     due_at: Option<i64>,
     /// How many milliseconds later than asked for that is, where the topic has a `smear`; not of a duplicate.
@@ -180,7 +180,7 @@ pub(crate) fn outcome_word(outcome: EnqueueOutcome) -> &'static str {
     }
 }
 
-/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"shard":…}`; no due time where the store does not tell it.
+/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"shard":…}`; no due time where the store does not know it.
 pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
     const INFALLIBLE: &str = "memory can be written";
     out.extend_from_slice(b"{\"id\":");

@@ -1,4 +1,4 @@
-//! Listens, serves connections, and ends when told: open requests are answered first.
+//! Listens, serves connections, and ends on a signal: open requests are answered first.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,10 +30,10 @@ use crate::state::HttpParts;
 use crate::tls::Tls;
 use crate::unread;
 
-/// A connection without a place is closed after so long.
+/// A connection without a place is closed after this time.
 const BRIEF_MAX: Duration = Duration::from_secs(5);
 
-/// A client that does not finish TLS's handshake in so long is let go.
+/// A client that does not finish TLS's handshake within this time is disconnected.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Requests of one HTTP/2 connection that are answered at once.
@@ -42,7 +42,7 @@ const STREAMS_MAX: u32 = 200;
 /// What a connection of HTTP/1 reads at once at most, and the most bytes that the head of a request may have.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// After the end was told, open requests have so long.
+/// Once the server ends, open requests have this long.
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
 /// Pause after the system refused a connection, when none could make way.

@@ -152,7 +152,7 @@ pub(crate) struct ShardsView {
     life: u64,
     /// Grows by one with every change of the count, from 1 in each life.
     epoch: u64,
-    /// The seed of the hash that tells the shard of an id. Whoever knows it can make ids that all fall into one
+    /// The seed of the hash that determines the shard of an id. Whoever knows it can make ids that all fall into one
     /// shard, so it is shown only to a token that may change the topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

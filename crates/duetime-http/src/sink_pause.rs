@@ -80,7 +80,7 @@ struct SinkAsk {
 }
 
 impl SinkAsk {
-    /// Whether the answer tells of this topic.
+    /// Whether the answer names this topic.
     fn is_about(&self, record: &TopicRecord) -> bool {
         let delivers = record.config.sink.as_ref().is_some_and(|sink| sink.name == self.sink);
         if self.pauses { delivers } else { self.holds(record) || (delivers && record.config.paused) }

@@ -17,7 +17,7 @@ use crate::options::HttpOptions;
 pub struct NodeInfo {
     /// Its name.
     pub id: String,
-    /// Where it listens, as it tells the others.
+    /// Where it listens, as it announces to the others.
     pub address: String,
     /// The mode of ownership: `solo`, `round-robin`, `etcd`.
     pub mode: &'static str,
@@ -30,7 +30,7 @@ pub struct HttpParts {
     pub router: Arc<Router>,
     /// Knows the topics.
     pub catalog: Arc<Catalog>,
-    /// Asked only whether it is ready.
+    /// The store, which is asked only whether it is ready.
     pub store: Arc<dyn StoreHealth>,
     /// Hands due messages to consumers.
     pub consumers: Arc<dyn Consumers>,
@@ -44,7 +44,7 @@ pub struct HttpParts {
     pub plans: Arc<Plans>,
     /// Changes shard counts.
     pub resizing: Arc<dyn Resizing>,
-    /// Who tells the time.
+    /// The source of the time.
     pub clock: Arc<dyn Clock>,
     /// Served on `/metrics`.
     pub meters: Arc<Meters>,
@@ -54,7 +54,7 @@ pub struct HttpParts {
     pub options: HttpOptions,
     /// This node.
     pub node: NodeInfo,
-    /// Asked to drain a node, and who had a shard before.
+    /// Drains a node, and knows who had a shard before.
     pub ownership: Arc<dyn Ownership>,
     /// All nodes and who scans what.
     pub cluster: watch::Receiver<Arc<ClusterNodes>>,

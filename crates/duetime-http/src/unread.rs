@@ -21,7 +21,7 @@ const KEPT_BYTES_MAX: u64 = 256 << 10;
 /// Of a larger rest, so many bytes are read before the connection is closed.
 const LINGER_BYTES_MAX: usize = 64 << 20;
 
-/// A rest is read for so long at most.
+/// A rest is read for this long at most.
 const LINGER_MAX: Duration = Duration::from_secs(10);
 
 /// The rest is not known, or the client waits for leave to send it.
@@ -49,7 +49,7 @@ struct UnreadBody {
 
 /// Watches a body.
 pub(crate) fn watch(body: Body, headers: &HeaderMap) -> (Body, Rest) {
-    // Reading on would tell the client to send what nobody wants.
+    // Reading on would make the client send what nobody wants.
     let lingers = !headers.contains_key(header::EXPECT);
     let rest = if body.is_end_stream() { 0 } else { body.size_hint().exact().filter(|_| lingers).unwrap_or(UNKNOWN) };
     let rest = Rest(Arc::new(AtomicU64::new(rest)));

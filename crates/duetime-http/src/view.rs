@@ -5,14 +5,14 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::store::ShardCounts;
-use duetime_core::{Headers, StoredMessage, Timestamp, TopicConfig, TopicRecord};
+use duetime_core::{Headers, StoredMessage, TopicConfig, TopicRecord};
 use duetime_router::TopicSurvey;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::feed::oldest_due;
 use crate::schema;
 use crate::sinks::SinkTroubleView;
 
@@ -231,13 +231,6 @@ pub(crate) fn none(count: &usize) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 pub(crate) fn zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// When the oldest message that is due fell due. What a sink that is down gave back is visible anew from then on, so it
-/// counts from when that sink was taken to be down: something of what waits is due for as long at least.
-pub(crate) fn oldest_due(total: &ShardCounts, down_since: Option<Timestamp>) -> Option<i64> {
-    let head = total.head.filter(|_| total.due > 0)?;
-    Some(down_since.map_or(head, |since| since.min(head)).as_millis())
 }
 
 impl<'a> TopicView<'a> {

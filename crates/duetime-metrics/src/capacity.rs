@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How often deliveries are counted.
 pub const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// The stretch of time a rate is taken over. A minute would tell of a herd that took three seconds a twentieth of
+/// The stretch of time a rate is taken over. Over a minute, a herd that took three seconds would show a twentieth of
 /// what was possible.
 pub const CAPACITY_STRETCH: Duration = Duration::from_secs(5);
 /// A stretch says something of what is possible if so many were delivered in it, or if messages waited all along.
@@ -27,7 +27,7 @@ impl Capacity {
     /// At `at` after the start of the program so many were delivered in all. `backlog`: for how long the oldest
     /// due message has waited.
     pub fn sample(&mut self, at: Duration, delivered: u64, backlog: Duration) {
-        // A loop that stood still tells of rates that never were.
+        // A loop that stood still shows rates that never were.
         if self.counts.back().is_some_and(|(last, _)| at.saturating_sub(*last) > CAPACITY_STRETCH) {
             self.counts.clear();
         }

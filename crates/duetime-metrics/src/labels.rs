@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Event {
-    /// Taken in as new.
+    /// A new message was enqueued.
     Scheduled,
     /// Refused because its id lives.
     Duplicate,
@@ -12,7 +12,7 @@ pub enum Event {
     Replaced,
     /// Cancelled.
     Cancelled,
-    /// Given another due time.
+    /// It got another due time.
     Rescheduled,
     /// Claimed for delivery.
     Claimed,

@@ -294,12 +294,12 @@ impl Meters {
     }
 
     /// The store's clock is ahead of this node's by this many milliseconds.
-    #[expect(clippy::cast_precision_loss, reason = "a clock that is off by 285,000 years may be told inexactly")]
+    #[expect(clippy::cast_precision_loss, reason = "a clock that is off by 285,000 years may be shown inexactly")]
     pub fn store_clock_skew(&self, apart_ms: i64) {
         self.store_clock_skew.with_label_values::<&str>(&[]).set(apart_ms as f64 / 1000.0);
     }
 
-    /// One HTTP request was answered, and that took so long.
+    /// One HTTP request was answered, and that took this long.
     pub fn request(&self, route: &str, method: &str, status: u16, took: Duration) {
         self.requests.with_label_values(&[route, method, &status.to_string()]).inc();
         self.request_seconds.with_label_values(&[route, method]).observe(took.as_secs_f64());

@@ -16,7 +16,7 @@ pub const BUDGET_STEP: Duration = Duration::from_secs(900);
 const BUDGET_KEPT: usize = 97;
 /// What the histogram counts above this is late.
 pub const LATE_ABOVE_S: f64 = 1.0;
-/// Rates and quantiles are of so long, or of the time since the start.
+/// Rates and quantiles are of this long, or of the time since the start.
 pub const RECENT_SPAN: Duration = Duration::from_secs(60);
 
 /// Counters at one moment.
@@ -56,7 +56,7 @@ pub struct Shares {
 /// How much counters grew a second in one step of the past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecentStep {
-    /// So long before the last sample it ended.
+    /// It ended this long before the last sample.
     pub ago: Duration,
     /// How much each counter grew a second.
     pub per_second: Vec<f64>,

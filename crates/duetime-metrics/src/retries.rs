@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use duetime_core::Timestamp;
 
-/// Moments that are told apart; when there are more, the two that are nearest to each other become one.
+/// Moments that are distinguished; when there are more, the two that are nearest to each other become one.
 const MOMENTS_MAX: usize = 512;
 
 /// How many messages wait for their next attempt, as far as this node gave them back.
@@ -19,7 +19,7 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// `n` messages wait for so long.
+    /// `n` messages wait for this long.
     pub(crate) fn add(&mut self, now: Timestamp, wait: Duration, n: u64) {
         let at = now.as_millis().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
         // Rounded up: nothing is taken out before its time.

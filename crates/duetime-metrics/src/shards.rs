@@ -1,4 +1,4 @@
-//! What is told of each owned shard, with a bound on the number of labels.
+//! What is shown of each owned shard, with a bound on the number of labels.
 //!
 //! The shards of a topic whose oldest due message has waited longest have a series each; the others
 //! are summed up as `rest`.

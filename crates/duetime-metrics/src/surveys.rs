@@ -7,7 +7,7 @@ use duetime_core::store::ShardCounts;
 use duetime_core::{Shard, Timestamp};
 use parking_lot::Mutex;
 
-/// Counts are good enough to be shown for so long: longer than the gauges of a node's own shards are apart.
+/// Counts are good enough to be shown for this long: longer than the gauges of a node's own shards are apart.
 pub const SURVEYS_KEPT: Duration = Duration::from_secs(8);
 
 /// The last counts of shards, for who shows them: what the store was asked for the gauges it is not asked again. One

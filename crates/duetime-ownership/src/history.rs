@@ -9,7 +9,7 @@ use duetime_core::ownership::Demand;
 use duetime_core::{Clock, OwnerChange, OwnerReason, PastOwners, Timestamp, TopicName};
 use parking_lot::Mutex;
 
-use crate::ShardName;
+use crate::{OwnedChanges, ShardName};
 
 /// Changes kept of one shard.
 const SHARD_CHANGES_MAX: usize = 8;
@@ -45,7 +45,7 @@ struct KeptChanges {
     /// forgotten already are in it too, so it is what bounds the whole.
     order: VecDeque<(u64, ShardName)>,
     next: u64,
-    /// The topics there were when they were last told.
+    /// The topics there were at the last demand.
     demanded: BTreeSet<TopicName>,
     has_forgotten: bool,
     /// How many changes were written or forgotten, for the tests.
@@ -128,7 +128,7 @@ impl OwnerHistory {
     pub fn keep(&self, demand: &Demand) {
         let there: BTreeSet<TopicName> = demand.iter().map(|(topic, _)| topic.clone()).collect();
         let mut kept = self.kept.lock();
-        // Of one that this node was not told of yet, others may have shards already.
+        // Of one that this node does not know yet, others may have shards already.
         for gone in std::mem::replace(&mut kept.demanded, there.clone()).difference(&there) {
             kept.topics.remove(gone);
         }
@@ -207,6 +207,23 @@ impl KeptChanges {
     }
 }
 
+impl OwnedChanges {
+    /// As what was seen of the node `name`, each taken and given up for these reasons.
+    pub(crate) fn seen(
+        self,
+        name: &Arc<str>,
+        taken: impl Fn(&ShardName) -> OwnerReason,
+        given_up: OwnerReason,
+    ) -> Vec<SeenChange> {
+        let gone = self.given_up.into_iter().map(|shard| SeenChange { shard, owner: None, reason: Some(given_up) });
+        let come = self.taken.into_iter().map(|shard| {
+            let reason = Some(taken(&shard));
+            SeenChange { shard, owner: Some(name.clone()), reason }
+        });
+        gone.chain(come).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -253,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_twice_is_kept_once_and_the_same_node_started_again_is_another() {
+    fn what_is_reported_twice_is_kept_once_and_the_same_node_started_again_is_another() {
         let history = OwnerHistory::new(clock());
         history.record(vec![seen(0, None, Some(OwnerReason::Turn)), seen(0, Some("n1~00000001"), None)]);
         history.record(vec![seen(0, Some("n1~00000001"), None)]);

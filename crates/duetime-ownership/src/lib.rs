@@ -1,6 +1,6 @@
 //! Who holds the keys: which shards this node scans.
 //!
-//! One file or folder per strategy. Upstream: `duetime-dispatch` tells what there is to share and
+//! One file or folder per strategy. Upstream: `duetime-dispatch` says what there is to share and
 //! follows what is owned. Safety never depends on it. Knows nothing of messages; of the store it
 //! only asks when shards fall due.
 
@@ -24,11 +24,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use duetime_core::ownership::Demand;
-use duetime_core::{OwnedShards, OwnerReason, TopicName};
+use duetime_core::{OwnedShards, TopicName};
 use duetime_metrics::Meters;
 use tokio::sync::watch;
-
-use crate::history::SeenChange;
 
 /// A topic and the number of one of its shards.
 type ShardName = (TopicName, u32);
@@ -51,24 +49,7 @@ struct OwnedChanges {
     given_up: Vec<ShardName>,
 }
 
-impl OwnedChanges {
-    /// As what was seen of the node `name`, each taken and given up for these reasons.
-    fn seen(
-        self,
-        name: &Arc<str>,
-        taken: impl Fn(&ShardName) -> OwnerReason,
-        given_up: OwnerReason,
-    ) -> Vec<SeenChange> {
-        let gone = self.given_up.into_iter().map(|shard| SeenChange { shard, owner: None, reason: Some(given_up) });
-        let come = self.taken.into_iter().map(|shard| {
-            let reason = Some(taken(&shard));
-            SeenChange { shard, owner: Some(name.clone()), reason }
-        });
-        gone.chain(come).collect()
-    }
-}
-
-/// Publishes `wanted`; counts and tells what was taken and given up.
+/// Publishes `wanted`; counts and returns what was taken and given up.
 fn publish(to: &watch::Sender<Arc<OwnedShards>>, meters: &Meters, wanted: BTreeSet<ShardName>) -> OwnedChanges {
     let mut changes = OwnedChanges::default();
     to.send_if_modified(|owned| {

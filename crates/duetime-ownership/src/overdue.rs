@@ -15,7 +15,7 @@ use tracing::debug;
 use crate::ShardName;
 use crate::silent::{Silent, named};
 
-/// A shard whose first message has waited for so long is looked after by whoever sees it.
+/// A shard whose first message has waited for this long is looked after by whoever sees it.
 const LATE_MIN: Duration = Duration::from_millis(1_000);
 /// Longest wait for a look at all shards.
 const LOOK_WITHIN: Duration = Duration::from_millis(2_000);
@@ -51,7 +51,7 @@ impl OverdueShards {
     }
 
     /// The late ones among `all` that are not `held`, the latest first. One look at the shards of each
-    /// server; nothing is told of those that do not answer.
+    /// server; nothing is known of those that do not answer.
     pub(crate) async fn find(&self, all: &[ShardName], held: &BTreeSet<ShardName>) -> Vec<ShardName> {
         let others: Vec<&ShardName> = all.iter().filter(|shard| !held.contains(*shard)).collect();
         let shards = named(&others.iter().map(|shard| (*shard).clone()).collect::<Vec<_>>());

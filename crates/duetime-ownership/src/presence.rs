@@ -10,7 +10,7 @@ use duetime_redis::Link;
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
-/// Not heard of for so long, a node is shown no more.
+/// A node that was not heard of for this long is shown no more.
 pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(10);
 /// Longest wait for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(800);

@@ -66,7 +66,7 @@ pub struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Takes its first turn as soon as it is told what there is. Must be called on a tokio runtime.
+    /// Takes its first turn as soon as it learns what there is. Must be called on a tokio runtime.
     #[must_use]
     pub fn start(
         me: Member,

@@ -26,7 +26,7 @@ pub struct Solo {
 }
 
 impl Solo {
-    /// Owns nothing until it is told what there is.
+    /// Owns nothing until it learns what there is.
     #[must_use]
     pub fn new(me: Member, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Arc<Self> {
         meters.owners("solo", 1);

@@ -20,9 +20,9 @@ use crate::url::elsewhere;
 
 /// The map is not asked for more often than this.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
-/// Longest wait for one node to tell the map.
+/// Longest wait for one node to send the map.
 const TELL_WITHIN: Duration = Duration::from_secs(1);
-/// A node that has not told the map by then is not waited for alone: the next is asked beside it.
+/// A node that has not sent the map by then is not waited for alone: the next is asked beside it.
 const ASK_NEXT_AFTER: Duration = Duration::from_millis(150);
 
 /// The slot of a key: that of its hash tag, where it has one.
@@ -36,7 +36,7 @@ pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
 
 #[derive(Default)]
 struct Map {
-    /// Every node ever told of, by `host:port`.
+    /// Every node that was ever named, by `host:port`.
     nodes: HashMap<String, Arc<Node>>,
     /// `host:port` of the master of each slot; empty before the first answer.
     owners: Vec<Option<Arc<Node>>>,
@@ -109,7 +109,7 @@ impl Cluster {
                 Some(slot) => format!("no master is known for slot {slot} of {}", self.config.url),
                 None => {
                     let why = self.trouble.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
-                    format!("no node of {} tells who its masters are: {why}", self.config.url)
+                    format!("no node of {} says who its masters are: {why}", self.config.url)
                 }
             },
         })
@@ -170,7 +170,7 @@ impl Cluster {
     fn candidates(&self, doubted: &[Arc<Node>]) -> Vec<Arc<Node>> {
         let mut candidates = self.known_masters();
         if !candidates.is_empty() {
-            // Not always the same first: it may be one that is cut off and tells an old map.
+            // Not always the same first: it may be one that is cut off and has an old map.
             let first = rand::random_range(0..candidates.len());
             candidates.rotate_left(first);
         }
@@ -183,7 +183,7 @@ impl Cluster {
         candidates
     }
 
-    /// The map, as the first of these to answer tells it; each is asked a moment after the one before.
+    /// The map, as the first of these to answer has it; each is asked a moment after the one before.
     async fn told_by_any(&self, candidates: Vec<Arc<Node>>) -> Option<Vec<SlotRange>> {
         let asked = candidates.into_iter().zip(0u32..).map(|(node, at)| {
             Box::pin(async move {
@@ -193,7 +193,7 @@ impl Cluster {
                     Ok(Err(failure)) => LinkError::from(failure).to_string(),
                     Err(_) => format!("{} does not answer in time", node.name),
                 };
-                debug!(node = node.name, reason = %text, "does not tell the cluster's slots");
+                debug!(node = node.name, reason = %text, "does not answer with the cluster's slots");
                 *self.trouble.write() = Some(text);
                 Err(())
             })

@@ -137,7 +137,7 @@ impl From<&ServerError> for Failure {
     }
 }
 
-/// An answer, or the failure it tells of.
+/// An answer, or the failure that it reports.
 pub(crate) fn into_result(value: Value) -> Result<Value, Failure> {
     match value {
         Value::ServerError(error) => Err(Failure::from(&error)),

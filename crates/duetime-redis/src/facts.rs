@@ -13,10 +13,10 @@ use crate::topology::Topology;
 /// Longest wait for one master.
 const TELL_WITHIN: Duration = Duration::from_secs(1);
 
-/// One master, as its INFO tells.
+/// One master, as its INFO shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MasterFacts {
-    /// `maxmemory-policy`; empty where it is not told.
+    /// `maxmemory-policy`; empty where it is not known.
     pub policy: String,
     /// Replicas that follow it and are not silent.
     pub replicas: u32,
@@ -62,7 +62,7 @@ pub(crate) async fn of_masters(
 ) -> Result<Vec<(String, Result<MasterFacts, LinkError>)>, LinkError> {
     let (masters, info) = (topology.masters().await?, redis::cmd("INFO"));
     let asked = masters.iter().map(async |node| {
-        let silent = |_| LinkError::Unavailable(format!("{} does not tell its state", node.name));
+        let silent = |_| LinkError::Unavailable(format!("{} does not report its state", node.name));
         let answer = tokio::time::timeout(TELL_WITHIN, node.send(&info, false)).await.map_err(silent);
         let facts = answer.and_then(|answer| Ok(read(&text(&answer?))));
         (node.name.clone(), facts)

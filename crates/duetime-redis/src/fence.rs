@@ -1,6 +1,6 @@
 //! What was sent on a connection that was given up must not be carried out any more.
 //!
-//! The server ends that connection when another one tells it to: what it has not read of it by then it
+//! The server ends that connection when another one requests it: what it has not read of it by then it
 //! never runs. Where that cannot be done, the sending's end is waited for.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::{Failure, into_result};
 use crate::reply::word;
 use crate::server_clock::ServerClock;
 
-/// A sending that is over by its end is looked after so long all the same, in case a clock was set.
+/// A sending that is over by its end is looked after for this long all the same, in case a clock was set.
 pub(crate) const FENCE_WITHIN: Duration = Duration::from_millis(250);
 /// No client has this number: who may not end any is refused, who may ends none.
 const NOBODY: &str = "9223372036854775807";

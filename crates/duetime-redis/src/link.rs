@@ -1,6 +1,6 @@
 //! The link itself: sends scripts, and sends them again while that can help.
 //!
-//! A script may reach the server twice: every script must be idempotent. A repeated one is told so, and it
+//! A script may reach the server twice: every script must be idempotent. A repeated one is marked as such, and it
 //! is repeated, or answered as failed, only when the sending before cannot be carried out any more.
 
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl Link {
     {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(script.sha(self.is_legacy()));
-        // An end is so long after the sending began.
+        // An end is this long after the sending began.
         let lifetime = i64::try_from(self.config.response_timeout.as_millis()).unwrap_or(i64::MAX);
         fill(&mut cmd, &Sending { repeated, not_after_ms, since_ms: not_after_ms.saturating_sub(lifetime) });
         cmd
@@ -254,7 +254,7 @@ impl Link {
         setup::check(&self.servers, checks, &self.legacy).await
     }
 
-    /// Refuses masters of which one's clock is more than `most_ms` away from what `own_ms` tells.
+    /// Refuses masters of which one's clock is more than `most_ms` away from what `own_ms` says.
     ///
     /// # Errors
     ///
@@ -263,7 +263,7 @@ impl Link {
         setup::check_clock(&self.servers, own_ms, most_ms).await
     }
 
-    /// By how many milliseconds the servers' clocks are ahead of what `own_ms` tells.
+    /// By how many milliseconds the servers' clocks are ahead of what `own_ms` says.
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// See [`LinkError`]: nobody tells who the masters are.
+    /// See [`LinkError`]: nobody says who the masters are.
     pub async fn facts(&self) -> Result<Vec<(String, Result<MasterFacts, LinkError>)>, LinkError> {
         facts::of_masters(&self.servers.topology).await
     }

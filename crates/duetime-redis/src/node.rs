@@ -111,7 +111,7 @@ impl Node {
         Err(slot.end_if_broken(generation, failure))
     }
 
-    /// Sends a call that writes; `made` is told the time of the server after which it must not be carried out.
+    /// Sends a call that writes; `made` gets the time of the server after which it must not be carried out.
     /// When this fails, what was sent is over, or this server's history is: another has taken its place.
     pub(crate) async fn carry(&self, asking: bool, made: impl FnOnce(i64) -> Cmd) -> Result<Value, Failure> {
         self.unless_deposed(self.carry_here(asking, made)).await

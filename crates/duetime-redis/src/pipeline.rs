@@ -13,7 +13,7 @@ use crate::retry_budget::{REDIRECTS_MAX, RetryBudget};
 use crate::servers::Servers;
 
 /// How long a look at many shards takes at most, with all its repetitions: what no master has answered by
-/// then is answered by an error, and the rest as it was told.
+/// then is answered by an error, and the rest as it was answered.
 const LOOK_FOR: Duration = Duration::from_secs(1);
 /// A look that met a silent master has the map of the masters read again, and waits for it no longer
 /// than this.

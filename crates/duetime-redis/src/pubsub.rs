@@ -1,7 +1,7 @@
 //! Subscriptions that are made again when their connection breaks or falls silent, at several masters.
 //!
-//! A master of a cluster tells all others what is published, so one subscription has every message; the
-//! further ones are there so that none is lost when a master falls silent. What several tell is passed
+//! A master of a cluster forwards to all others what is published, so one subscription has every message; the
+//! further ones are there so that none is lost when a master falls silent. What several forward is passed
 //! on once.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,21 +30,21 @@ const MASTERS_EVERY: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// A ping, a connection and a subscription are waited for no longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Messages that are remembered, to tell one that several masters tell from one that was published again.
+/// Messages that are remembered, to distinguish one that several masters forward from one that was published again.
 const REMEMBERED_MAX: usize = 1024;
-/// Masters tell the same message within this.
+/// Masters forward the same message within this.
 const SAME_WITHIN: Duration = Duration::from_secs(2);
 
-/// Passes on what several masters tell, each message once.
+/// Passes on what several masters forward, each message once.
 #[derive(Debug, Default)]
 struct Once {
-    /// Who has told a message, and when the first did.
+    /// Who has forwarded a message, and when the first did.
     told: HashMap<Vec<u8>, (Instant, Vec<u64>)>,
     order: VecDeque<(Instant, Vec<u8>)>,
 }
 
 impl Once {
-    /// Whether `message` as `master` tells it is to be passed on. One that the same master tells again was
+    /// Whether `message` as `master` forwards it is to be passed on. One that the same master forwards again was
     /// published again.
     fn is_new(&mut self, message: &[u8], master: u64, now: Instant) -> bool {
         while let Some((at, oldest)) = self.order.front()
@@ -180,14 +180,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_several_masters_tell_is_passed_on_once_and_what_is_published_again_again() {
+    async fn what_several_masters_forward_is_passed_on_once_and_what_is_published_again_again() {
         let mut once = Once::default();
         let now = Instant::now();
         assert!(once.is_new(b"a 1 5", 1, now));
         assert!(!once.is_new(b"a 1 5", 2, now) && !once.is_new(b"a 1 5", 3, now));
-        assert!(once.is_new(b"a 1 5", 2, now), "the second master tells of another publication");
+        assert!(once.is_new(b"a 1 5", 2, now), "the second master forwards another publication");
         assert!(!once.is_new(b"a 1 5", 1, now));
-        assert!(once.is_new(b"a 2 5", 3, now), "the first to tell may be any");
+        assert!(once.is_new(b"a 2 5", 3, now), "the first to forward may be any");
         assert!(once.is_new(b"a 2 5", 1, now + SAME_WITHIN * 2), "a message of long ago is another one");
     }
 

@@ -21,7 +21,7 @@ pub(crate) fn text(value: &Value) -> String {
     }
 }
 
-/// No clock is right that tells more: the end of the year 9999. What is added to one that is believed does not
+/// No clock is right that shows more: the end of the year 9999. What is added to one that is believed does not
 /// overflow.
 const CLOCK_MS_MAX: i64 = 253_402_300_799_999;
 

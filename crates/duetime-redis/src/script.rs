@@ -23,7 +23,7 @@ pub struct Script {
 
 impl Script {
     /// Puts a script together from its parts. `allow_oom`: it works on a server at `maxmemory`
-    /// too, which servers before 7.0 cannot be told.
+    /// too; servers before 7.0 know no such mark.
     #[must_use]
     pub fn new(name: &'static str, allow_oom: bool, parts: &[&str]) -> Self {
         let legacy_code = parts.concat();

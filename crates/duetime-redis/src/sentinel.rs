@@ -1,8 +1,8 @@
-//! Who the primary is, as the sentinels tell it: asked, checked with the server, asked again every second
+//! Who the primary is, as the sentinels say: asked, checked with the server, asked again every second
 //! and in doubt.
 //!
 //! A primary that was cut off from its sentinels goes on answering. So it is left as soon as a majority of
-//! the configured sentinels names another, or one of them tells of a later failover.
+//! the configured sentinels names another, or one of them reports a later failover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,17 +28,17 @@ const TELL_WITHIN: Duration = Duration::from_secs(1);
 
 /// How much longer the others are waited for once one sentinel has answered.
 const LAGGARDS_FOR: Duration = Duration::from_millis(200);
-/// Where sentinels tell of a new primary.
+/// Where sentinels announce a new primary.
 const SWITCHED: &str = "+switch-master";
 /// Pause before a lost subscription is made again.
 const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What one sentinel tells of the primary.
+/// What one sentinel says of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     /// `host:port`.
     name: String,
-    /// Grows with every failover that a majority of sentinels agreed to; 0 where it is not told.
+    /// Grows with every failover that a majority of sentinels agreed to; 0 where it is not known.
     epoch: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn read_epoch(facts: &Value) -> Option<u64> {
     word(&epoch[1])?.parse().ok()
 }
 
-/// Who the primary is, as the sentinels tell it: asked, checked with the server, asked again every second and in
+/// Who the primary is, as the sentinels say: asked, checked with the server, asked again every second and in
 /// doubt.
 pub(crate) struct Sentinels {
     /// User, password and database of the servers the sentinels watch.
@@ -121,7 +121,7 @@ impl Sentinels {
             reconnect: false,
             text: {
                 let why = self.trouble.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
-                format!("no sentinel tells of a primary of {}: {why}", self.config.url)
+                format!("no sentinel names a primary of {}: {why}", self.config.url)
             },
         })
     }
@@ -163,14 +163,14 @@ impl Sentinels {
                 }
                 Ok(Ok(None)) => unknown += 1,
                 Ok(Err(failure)) => {
-                    debug!(sentinel = sentinel.name, ?failure, "does not tell the primary");
+                    debug!(sentinel = sentinel.name, ?failure, "does not name the primary");
                     if let Failure::Final(error) = &failure {
                         refused = Some(error.clone());
                     }
                     *self.trouble.write() = Some(LinkError::from(failure).to_string());
                 }
                 Err(_) => {
-                    debug!(sentinel = sentinel.name, "does not tell the primary in time");
+                    debug!(sentinel = sentinel.name, "does not name the primary in time");
                     *self.trouble.write() = Some(format!("{} does not answer in time", sentinel.name));
                 }
             }
@@ -241,7 +241,7 @@ impl Sentinels {
         Ok(Arc::new(Node::new(name.to_owned(), made, &self.config)))
     }
 
-    /// What a sentinel tells of the primary; `None`: it knows none.
+    /// What a sentinel says of the primary; `None`: it knows none.
     async fn told_by(&self, sentinel: &Node) -> Result<Option<Told>, Failure> {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
@@ -257,7 +257,7 @@ impl Sentinels {
         Ok(Some(Told { name, epoch }))
     }
 
-    /// Listens for switches of the primary as long as it is polled; `woken` is told of each. A hint: the
+    /// Listens for switches of the primary as long as it is polled; `woken` is notified of each. A hint: the
     /// sentinels are asked anyway.
     pub(crate) async fn listen(&self, woken: &Notify) {
         let listening = self.sentinels.iter().map(async |sentinel| {

@@ -1,4 +1,4 @@
-//! What a server's clock says at least, as its answers to TIME tell.
+//! What a server's clock says at least, as its answers to TIME show.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct End {
     pub(crate) over_at: Instant,
 }
 
-/// What a server's clock says at least, as its answers to TIME tell.
+/// What a server's clock says at least, as its answers to TIME show.
 pub(crate) struct ServerClock {
     look: Mutex<Option<ClockLook>>,
     looking: AtomicBool,
@@ -47,7 +47,7 @@ fn ms(duration: Duration) -> i64 {
 }
 
 impl ServerClock {
-    /// For calls that are waited for so long.
+    /// For calls that are waited for this long.
     pub(crate) fn new(lifetime: Duration) -> Self {
         Self { look: Mutex::default(), looking: AtomicBool::new(false), lifetime }
     }
@@ -81,7 +81,7 @@ impl ServerClock {
     /// The end of a sending that begins now.
     fn end_from(&self, look: ClockLook) -> End {
         let now = Instant::now();
-        // As if it had told the time at the very end: the server's clock says this or more.
+        // As if it had read the time at the very end: the server's clock says this or more.
         let least_ms = look.told_ms + ms(now - look.heard);
         End { not_after_ms: least_ms + ms(self.lifetime), over_at: now + self.lifetime + SLACK }
     }
@@ -96,7 +96,7 @@ impl ServerClock {
             if look.heard.elapsed() > LOOK_EVERY && !self.looking.swap(true, Ordering::Relaxed) {
                 let (clock, mut connection) = (self.clone(), connection.clone());
                 tokio::spawn(async move {
-                    // Without an answer the old one goes on; who finds it wrong is told LATE.
+                    // Without an answer the old one goes on; who finds it wrong gets LATE.
                     let _ = clock.ask(&mut connection).await;
                     clock.looking.store(false, Ordering::Relaxed);
                 });
@@ -137,14 +137,14 @@ mod tests {
     async fn a_sending_is_over_when_the_server_refuses_it_for_certain() {
         let clock = clock();
         let asked = Instant::now();
-        // The server tells its time at once, and the answer takes 300 ms: it is 300 ms ahead of what is thought.
+        // The server reads its time at once, and the answer takes 300 ms: it is 300 ms ahead of what is thought.
         tokio::time::advance(Duration::from_millis(300)).await;
         clock.heard(asked, &time(1_000_000));
         tokio::time::advance(Duration::from_millis(700)).await;
         let end = end(&clock);
         assert_eq!(end.not_after_ms, 1_000_700 + 5_000);
         let least = 1_000_000 + ms(end.over_at - asked - Duration::from_millis(300));
-        assert!(least > end.not_after_ms, "even if it told its time as late as it can have");
+        assert!(least > end.not_after_ms, "even if it read its time as late as it can have");
     }
 
     #[tokio::test(start_paused = true)]

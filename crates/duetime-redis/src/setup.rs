@@ -28,7 +28,7 @@ pub struct ServerFacts {
     pub policy: String,
 }
 
-/// Longest wait for one master to tell its time.
+/// Longest wait for one master to send its time.
 const TELL_WITHIN: Duration = Duration::from_secs(1);
 /// Oldest server that has every command the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
@@ -105,7 +105,7 @@ pub(crate) async fn clock_skews(servers: &Servers, own_ms: impl Fn() -> i64) -> 
     let asked = masters.iter().map(|node| async {
         let before = own_ms();
         let answer = tokio::time::timeout(TELL_WITHIN, node.send(&cmd, false)).await;
-        let silent = |_| LinkError::Unavailable(format!("{} does not tell its time", node.name));
+        let silent = |_| LinkError::Unavailable(format!("{} does not answer with its time", node.name));
         Ok((node.name.clone(), clock_skew_ms(before, read_clock(&answer.map_err(silent)??)?, own_ms())))
     });
     let (told, silent): (Vec<_>, Vec<_>) = futures::future::join_all(asked).await.into_iter().partition(Result::is_ok);

@@ -1,4 +1,4 @@
-//! What ends a call that was given up, against a server that is told how to answer.
+//! What ends a call that was given up, against a server whose answers the test sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -19,7 +19,7 @@ pub struct RequestEnd {
 }
 
 impl RequestEnd {
-    /// So long from now.
+    /// This long from now.
     #[must_use]
     pub fn after(limit: Duration) -> Self {
         Self { at: Instant::now() + limit, standstills: standstill::count() }
@@ -59,7 +59,7 @@ impl RequestEnd {
         Instant::now() >= self.at || self.stood_still()
     }
 
-    /// So long from now, of a request that began with this one: a long one has an end for each of its parts.
+    /// This long from now, of a request that began with this one: a long one has an end for each of its parts.
     #[must_use]
     pub fn renewed(self, limit: Duration) -> Self {
         Self { at: Instant::now() + limit, ..self }

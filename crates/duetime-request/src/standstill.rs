@@ -1,7 +1,7 @@
 //! Notices that this process stood still: it was stopped, its machine was paused, or it got no time to run.
 //!
 //! What a process finds when it goes on is of an unknown age: who sent it may have given it up and done something else
-//! since. One thread says every so often that the process runs; whoever finds its last word old, or is told of a gap by
+//! since. One thread says every so often that the process runs; whoever finds its last word old, or hears of a gap from
 //! it, knows. Nothing is noticed before [`watch`], and none of a machine that is paused
 //! and does not know it: an end that the sender names ([`crate::RequestEnd`]) needs none of this.
 
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-/// A shorter one is not told from a busy machine.
+/// A shorter one is not distinguished from a busy machine.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(3);
 /// How often the thread says that the process runs.
 const BEAT: Duration = Duration::from_millis(250);
-/// For so long after it, what was waiting to be read is still being read.
+/// For this long after it, what was waiting to be read is still being read.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
 /// What is known of one process. Times are milliseconds since it was made.

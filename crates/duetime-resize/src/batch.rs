@@ -1,7 +1,7 @@
 //! Finishes a batch: put at its destination, seen to be there, dropped at its source.
 //!
 //! Anybody may do it to any batch, any number of times, several at once: the number and the nonce
-//! of a batch tell repetitions from another batch, and a batch is dropped only by its nonce.
+//! of a batch distinguish repetitions from another batch, and a batch is dropped only by its nonce.
 
 use async_trait::async_trait;
 use duetime_core::resize_store::{Batch, BatchName, BatchPut, Replication};

@@ -1,4 +1,4 @@
-//! Takes requests, sees to it that every change that was begun is carried on, and tells how far it is.
+//! Takes requests, sees to it that every change that was begun is carried on, and reports how far it is.
 //!
 //! Upstream: the HTTP API (requested shard counts), the catalog's topics (changes begun elsewhere), the number of
 //! nodes (`"auto"`). Downstream: the drive of each change, the scrubber.
@@ -79,7 +79,7 @@ impl Resizer {
         }))
     }
 
-    /// Told when a routing record was changed by this node: the topics must be read again.
+    /// Notified when this node has changed a routing record: the topics must be read again.
     #[must_use]
     pub fn changed(&self) -> Arc<Notify> {
         self.0.changed.clone()

@@ -23,10 +23,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Pause before shards with messages left in them are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// A shard that another node scans is left to that node's mover for so long.
+/// A shard that another node scans is left to that node's mover for this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Messages about to fall due are left where they are for so long, then they move like all others.
+/// Messages about to fall due are left where they are for this long, then they move like all others.
 const LEAVE_FOR: Duration = Duration::from_secs(30);
 
 /// Whether there is more to do.
@@ -74,7 +74,7 @@ fn complain(topic: &TopicName, reason: &StoreError, failures: u32) {
 async fn drive_once(context: &Context, topic: &TopicName) -> Result<Went, StoreError> {
     let Some(record) = context.authority.routing(topic).await? else { return Ok(Went::Ended) };
     if record.routing.is_moving() {
-        // Answered when replicated: no shard is told of a change that a failover of the authority undoes.
+        // Answered when replicated: no shard learns of a change that a failover of the authority undoes.
         context.authority.swap_routing(topic, &record, &record).await?;
         carry_on(context, topic, &record.routing).await?;
         return Ok(Went::On);
@@ -136,7 +136,7 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
     if context.commit(topic, routing).await? {
         let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
         if let Err(error) = fence_all(&*context.deps.store, topic, &stable).await {
-            debug!(%topic, %error, "not every shard was told that the change is done, and need not be");
+            debug!(%topic, %error, "not every shard knows that the change is done, and need not know");
         }
     }
     Ok(())

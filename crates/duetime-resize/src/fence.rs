@@ -1,4 +1,4 @@
-//! Tells every shard of a change: from then on it refuses whoever has not heard of it.
+//! Informs every shard of a change: from then on it refuses whoever has not heard of it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,7 @@
 //! Upstream: the program, and the router, which finishes a batch that is in its way ([`duetime_core::Mover`]). Downstream: the
 //! store contract ([`duetime_core::ResizeStore`], [`duetime_core::RoutingAuthority`]) and nothing else.
 //! Nothing here has state that matters: any node may run any of it at any time, several at once are
-//! safe, and who is killed is replaced by whoever looks next. `docs/RESIZE.md` tells the steps.
+//! safe, and who is killed is replaced by whoever looks next. `docs/RESIZE.md` describes the steps.
 //!
 //! ```text
 //! request ──▶ controller ── begin ─▶ fence all ─▶ mover, shard by shard ─▶ verifier ─▶ commit

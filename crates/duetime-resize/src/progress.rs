@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn moved_and_remaining_are_told_by_the_shards_themselves() {
+    fn moved_and_remaining_are_counted_by_the_shards_themselves() {
         let routing = |previous, shards| Routing {
             epoch: 2,
             change_id: String::new(),

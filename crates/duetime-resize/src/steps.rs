@@ -45,7 +45,7 @@ impl Step {
     ];
 }
 
-/// Is told of every step. A test kills or stops a mover there.
+/// Is notified of every step. A test kills or stops a mover there.
 #[async_trait]
 pub trait Steps: Send + Sync + fmt::Debug + 'static {
     /// `step` was taken.

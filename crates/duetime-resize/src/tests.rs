@@ -342,7 +342,7 @@ impl RoutingAuthority for Behind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_shard_is_told_of_a_change_that_a_failover_of_the_authority_may_undo() {
+async fn no_shard_learns_of_a_change_that_a_failover_of_the_authority_may_undo() {
     let world = World::with(2, 30).await;
     world.request(&world.resizer(ResizeConfig::default()), 4).await.unwrap();
     let mut parts = world.parts(ResizeConfig::default(), MoveDeps::new(world.store.clone()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Deals out the time: each taker is told when its turn is.
+/// Deals out the time: each taker learns when its turn is.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     per_second: f64,

@@ -30,14 +30,14 @@ use crate::router::Router;
 pub const PER_SECOND_MAX: u32 = 10_000;
 /// Ids that are shown of a plan.
 const SAMPLES: usize = 5;
-/// A count of what matches ends after so long, or so many messages.
+/// A count of what matches ends after this time, or this many messages.
 const COUNT_FOR: Duration = Duration::from_secs(2);
 const COUNT_MAX: u64 = 20_000;
 /// Nodes look for plans that nobody carries out so often; one that is started says so to its own.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A page that was announced longer ago is not carried out: the plan may have been stopped and be taken for ended.
 const ACT_WITHIN: Duration = Duration::from_secs(3);
-/// A page takes so long at most; what is left of it is counted as failed.
+/// A page takes this long at most; what is left of it is counted as failed.
 const PAGE_FOR: Duration = Duration::from_millis(HELD_MS.unsigned_abs() * 2 / 3);
 /// After an error, and before another pass while the shard count changes.
 const REST: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ const LOOK_REST: Duration = Duration::from_millis(20);
 /// How often a change of a record is tried again because the node that carries it out writes to it.
 const CHANGES_MAX: u32 = 20;
 
-/// Who is told of messages that an action failed on.
+/// What receives the messages that an action failed on.
 pub trait PlanWatcher: Send + Sync + std::fmt::Debug + 'static {
     /// The action of `plan` failed on message `id`.
     fn failed(&self, plan: &BulkPlan, id: &str, reason: &str);

@@ -80,7 +80,7 @@ pub(crate) async fn page(
     Ok(PlanPage { ids, redriven_before: 0, next })
 }
 
-/// Does what the plan says to these messages, for so long at most, in the life of the topic that the plan was made
+/// Does what the plan says to these messages, for this long at most, in the life of the topic that the plan was made
 /// for. Doing it again changes nothing.
 pub(crate) async fn act(
     router: &Router,

@@ -63,7 +63,7 @@ pub enum PlanState {
     Planned,
     /// A node carries it out, or one will in a moment.
     Running,
-    /// It was told to stop, and a node may be in the middle of its last page.
+    /// It was asked to stop, and a node may be in the middle of its last page.
     Stopping,
     /// Nothing is done any more. It may be started again, and goes on where it was.
     Stopped,
@@ -269,13 +269,13 @@ impl BulkPlan {
         self.node.is_some() && self.held_until > now
     }
 
-    /// Taken over by `node`: what became of the page that was open is not known.
+    /// Makes `node` take it over: what became of the page that was open is not known.
     pub(crate) fn take(&mut self, node: &str, now: i64) {
         self.counts.unrecorded += std::mem::take(&mut self.open);
         self.hold(node, now);
     }
 
-    /// Held by `node` for a while.
+    /// Makes `node` hold it for a while.
     pub(crate) fn hold(&mut self, node: &str, now: i64) {
         self.node = Some(node.to_owned());
         self.held_until = now + HELD_MS;
@@ -289,7 +289,7 @@ impl BulkPlan {
         self.number += 1;
     }
 
-    /// Told to stop: at once, where no node works on it.
+    /// Stops it: at once, where no node works on it.
     ///
     /// # Errors
     ///

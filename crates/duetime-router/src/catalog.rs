@@ -50,7 +50,7 @@ pub struct Catalog {
     older: parking_lot::Mutex<Topics>,
     /// Topics that were known and are not there any more, until it is known why.
     missing: parking_lot::Mutex<Topics>,
-    /// Held while a caller waits for a look into one of them.
+    /// The lock of a caller that waits for a look into one of them.
     pub(crate) looking: Mutex<()>,
     /// How many reads of the topics have begun.
     begun: AtomicU64,
@@ -246,7 +246,7 @@ impl Catalog {
             let mut older = Topics::default();
             let mut keep = |mut record: TopicRecord| match known.get(&record.name) {
                 Some(same) if **same == record => same.clone(),
-                // A shard told us of a later change than this look saw, or the store went back: see `older`.
+                // A shard reported a later change than this look saw, or the store went back: see `older`.
                 Some(known) if record.is_older(known) => {
                     older.insert(record.name.clone(), Arc::new(record.clone()));
                     record.set_routing(&known.routing_record());

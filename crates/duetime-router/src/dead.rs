@@ -110,7 +110,7 @@ impl DeadLetters {
         Err(StoreError::NotReady(shard.to_string()).into())
     }
 
-    /// One page of dead letters, at most `limit`. While shards change, one may be missed or told twice.
+    /// One page of dead letters, at most `limit`. While shards change, one may be missed or listed twice.
     ///
     /// # Errors
     ///

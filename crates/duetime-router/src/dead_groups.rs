@@ -15,11 +15,11 @@ use crate::error::RouteError;
 pub const SCANNED_MAX: usize = 10_000;
 /// Bytes of their bodies, which come along.
 const BYTES_MAX: usize = 32 << 20;
-/// For so long at most.
+/// For this long at most.
 const SCAN_FOR: Duration = Duration::from_secs(5);
 /// Dead letters of one page.
 const PAGE: usize = 500;
-/// Reasons that are told apart.
+/// Reasons that are distinguished.
 const GROUPS_MAX: usize = 200;
 /// The reason of those beyond.
 pub const OTHER_REASONS: &str = "other reasons";

@@ -14,7 +14,7 @@ use crate::herd::{Load, TimeBucket};
 
 /// A topic is counted anew for the same buckets once in this time at most.
 pub const FORECAST_KEPT: Duration = Duration::from_secs(5);
-/// An error is answered for so long without asking the store again.
+/// An error is answered for this long without asking the store again.
 pub(crate) const ERROR_KEPT: Duration = Duration::from_secs(1);
 /// Topics that are counted at the same time.
 const COUNTS_MAX: usize = 4;
@@ -93,7 +93,7 @@ struct KeptForecast {
 #[derive(Debug)]
 pub(crate) struct OfTopic {
     kept: Mutex<Vec<KeptForecast>>,
-    /// Held by who counts: the store is left alone until then.
+    /// The lock of whoever counts: the store is left alone until the moment in it.
     pub turn: tokio::sync::Mutex<Instant>,
 }
 

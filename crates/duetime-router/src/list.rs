@@ -20,7 +20,7 @@ use crate::route::Dispatcher;
 
 /// Messages that a page looks at.
 const LOOKED_MAX: usize = 4096;
-/// A page begins no other step after so long.
+/// A page begins no other step after this time.
 const LOOK_FOR: Duration = Duration::from_millis(250);
 /// Shards whose first messages are asked for at once, to pass over those that have none in the range.
 const HEADS: usize = 256;

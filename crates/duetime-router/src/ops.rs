@@ -24,7 +24,7 @@ fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Ite
     items.chunk_by(alike).flat_map(move |run| run.chunks(most))
 }
 
-/// An answer, and how many replicas have what it tells of.
+/// An answer, and how many replicas have what it reports.
 pub(crate) type WithReplicas<A> = (A, Option<u32>);
 
 /// Each answer with the replicas of the call, which counts none at a source.

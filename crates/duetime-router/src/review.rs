@@ -1,7 +1,7 @@
 //! Looks for topics that vanished from the catalogue and for shards that vanished from their servers.
 //!
 //! Upstream: the program, where nodes share a store. Downstream: `Store`, `ResizeStore`, the catalog's
-//! troubles. Finds and tells only: what is put right is an operator's decision.
+//! troubles. Finds and reports only: what is put right is an operator's decision.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

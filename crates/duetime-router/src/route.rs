@@ -29,7 +29,7 @@ use crate::went_back::go_back;
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
 
-/// What is known of a topic is good enough when the catalogue has not answered for so long.
+/// What is known of a topic is good enough when the catalogue has not answered for this long.
 pub(crate) const FRESH_WAIT: Duration = Duration::from_secs(1);
 
 /// How often items are sent again because the shard or this node was behind with the routing, or
@@ -339,7 +339,7 @@ impl Dispatcher {
         Err(StoreError::Outdated(topic.to_string()).into())
     }
 
-    /// Does what makes another try worth it: learns the present record, tells a shard of it that has
+    /// Does what makes another try worth it: learns the present record, informs a shard of it that has
     /// not heard, finishes what is on its way. The first answer: shards that are lost, where none is.
     async fn repair_routing(
         &self,

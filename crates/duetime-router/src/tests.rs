@@ -29,7 +29,7 @@ use crate::{Catalog, RouteError, Router, SettleAnswer, SettleAsk, TopicChange};
 
 mod written;
 
-/// Notes the size of every enqueue, holds them while told to, and fails as told.
+/// Notes the size of every enqueue, holds them while the test says so, and fails as the test says.
 #[derive(Debug)]
 struct Watched {
     gate: Semaphore,

@@ -44,7 +44,7 @@ struct Left {
 #[derive(Debug, Default)]
 struct Usage {
     left: Mutex<Left>,
-    /// Held while it is counted, so that all who wait share one count.
+    /// The lock of whoever counts it, so that all who wait share one count.
     counting: tokio::sync::Mutex<()>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use duetime_core::{StoreError, TopicName, TopicRecord};
 use parking_lot::Mutex;
 
-/// Topics in one sentence of `/readyz`; the log and the metrics tell of all.
+/// Topics in one sentence of `/readyz`; the log and the metrics name all.
 const SHOWN_MAX: usize = 10;
 
 /// A topic whose record is gone while its shards hold messages, or with all of them and without a deletion.
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_once_and_until_it_ends() {
+    fn what_is_wrong_is_reported_once_and_until_it_ends() {
         let (troubles, topic) = (Troubles::default(), "orders".parse().unwrap());
         assert!(troubles.vanish(&topic, Some(5), None) && !troubles.vanish(&topic, Some(6), None));
         assert!(troubles.not_ready().unwrap().1.contains("orders (6 messages)"));

@@ -4,7 +4,7 @@
 //! Upstream: `route`, when a shard knows less than this node, and `review`, once a second. Downstream: the store,
 //! and the catalog. What this node remembers of a change of the shard count is worth nothing then: messages are
 //! where the store's own record says. They would not be found where the node looks, `unknown` would be answered
-//! for what is there, and shards that are told of the change that was undone would stay so.
+//! for what is there, and shards that learn of the change that was undone would stay so.
 
 use duetime_core::{Store, StoreError, TopicName};
 use tracing::error;

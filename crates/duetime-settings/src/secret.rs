@@ -106,7 +106,7 @@ impl TargetUrl {
         let (scheme, _, place, query) = self.parts();
         let rest = &self.expose()[scheme.len()..];
         let mut secrets: Vec<String> = query.into_iter().map(str::to_owned).collect();
-        // A target may repeat the value of one parameter. Where nobody can tell what is secret, all of it is.
+        // A target may repeat the value of one parameter. Where nobody can know what is secret, all of it is.
         let doubtful = if place == DOTS { Some(rest) } else { query };
         for piece in doubtful.into_iter().flat_map(|text| text.split(['&', '=', '#', '?', '@'])) {
             secrets.push(percent_encoding::percent_decode_str(piece).decode_utf8_lossy().into_owned());

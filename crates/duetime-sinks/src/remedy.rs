@@ -1,6 +1,6 @@
 //! What to do about the troubles that all targets have: nobody there, an authority not known, a login refused.
 //!
-//! Upstream: the check of each named sink. The libraries tell these apart in words alone; nothing but the advice rests
+//! Upstream: the check of each named sink. The libraries distinguish these in words alone; nothing but the advice rests
 //! on them.
 
 /// A part of what is said, and what to do.
@@ -24,7 +24,7 @@ const REMEDIES: [(&str, &str); 14] = [
 /// What stands before a remedy.
 const BEFORE: &str = "; ";
 
-/// `said`, and what to do about it where that is known and not told yet.
+/// `said`, and what to do about it where that is known and not said yet.
 #[must_use]
 pub fn with_remedy(said: String) -> String {
     match REMEDIES.iter().find(|(part, _)| said.contains(part)) {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remedy_is_told_once_and_an_unknown_trouble_is_left_as_it_is() {
+    fn a_remedy_is_given_once_and_an_unknown_trouble_is_left_as_it_is() {
         let told = with_remedy("could not connect: Connection refused (os error 111)".to_owned());
         assert_eq!(told, "could not connect: Connection refused (os error 111); start it, or fix host and port");
         assert_eq!(with_remedy(told.clone()), told);

@@ -66,7 +66,7 @@ impl SharedCheckpoint {
                 self.damages.checkpoint(None);
                 whole
             }
-            // The log grows on meanwhile; a full disk is told to whoever brings something new.
+            // The log grows on meanwhile; whoever brings something new learns of a full disk.
             Err(error) if is_full(&error) => false,
             Err(error) => {
                 if is_unsynced(&error) {
@@ -93,7 +93,7 @@ impl SharedCheckpoint {
 }
 
 impl Checkpoints {
-    /// Starts the thread, and has `writer` tell how long the log is.
+    /// Starts the thread, and has `writer` report how long the log is.
     pub fn start(
         folder: &Path,
         writer: &mut Connection,
@@ -116,7 +116,7 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
-    /// Has a connection tell how long the log is after each commit.
+    /// Has a connection report how long the log is after each commit.
     pub fn follow(&mut self, writer: &mut Connection) -> rusqlite::Result<()> {
         let shared = self.shared.clone();
         writer.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_fails_is_told_until_one_succeeds_and_a_refused_sync_ends_all_promises() {
+    fn a_copy_that_fails_is_reported_until_one_succeeds_and_a_refused_sync_ends_all_promises() {
         let meters = Arc::new(Meters::new());
         let damages = Arc::new(Damages::new(meters.clone()));
         let (pages, running, broken) = (AtomicI32::new(0), AtomicBool::new(false), Broken::default());
         let shared = SharedCheckpoint { pages, running, damages: damages.clone(), broken: broken.clone() };
         let shown =
             |value: u8| meters.render().contains(&format!("duetime_store_troubles{{kind=\"checkpoint\"}} {value}"));
-        assert!(!shared.note(failed(ffi::SQLITE_FULL)) && shown(0), "a full disk is told in another place");
+        assert!(!shared.note(failed(ffi::SQLITE_FULL)) && shown(0), "a full disk is reported in another place");
         assert!(!shared.note(failed(ffi::SQLITE_IOERR_READ)) && shown(1));
         assert!(damages.troubles()[0].contains("cannot be copied") && !broken.load(Ordering::Acquire));
         assert!(shared.note(Ok(true)) && shown(0) && damages.troubles().is_empty());

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// Every shard notices by itself; one line in so long a time is for all of them.
+/// Every shard notices by itself; one line within this time is for all of them.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 static SAID: Mutex<Option<Instant>> = Mutex::new(None);

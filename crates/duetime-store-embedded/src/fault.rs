@@ -1,4 +1,4 @@
-//! What SQLite answers, told as a [`StoreError`] that says what to do.
+//! What SQLite answers, as a [`StoreError`] that says what to do.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ impl From<StoreError> for Fault {
 }
 
 impl Fault {
-    /// What the caller is told about data in `folder`.
+    /// What the caller learns about data in `folder`.
     pub fn into_store_error(self, doing: &'static str, folder: &Path) -> StoreError {
         match self {
             Self::Refused(error) => error,
@@ -77,7 +77,7 @@ fn no_space_text(doing: &str, folder: &Path) -> String {
     )
 }
 
-/// What a caller is told about an error of the database.
+/// What a caller learns about an error of the database.
 pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) -> StoreError {
     match error.sqlite_error_code() {
         _ if is_full(error) => StoreError::Full(no_space_text(doing, folder)),

@@ -61,7 +61,7 @@ const TRANSACTIONS: &str = "CREATE TABLE IF NOT EXISTS deleted_transaction (last
 const PLANS: &str =
     "CREATE TABLE IF NOT EXISTS bulk_plan (id TEXT PRIMARY KEY, plan TEXT NOT NULL) STRICT, WITHOUT ROWID;";
 
-/// Held for as long as the folder is used; the system lets go of it when the process ends, however.
+/// The lock on a folder that is used; the system releases it when the process ends, however.
 #[derive(Debug)]
 pub struct FolderLock {
     file: File,

@@ -1,6 +1,6 @@
 //! What the writer has to know when a folder is opened, read from the tables.
 //!
-//! Messages are counted, over the index, so that what is served is what is there; the stored count tells
+//! Messages are counted, over the index, so that what is served is what is there; the stored count shows
 //! whether some are missing. A damaged place harms its own shard: the others are opened.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

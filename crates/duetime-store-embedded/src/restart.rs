@@ -76,7 +76,7 @@ pub fn run(mut writer: Writer, mut inbox: mpsc::Receiver<Box<dyn Job>>, writing:
         warn!("the writer of the store was started again from what is on the disk");
         *writing.0.lock() = None;
     }
-    // Those who wait are told at once.
+    // Those who wait are notified at once.
     inbox.close();
     while inbox.try_recv().is_ok() {}
 }

@@ -14,7 +14,7 @@ use crate::folder::log_path;
 
 /// The log may grow to so many bytes before it begins anew: what it lacks of that is not free for the database.
 const LOG_BYTES_MAX: u64 = 48 << 20;
-/// Kept for pages of the tables and indexes that change whatever comes.
+/// Space for pages of the tables and indexes that change whatever comes.
 pub const MARGIN_BYTES: u64 = 2 << 20;
 /// What a message takes beside its bytes, about: its rows, and theirs in the indexes.
 const ITEM_BYTES: u64 = 512;

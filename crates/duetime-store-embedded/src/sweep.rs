@@ -13,7 +13,7 @@ use crate::write_context::WriteContext;
 const ROWS_FIRST: i64 = 256;
 const ROWS_MIN: i64 = 16;
 const ROWS_MAX: i64 = 4096;
-/// How long one step should take: a request may wait for so long.
+/// How long one step should take: a request may wait for this long.
 const STEP: Duration = Duration::from_millis(4);
 /// While requests wait, the pause between two steps is so many times the last one.
 const PAUSE_FACTOR: u32 = 4;

@@ -20,7 +20,7 @@ pub const WAITING_MAX: usize = 16;
 /// Set when the disk refused a sync: nothing may be promised from then on.
 pub type Broken = Arc<AtomicBool>;
 
-/// What is told once the disk refused.
+/// What is answered once the disk refused.
 pub fn broken_error() -> StoreError {
     StoreError::Damaged(
         "the disk did not keep what was written; check the disk and its log (dmesg), then start duetime again"

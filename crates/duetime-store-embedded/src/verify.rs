@@ -1,4 +1,4 @@
-//! Reads all messages once after the folder was opened, slowly, so that a damaged body is told before it is due.
+//! Reads all messages once after the folder was opened, slowly, so that a damaged body is reported before it is due.
 //!
 //! Upstream: the store, which starts it on a thread of its own. Downstream: the damages. It reads beside the writer
 //! and changes nothing: what becomes of a damaged message is decided when its turn comes.
@@ -25,7 +25,7 @@ const ROWS_MAX: i64 = 64;
 const STEP_BYTES: usize = 1 << 20;
 /// After each step so many times as long as it took: a tenth of one processor at most.
 const PAUSE_FACTOR: u32 = 9;
-/// And so long for each [`STEP_BYTES`] that were read: 8 MiB a second at most.
+/// And this long for each [`STEP_BYTES`] that were read: 8 MiB a second at most.
 const PAUSE_FOR_BYTES: Duration = Duration::from_millis(125);
 
 /// A shard as it was when the folder was opened.

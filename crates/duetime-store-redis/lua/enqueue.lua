@@ -51,7 +51,7 @@ if wake then
   local first = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
   wake = tonumber(first[2]) > soon * 1000
 end
--- Without dead letters, what the ZSET takes as new is new; ZADD tells how many.
+-- Without dead letters, what the ZSET takes as new is new; ZADD returns how many.
 local added = -1
 if call('ZCARD', D) == 1 then
   added = call('ZADD', Z, 'NX', unpack(zs, z, z + 2 * n - 1))

@@ -5,7 +5,7 @@
 --       6 topic  7 about how many entries the stream keeps, or ""
 -- Errors  SKEW ms; WRONGTYPE of the stream's key, before anything is written
 -- Returns  {present, next score, due left, buried, expired, handed over, visible since}: a moment in ms
---          and how many messages, in turn; after a redrive, which keeps due times, as near as the batch tells
+--          and how many messages, in turn; after a redrive, which keeps due times, as near as the batch shows
 -- Cost  O(limit log N), one call for each message and up to 14 for all; without any, nothing is written
 local now, _, refused = present()
 if refused then return refused end

@@ -1,4 +1,4 @@
--- Part of the scripts that tell what is due, or count a delay.
+-- Part of the scripts that report what is due, or count a delay.
 --
 -- KEYS  the shard's five, see prelude
 -- ARGV  none of its own

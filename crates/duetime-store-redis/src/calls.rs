@@ -20,11 +20,11 @@ use crate::scripts::Scripts;
 
 /// A write to the meta of a shard that changes nothing, for WAIT to wait for. It makes no meta.
 const MARK: &str = "return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
-/// The same where a full server can be told to take it.
+/// The same, with the flag that makes a full server run it.
 const MARK_ALLOW_OOM: &str = "#!lua flags=allow-oom
 return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
 
-/// What every operation needs; see the module.
+/// What every operation needs: connections, keys, scripts, durability, metrics and the reply cache.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) link: Arc<Link>,
@@ -36,7 +36,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Tells of a refusal that an operator must know of.
+    /// Logs a refusal that an operator must know of.
     pub(crate) fn refused(&self, refusal: &StoreError) {
         if let StoreError::Occupied { .. } | StoreError::Lost(_) | StoreError::Vanished { .. } = refusal {
             self.meters.shard_refusal(refusal.kind());

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stall_is_told_from_a_clock_that_is_wrong() {
+    fn a_stall_is_distinguished_from_a_clock_that_is_wrong() {
         assert!(explained(2_900, Duration::from_secs(3)), "the server stood still for three seconds");
         assert!(!explained(60_000, Duration::from_secs(3)), "its clock is ahead");
         assert!(!explained(-2_900, Duration::from_secs(3)), "its clock is behind");

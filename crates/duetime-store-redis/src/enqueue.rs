@@ -15,7 +15,7 @@ use crate::present::{NEVER_MS, Present, millis};
 use crate::reply::{array, int, ints, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 
-/// What the script is told of a whole batch.
+/// What the script gets for a whole batch.
 pub(crate) struct Summary {
     earliest_ms: i64,
     shortest_ms: i64,

@@ -1,7 +1,7 @@
 //! Watches what the servers say about themselves: whether they may evict, keep what they are given on their
 //! disks, and have the replicas that are asked for.
 //!
-//! What is found is told in the log and in a metric when it comes and when it goes; what puts messages in
+//! What is found is reported in the log and in a metric when it comes and when it goes; what puts messages in
 //! danger makes the node not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +91,7 @@ fn is_danger(kind: StoreTrouble) -> bool {
 }
 
 impl ServerHealth {
-    /// Refuses a primary behind Sentinel that goes on alone where replicas were asked for; else it is told.
+    /// Refuses a primary behind Sentinel that goes on alone where replicas were asked for; else it is reported.
     pub(crate) async fn check(link: &Link, wanted: Wanted) -> Result<(), LinkError> {
         if !wanted.sentinels {
             return Ok(());
@@ -111,7 +111,7 @@ impl ServerHealth {
     /// Looks again and again; ends when aborted.
     pub(crate) async fn watch(self: Arc<Self>, link: Arc<Link>, wanted: Wanted, meters: Arc<Meters>) {
         loop {
-            // That it cannot be reached is told by whoever needs it.
+            // That it cannot be reached is reported by whoever needs it.
             if let Ok(Ok(all)) = tokio::time::timeout(LOOK_FOR, link.facts()).await {
                 self.take(&all, wanted, &meters);
                 self.show_bytes(&all, &meters);
@@ -166,7 +166,7 @@ impl ServerHealth {
         *known = present;
     }
 
-    /// Tells of a master whose clock is wrong while another's is not; where all are, it is this node's.
+    /// Reports a master whose clock is wrong while another's is not; where all are, it is this node's.
     pub(crate) fn one_clock(&self, apart: &ClockSkews) {
         let (most, worst_ms) = (CLOCK_SKEW_MAX.as_millis(), apart.worst_ms);
         let alone = u128::from(worst_ms.unsigned_abs()) > most && u128::from(apart.least_ms.unsigned_abs()) <= most;
@@ -224,7 +224,7 @@ mod tests {
         health.take(&told(well()), wanted, &meters);
         health.ready().unwrap();
         health.take(&told(MasterFacts { replicas: 0, guarded: false, ..well() }), wanted, &meters);
-        health.ready().expect("fewer replicas are told, and answers say so");
+        health.ready().expect("fewer replicas are reported, and answers say so");
         assert!(meters.render().contains("duetime_store_troubles{kind=\"replicas\"} 1"));
         assert!(meters.render().contains("duetime_store_troubles{kind=\"unguarded\"} 1"));
         health.take(&told(MasterFacts { policy: "allkeys-lru".to_owned(), ..well() }), wanted, &meters);

@@ -1,6 +1,6 @@
 //! `Store` on Redis: keys, scripts, replies.
 //!
-//! Upstream: `duetime-core`'s contract. Downstream: `duetime-redis`'s link. The protocol is told in
+//! Upstream: `duetime-core`'s contract. Downstream: `duetime-redis`'s link. The protocol is described in
 //! `docs/PROTOCOL.md`; the scripts lie under `lua/`. Knows nothing of HTTP, sinks or ownership.
 
 // The layers of one call (typed operation, script, connection, fence) make one deep type.

@@ -15,7 +15,7 @@ use crate::reply::{array, count, store_error, text};
 /// What is instead of a shard.
 #[derive(Debug)]
 pub(crate) struct FoundShard {
-    /// As its meta tells; `None`: it has none.
+    /// As its meta says; `None`: it has none.
     pub(crate) inspected: Option<Inspected>,
     /// Messages, dead letters and frozen messages.
     pub(crate) held: u64,

@@ -111,7 +111,7 @@ fn routing(detail: &str) -> Option<Routing> {
     })
 }
 
-/// What a shard that refuses holds: messages, and the life they are of where its meta tells.
+/// What a shard that refuses holds: messages, and the life they are of where its meta says so.
 fn occupied(detail: &str) -> String {
     match detail.split_once(' ') {
         Some((held, "-")) => format!("{held} messages without the shard's meta"),

@@ -2,7 +2,7 @@
 //!
 //! Calls of one shard that are under way at once have slots of their own, so a slot is used again only when the
 //! call before it was answered, or cannot be carried out any more. Sessions share the slots of a shard: where
-//! two meet in one, a repetition may be answered that nobody can tell, and never wrongly.
+//! two meet in one, a repetition may be answered that nobody knows, and never wrongly.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -50,7 +50,7 @@ impl ShardReplies {
     }
 }
 
-/// The slots that this process uses; see the module.
+/// The slots that this process uses for its repeatable calls.
 #[derive(Debug)]
 pub(crate) struct ReplyCache {
     session: String,
@@ -67,7 +67,7 @@ fn session() -> String {
 }
 
 impl ReplyCache {
-    /// For calls that are waited for so long; `first`: the slot it begins with.
+    /// For calls that are waited for this long; `first`: the slot it begins with.
     pub(crate) fn new(response_timeout: Duration, first: Option<u32>) -> Self {
         Self {
             session: session(),

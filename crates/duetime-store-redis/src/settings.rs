@@ -14,7 +14,7 @@ use crate::reply::{store_error, text};
 /// So many shards keep a copy of the settings, from the first on: they lie in as many parts of the slots.
 pub(crate) const COPIES: u32 = 4;
 
-/// The copy of a record: its version, which tells copies apart, and the record.
+/// The copy of a record: its version, which distinguishes copies, and the record.
 pub(crate) fn copy(record: &TopicRecord) -> String {
     format!("{} {}", record.version, stored::write(record, None))
 }

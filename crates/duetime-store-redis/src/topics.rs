@@ -1,7 +1,7 @@
 //! The topics as they are kept in the catalogue: reading all, writing one, changing a routing.
 //!
 //! Upstream: the contract. A record that cannot be read is left
-//! out and told; the others are not touched by it.
+//! out and reported; the others are not touched by it.
 
 use duetime_core::store::StoreError;
 use duetime_core::{RoutingRecord, TopicName, TopicRecord, stored};

@@ -26,7 +26,7 @@ use tracing::error;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest wait before a loop is started again.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// A loop that has run for so long is taken to be well: its earlier failures are forgotten.
+/// A loop that has run for this long is taken to be well: its earlier failures are forgotten.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// After so many failures in a row, none of them a [`STABLE_AFTER`] apart, a loop that the node needs ends it.
 pub const FAILURES_MAX: u32 = 6;

@@ -38,7 +38,7 @@ impl Default for Pulses {
 
 impl Pulses {
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_millis()).expect("no program runs for so long")
+        u64::try_from(self.origin.elapsed().as_millis()).expect("no program runs for that long")
     }
 
     /// A loop that is in one poll for longer than this.

@@ -11,7 +11,7 @@ use crate::wait::{Because, let_pass_blocking};
 const STALLED: &str = "[stall]";
 /// How long the thread sleeps.
 const TICK: Duration = Duration::from_millis(50);
-/// So much later it is told.
+/// A stall that is longer than this is reported.
 const LATE: Duration = Duration::from_millis(500);
 
 /// Watches from now on, once in a process.
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_long_stall_is_told_and_as_the_script_reads_it() {
+    fn only_a_long_stall_is_reported_and_as_the_script_reads_it() {
         assert_eq!(line(Duration::from_millis(499)), None);
         assert_eq!(line(Duration::from_millis(730)).unwrap(), "[stall] the machine stood still for 730 ms");
     }

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 /// Why time has to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Because {
-    /// What is waited for does not tell when it changes: it is asked again after this.
+    /// What is waited for does not notify when it changes: it is asked again after this.
     AskedAgain,
     /// A load, or what befalls it, has a rate.
     Rate,
-    /// A fault lasts so long.
+    /// A fault lasts this long.
     Fault,
     /// A time-out, a lease or a due time has to pass, by a clock that is not the test's.
     Time,

@@ -18,7 +18,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A step of the machine's clock that has held for so long is taken for right.
+/// A step of the machine's clock that has held for this long is taken for right.
 const STEP_TOLD_FOR: Duration = Duration::from_secs(600);
 
 /// Compares the machine's clock with one that only goes on, and notices when somebody sets it.

@@ -38,7 +38,7 @@ pub struct Running {
     pub supervisor: Supervisor,
 }
 
-/// Who may tell us to end.
+/// The signals that end the program.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -82,7 +82,7 @@ pub async fn run_until_signal(running: Running, mut signals: Signals, grace: Dur
     manager::stopping();
     tokio::spawn(async move {
         let signal = signals.next().await;
-        warn!(signal, "told twice to stop, leaving at once");
+        warn!(signal, "second signal to stop, leaving at once");
         std::process::exit(CUT_OFF);
     });
     shutdown.cancel();

@@ -36,7 +36,7 @@ const ACCEPT_QUEUE: u32 = 1024;
 /// How often files are looked at for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Files on a disk or in a network that take longer are told of.
+/// Files on a disk or in a network that take longer are reported.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Lets the process open as many files as it may, and answers how many connections that leaves.

@@ -25,7 +25,7 @@ const CLOCKS_EVERY: Duration = Duration::from_secs(1);
 /// A node that was apart is fit again when it is nearer than this: no coming and going at the limit.
 const NEAR: Duration = Duration::from_millis(1_000);
 
-/// A store that answers this node for so long not at all is out of its reach.
+/// A store that does not answer this node for this long is out of its reach.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 /// How often it is then asked again.
 const AGAIN_EVERY: Duration = Duration::from_millis(250);
@@ -75,7 +75,7 @@ pub fn open(config: &Config, parts: OwnershipDeps) -> anyhow::Result<Arc<dyn Own
     })
 }
 
-/// Tells how many shards of each topic no node scans, as far as this node sees, until `shutdown`.
+/// Reports how many shards of each topic no node scans, as far as this node sees, until `shutdown`.
 pub async fn count_unowned(
     mut cluster: watch::Receiver<Arc<ClusterNodes>>,
     mut topics: watch::Receiver<Arc<Topics>>,
@@ -141,7 +141,7 @@ pub async fn watch_clock(
             continue;
         };
         heard = Instant::now();
-        // A store without a clock of its own has the machine's; one with several tells of the worst by itself.
+        // A store without a clock of its own has the machine's; one with several reports the worst by itself.
         if !has_own_clock {
             meters.store_clock_skew(-steps.off_ms());
         }

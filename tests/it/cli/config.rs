@@ -180,7 +180,7 @@ async fn configured_topics_are_there_at_the_first_start_and_left_alone_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_tokens_a_caller_without_one_is_told_how_to_give_it() {
+async fn with_tokens_a_caller_without_one_learns_how_to_give_it() {
     let config = "[[auth.tokens]]\nname = \"all\"\nsecret = \"0123456789abcdef\"\nscopes = [\"admin\"]\n";
     let node = duetime_testkit::servers::Node::start_embedded(PROGRAM, config).await;
     super::to(&node, &["topic", "list"]).refused(1, &["--token", "DUETIME_TOKEN"]);

@@ -1,4 +1,4 @@
-//! What the documents tell operators to type.
+//! The commands that the documents give to operators.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ fn words(command: &str) -> Option<Vec<&str>> {
 }
 
 #[test]
-fn what_operators_are_told_to_type_is_taken_as_it_stands() {
+fn what_the_documents_give_to_type_is_taken_as_it_stands() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut tried = 0;
     for document in ["docs/RUNBOOKS.md", "docs/OPERATIONS.md", "docs/CAPACITY.md", "deploy/README.md", "README.md"] {

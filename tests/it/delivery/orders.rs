@@ -21,7 +21,7 @@ const BATCH: usize = 50;
 const UNPAID: usize = 20;
 /// One of so many unpaid ones is given more time.
 const GIVEN_TIME: usize = 5;
-/// The first of them is due so long after its enqueue, the last so much later.
+/// The first of them is due this long after its enqueue, the last so much later.
 const FIRST_DUE_MS: i64 = 1_200;
 const SPREAD_MS: i64 = 2_500;
 const MORE_TIME_MS: i64 = 1_500;

@@ -82,7 +82,7 @@ async fn fill(store: &EmbeddedStore, shard: &Shard) -> usize {
                 assert!(told.contains("free some space"), "{told}");
                 return n * BATCH;
             }
-            Err(other) => panic!("a full disk is told as {other}"),
+            Err(other) => panic!("a full disk is reported as {other}"),
         }
     }
     unreachable!("the disk has an end")
@@ -210,7 +210,7 @@ async fn a_store_is_opened_on_a_full_disk_and_delivers_and_cancels() {
 /// Works on a damaged folder: whatever is answered is right or says that something is wrong.
 async fn work_on_damaged(folder: &Path) -> Result<usize, StoreError> {
     let store = EmbeddedStore::open(folder, Default::default())?;
-    // A topic whose record is damaged is told by name, and harms that topic alone.
+    // A topic whose record is damaged is reported by name, and harms that topic alone.
     store.topics().await?;
     if let [topic, ..] = store.unreadable().as_slice() {
         return Err(StoreError::Damaged(format!("record of topic {topic}")));
@@ -260,7 +260,7 @@ async fn flipped_bytes_are_noticed_and_never_handed_over() {
                 assert!(!told.is_empty());
                 noticed += 1;
             }
-            Err(other) => panic!("damage of seed {seed} is told as {other:?}"),
+            Err(other) => panic!("damage of seed {seed} is reported as {other:?}"),
         }
     }
     assert!(noticed > 30, "{noticed} of 60");

@@ -33,7 +33,7 @@ struct Promise {
 pub struct Ledger(HashMap<String, Promise>);
 
 impl Ledger {
-    /// Reads what a killed process was told. Its last line may be torn.
+    /// Reads what a killed process was asked to do. Its last line may be torn.
     pub fn heard(&mut self, said: &str) {
         for line in said.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let mut words = line.trim_end().split(' ');

@@ -19,7 +19,7 @@ const BATCH: usize = 8;
 /// The pause between two requests of one producer for all shards, and of one for each.
 const EVERY: Duration = Duration::from_millis(40);
 const EVERY_SHARD: Duration = Duration::from_millis(400);
-/// Messages fall due so long after their enqueue, at least and at most.
+/// Messages fall due this long after their enqueue, at least and at most.
 const DUE_IN_MS: std::ops::Range<i64> = 300..1_500;
 /// A producer waits no longer for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

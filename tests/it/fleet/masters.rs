@@ -12,7 +12,7 @@ use super::cluster::{LEASE, SHARDS, Servers, Sharing, Spot, TOPIC, TestCluster, 
 use super::leases::LATE_MAX_MS;
 use super::{TAKEOVER, secs};
 
-/// A master is dead for so long before its replica may take over.
+/// A master is dead for this long before its replica may take over.
 const DEAD: Duration = Duration::from_secs(7);
 /// Longer than that: before it is over, the redis does not know of the death.
 const NODE_TIMEOUT_MS: u32 = 60_000;
@@ -53,7 +53,7 @@ async fn while_a_master_is_dead_the_shards_of_the_others_go_on_and_then_a_node_d
     cluster.recorder.fault_begins(FaultKind::StoreStopped);
     cluster.redis_cluster().nodes[dead].stop_hard();
     let_pass(DEAD, Because::Fault).await;
-    // Nobody has taken over yet, and still what is due elsewhere comes, and no later than else.
+    // Nobody has taken over yet, and still what is due elsewhere comes, and no later than otherwise.
     assert!(!cluster.redis_cluster().is_master(replica), "the master is not missed yet");
     let until = killed_at + i64::try_from(DEAD.as_millis()).unwrap() - LATE_MAX_MS;
     cluster.arrived_of(until, Duration::from_secs(30), |shard| spared.contains(&shard)).await;

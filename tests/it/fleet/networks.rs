@@ -1,5 +1,5 @@
 //! The network of one node is cut: from Redis, from etcd, from both, in one direction. Packets are
-//! dropped and nobody is told. Each node runs in a network namespace of its own.
+//! dropped and nobody is notified. Each node runs in a network namespace of its own.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -21,7 +21,7 @@ use super::secs;
 const NODE_TIMEOUT_MS: &str = "120000";
 /// Before the fault and after it messages are enqueued that fall due so much later.
 const AHEAD_MS: [i64; 3] = [1_500, 4_000, 20_000];
-/// For so long they are enqueued after it.
+/// For this long they are enqueued after it.
 const ENQUEUE_FOR: Duration = Duration::from_secs(6);
 /// A loop that waits for the silent master is late by many seconds; a busy machine is not.
 const LATE_MAX_MS: i64 = 2_500;

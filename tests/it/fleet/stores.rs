@@ -17,7 +17,7 @@ use super::cluster::{Servers, Sharing, Spot, TOPIC, TestCluster, VISIBILITY, now
 use super::leases::LATE_MAX_MS;
 use super::secs;
 
-/// With `appendfsync everysec`, what was written in so long before a power cut may not be on the disk.
+/// With `appendfsync everysec`, what was written this long before a power cut may not be on the disk.
 const UNSAVED: Duration = Duration::from_millis(1_500);
 /// The checker allows two seconds.
 const UNSAVED_MAX: Duration = Duration::from_millis(1_900);

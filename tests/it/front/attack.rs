@@ -17,7 +17,7 @@ use crate::test_node::client;
 /// More than a node lets one address, or all, have open.
 const SILENT: usize = 20_000;
 
-/// Held at once: what one process may open besides its own files.
+/// Connections held at once: what one process may open besides its own files.
 const HELD: usize = 8_000;
 
 /// How often a node is asked for its health while connections are opened.

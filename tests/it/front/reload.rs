@@ -45,7 +45,7 @@ async fn sighup_and_a_changed_file_bring_new_tokens_and_never_end_a_node() {
     std::fs::write(&file, "the-second-secret\n").unwrap();
     until("the new secret is taken", || async { status(&node, "the-second-secret").await == 200 }).await;
     assert_eq!(status(&node, "the-first-secret-0").await, 401);
-    // The configuration changes, and the node is told.
+    // The configuration changes, and the node gets the signal.
     let named = async |host: &str| {
         let request = client().get(format!("{}/v1/topics", node.url())).bearer_auth("the-second-secret");
         request.header("host", host).send().await.unwrap().status().as_u16()

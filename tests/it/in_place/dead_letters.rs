@@ -101,7 +101,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_handed_over_is_a_dead_letter_stops_nobody_and_arrives_once_it_is_mended() {
+async fn what_cannot_be_handed_over_is_a_dead_letter_stops_nobody_and_arrives_once_it_is_fixed() {
     let mut world = World::held_up().await;
     let mut bodies = BTreeMap::new();
     for (id, damage, _) in DAMAGES {

@@ -27,7 +27,7 @@ fn first_by(clock: &SkewedClock, folder: &std::path::Path) -> std::path::PathBuf
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_several_masters_the_worst_clock_is_told_and_the_best_one_decides() {
+async fn of_several_masters_the_worst_clock_is_reported_and_the_best_one_decides() {
     let (clock, folder) = (SkewedClock::new(), tempfile::tempdir().unwrap());
     let cluster = RedisCluster::start_on(Some(first_by(&clock, folder.path())), 3, 0).await;
     let meters = Arc::new(Meters::new());

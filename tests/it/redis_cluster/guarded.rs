@@ -49,7 +49,7 @@ async fn a_cluster_is_reached_over_tls_also_after_a_failover() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_are_reached_over_tls_and_told_their_own_login() {
+async fn sentinels_are_reached_over_tls_and_given_their_own_login() {
     let servers = Sentinel::start_guarded(3, USER, PASSWORD).await;
     let anonymous = trusting(servers.url(), servers.servers[0].ca_file());
     let login = |password: &str| RedisStoreConfig {

@@ -263,7 +263,7 @@ impl FarServer {
         command
     }
 
-    /// Drops what comes to it; nobody is told, and whoever sent it sends it again.
+    /// Drops what comes to it; nobody is notified, and whoever sent it sends it again.
     fn cut(&self) {
         let rules = format!(
             "add table ip cut; add chain ip cut input {{ type filter hook input priority 0; }}; \

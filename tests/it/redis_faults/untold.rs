@@ -1,4 +1,4 @@
-//! A call is repeated of which its shard remembers nothing: it was never carried out, or nobody can tell.
+//! A call is repeated of which its shard remembers nothing: it was never carried out, or nobody can know.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_nobody_can_tell_of_any_more_is_not_made_again() {
+async fn an_enqueue_that_nobody_knows_of_any_more_is_not_made_again() {
     let world = World::new().await;
     world.put(&["first"]).await;
     let batch = [world.message("order")];

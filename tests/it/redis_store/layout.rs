@@ -10,7 +10,7 @@ const VECTORS: &str = include_str!("../../../crates/duetime-core/src/envelope.go
 const LAYOUT: &str = include_str!("../../../crates/duetime-store-redis/lua/layout.lua");
 const REDRIVEN: &str = include_str!("../../../crates/duetime-store-redis/lua/redriven.lua");
 const BODY: &str = include_str!("../../../crates/duetime-store-redis/lua/body.lua");
-/// Due time, headers and payload as `open` tells them, nonce, the body with another due time, the count of redrives, and
+/// Due time, headers and payload as `open` gives them, nonce, the body with another due time, the count of redrives, and
 /// the body with one more, or nothing.
 const READ: &str = "
 local due, headers, payload = open(ARGV[1])

@@ -230,7 +230,7 @@ async fn a_shard_that_is_gone_after_a_resize_made_it_is_lost_and_not_made_anew()
     let world = World::new().await;
     let name = &world.record.name;
     let routing = growing(&world).await;
-    // Told again, by whoever: all as it was.
+    // The same again, by whoever: all as it was.
     let again = world.store.fence(name, 3, &routing, &DeadlineFloor::default()).await.unwrap();
     assert_eq!(again.before.map(|before| before.epoch), Some(routing.epoch));
     let fresh = routing.shard(name, 3);

@@ -125,7 +125,7 @@ async fn a_damaged_message_dies_alone_and_lives_again_when_it_is_redriven() {
 }
 
 #[tokio::test]
-async fn what_was_visible_when_is_told_for_each_moment() {
+async fn what_was_visible_when_is_answered_for_each_moment() {
     let world = World::new().await;
     world.put(&["a", "b"]).await;
     let_pass(Duration::from_millis(3), Because::Time).await;

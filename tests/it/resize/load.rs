@@ -31,7 +31,7 @@ const DOUBTED_AFTER: Duration = Duration::from_secs(4);
 const NACK_DELAY_MS: u64 = 1_500;
 /// A settlement is tried again for about as long as its claim lasts.
 const SETTLE_TRIES: u32 = 80;
-/// A claim that is held so long is a long one.
+/// A claim that is held this long is a long one.
 const HELD: Duration = Duration::from_millis(1_500);
 /// Time for everything that is near to be delivered in the end.
 const DRAIN_MAX: Duration = Duration::from_secs(40);
@@ -102,7 +102,7 @@ impl Api {
 
     /// One change of an id, written down from question to answer; its outcome.
     ///
-    /// What fewer replicas have than the nodes are told to wait for may be lost: it counts as not answered.
+    /// What fewer replicas have than the nodes are configured to wait for may be lost: it counts as not answered.
     async fn change(&self, id: &str, change: Change, method: Method, path: &str, body: Value) -> Option<String> {
         self.history.note("orders", id, What::Invoked(change));
         let asked = Instant::now();

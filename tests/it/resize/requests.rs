@@ -33,7 +33,7 @@ async fn of_ten_requests_at_once_one_change_runs_at_a_time_and_the_last_wins() {
     }
     let last = cluster.load.settled(PATIENCE).await;
     assert!(counts.contains(&last), "{last} was not asked for");
-    // Told one after the other, to one node each, while the first is under way.
+    // Sent one after the other, to one node each, while the first is under way.
     for (n, shards) in [4, 20, 6, 10].into_iter().enumerate() {
         let answer = cluster.load.api.at(n).told(Method::PUT, "/shards", json!({ "shards": shards })).await;
         let (status, body) = answer.expect("answered");

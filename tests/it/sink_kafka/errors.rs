@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{Cluster, Kafka, bind};
 
 /// Longest wait until what was fixed is seen.
-const MENDED_MAX: Duration = Duration::from_secs(60);
+const FIXED_WITHIN: Duration = Duration::from_secs(60);
 
 fn batch(prefix: &str, count: usize) -> Vec<Delivery> {
     (0..count).map(|n| message(&format!("{prefix}-{n}"), "x")).collect()
@@ -23,7 +23,7 @@ fn batch(prefix: &str, count: usize) -> Vec<Delivery> {
 
 /// Tries until the message is accepted.
 async fn fixed(sink: &Arc<dyn Sink>, one: Delivery) {
-    let end = Instant::now() + MENDED_MAX;
+    let end = Instant::now() + FIXED_WITHIN;
     loop {
         let verdict = sink.deliver(std::slice::from_ref(&one)).await.remove(0);
         if verdict == Verdict::Accepted {
@@ -103,7 +103,7 @@ async fn a_refused_record_does_not_take_along_those_that_travel_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_missing_or_forbidden_is_that_topics_matter_until_it_is_mended() {
+async fn a_topic_that_is_missing_or_forbidden_is_that_topics_matter_until_it_is_fixed() {
     let kafka = Kafka::with("conformance");
     let routed = bind(&kafka.config(), json!({"name": "k", "topic": "{header.to|conformance}"})).unwrap();
     kafka.cluster.order(|cluster| cluster.topic_error("nowhere", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART));

@@ -92,7 +92,7 @@ async fn put<C: AsyncWrite + Unpin>(to: &mut C, frame: &[u8]) -> Option<()> {
 const API_VERSIONS: i16 = 18;
 const SASL_HANDSHAKE: i16 = 17;
 const SASL_AUTHENTICATE: i16 = 36;
-/// What it is told if it is not.
+/// What it gets if it is not.
 const UNSUPPORTED_SASL_MECHANISM: i16 = 33;
 const SASL_AUTHENTICATION_FAILED: i16 = 58;
 const MECHANISMS: [&str; 2] = ["PLAIN", "SCRAM-SHA-256"];

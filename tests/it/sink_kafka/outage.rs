@@ -75,7 +75,7 @@ async fn a_cluster_that_is_away_loses_no_message_that_is_delivered_at_most_once(
         let (status, body) = node.topic("orders", topic).await;
         assert_eq!(status, 201, "{body}");
         node.enqueue("orders", ids("before", warm)).await;
-        // They leave the store as they are claimed, so that only the cluster can tell when they have arrived.
+        // They leave the store as they are claimed, so that only the cluster knows when they have arrived.
         let mut received = Vec::new();
         let end = Instant::now() + DRAINED_MAX;
         while received.len() < warm {

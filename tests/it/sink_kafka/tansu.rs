@@ -20,7 +20,7 @@ use crate::test_node::{TestNode, ids};
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
 
 /// A broker with one topic, behind a network that is cut while the broker starts: it makes topics that
-/// it is asked for and does not have, and would make this one before it is told to.
+/// it is asked for and does not have, and would make this one before the test asks it to.
 pub(super) struct Broker {
     server: TansuServer,
     proxy: Proxy,

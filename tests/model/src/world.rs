@@ -99,7 +99,7 @@ impl Record {
     }
 }
 
-/// What the outside was told of one life.
+/// What the outside knows of one life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Told {
     /// Its id.
@@ -140,7 +140,7 @@ pub struct World {
     pub clients: Vec<Client>,
     /// Movers.
     pub movers: Vec<Mover>,
-    /// What was told of each life.
+    /// What the outside knows of each life.
     pub told: Vec<Told>,
     /// The next claim's token.
     pub tokens: u8,

@@ -187,7 +187,7 @@ impl Client {
     /// Cancels or reschedules, in one request, until every item is answered.
     ///
     /// Of a try whose answer was lost the client does not know whether it was carried out: the masters do. What the
-    /// last try itself carried out it must be told, however often it was sent.
+    /// last try itself carried out it must learn, however often it was sent.
     pub async fn edit_all(&self, changes: &[(Change, Edit)]) -> Vec<Made<Edited>> {
         changes.iter().for_each(|(change, edit)| self.note(id_of(edit), What::Invoked(*change)));
         let times_before: Vec<u64> = changes.iter().map(|(_, edit)| self.times_edited(edit)).collect();

@@ -17,7 +17,7 @@ use crate::producers::POISON;
 pub const ATTEMPTS_MAX: u8 = 90;
 /// Up to this attempt a consumer may give a message back.
 const GIVEN_BACK_MAX: u8 = 20;
-/// A nack is for so long: more than a replica is ever behind.
+/// A nack is for this long: more than a replica is ever behind.
 const NACKED_FOR: Duration = Duration::from_secs(2);
 /// Longest a consumer holds what it claimed.
 const HELD_MS_MAX: u64 = 3_000;

@@ -106,7 +106,7 @@ fn look(world: &World, shared: &Shared) -> FinalState {
     FinalState { left, counts: None }
 }
 
-/// By how much a hand-over was early, as the checker tells it.
+/// By how much a hand-over was early, as the checker reports it.
 fn early_ms(violation: &Violation) -> Option<i64> {
     violation.says.strip_suffix(" ms early")?.rsplit(' ').next()?.parse().ok()
 }

@@ -61,7 +61,7 @@ pub async fn live(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Client) {
         }
         if life + 1 < LIVES {
             if world.trouble.stops && nodes.len() > 1 && dice.permille(300) {
-                // A node stops while it tells the shards of a change, and their topic is deleted meanwhile.
+                // A node stops while it informs the shards of a change, and their topic is deleted meanwhile.
                 world.request_once(&nodes[0], &drafts(), 6 + u32::try_from(dice.below(3)).expect("few")).await;
                 dice.pause(60).await;
                 let (stops, nodes) = (world.clone(), nodes.clone());

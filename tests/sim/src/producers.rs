@@ -99,7 +99,7 @@ impl Client {
     async fn replaced(&self, id: &MessageId) {
         self.far(id, "first").await;
         let replaced = self.enqueue(id, self.near(), false, "second", OnConflict::Replace).await;
-        // The same enqueue told again is answered as one that is there.
+        // The same enqueue, sent again, is answered as one that is there.
         assert!(matches!(replaced, "replaced" | "scheduled"), "{id}: {replaced}");
     }
 

@@ -1,6 +1,6 @@
 //! One id in each life of a topic, and a receipt of the life before that comes late.
 //!
-//! The two claims end in the same millisecond, so that nothing but the life tells their receipts apart.
+//! The two claims end in the same millisecond, so that nothing but the life distinguishes their receipts.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -43,7 +43,7 @@ const GIVEN_UP: u64 = 4;
 const GRACE_MS_MAX: u64 = 500;
 /// Longest stop of a mover.
 const DOZE_MS_MAX: u64 = 20_000;
-/// Shards a node may be told to scan.
+/// Shards a node may be asked to scan.
 const SHARDS_MAX: u32 = 16;
 /// How long a claim hides its messages, and how long it did before that was lowered.
 pub const VISIBILITY: Duration = Duration::from_secs(8);

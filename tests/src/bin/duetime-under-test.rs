@@ -1,7 +1,7 @@
 //! The program itself, built for the tests: a plain `cargo test` builds no other package's program.
 //!
 //! A file `fault` in its working folder, `STEP COUNT SIGNAL`, has it send itself the signal as soon as a
-//! change of a shard count has taken that step so many times; the file is removed first. In the place of the signal
+//! change of a shard count has taken that step so many times; the file is removed first. Instead of the signal
 //! `panic` has it panic there, with the text of the file `panic`.
 
 use std::process::ExitCode;

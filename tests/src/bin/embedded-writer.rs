@@ -1,5 +1,5 @@
-//! A process that works on an embedded store until it is killed, and says on stdout what it was
-//! told: a small letter before a request, the capital once it is acknowledged.
+//! A process that works on an embedded store until it is killed, and says on stdout what it
+//! does: a small letter before a request, the capital once it is acknowledged.
 //!
 //! `embedded-writer FOLDER SEED NOW_MS`. Lines: `E`nqueue id due, `C`ancel id, `R`eschedule id due,
 //! `A`ck id; `!` for an answer that breaks the contract.

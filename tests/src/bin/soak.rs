@@ -10,7 +10,7 @@ use duetime_tests::soak::{self, Options, StoreKind};
 
 const USAGE: &str = "usage: soak --for TIME [--store cluster|embedded] [--seed N] [--rate MESSAGES_PER_SECOND] \
                      [--round TIME]; TIME as 90s, 30m or 1h";
-/// A history is judged, and forgotten, after so long: an hour of it would not fit into memory.
+/// A history is judged, and forgotten, after this time: an hour of it would not fit into memory.
 const ROUND: Duration = Duration::from_secs(150);
 const RATE: u64 = 150;
 

@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_secs(2);
 const NACK_DELAY_MS: u64 = 500;
 /// Between two tries of a settlement that was not answered.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// A claim counts as ended so long before it is.
+/// A claim counts as ended this long before it is.
 const MARGIN_MS: i64 = 1_500;
 
 /// One message that was claimed.

@@ -21,9 +21,9 @@ use crate::crash::Draw;
 const PRODUCERS: u64 = 4;
 /// Items of one request.
 const BATCH: u64 = 12;
-/// Messages fall due so long after their enqueue.
+/// Messages fall due this long after their enqueue.
 const DUE_IN_MS: std::ops::Range<i64> = 200..12_000;
-/// A change comes so long after the enqueue, at most: mostly before the message is due, and now and then with it.
+/// A change comes this long after the enqueue, at most: mostly before the message is due, and now and then with it.
 const CHANGED_AFTER_MS: u64 = 3_000;
 /// Messages of a batch that are given another time: each is a request of its own.
 const MOVED: usize = 3;

@@ -13,7 +13,7 @@ export function Audit() {
   const { answer, problem } = useAnswer((signal) => ask("GET", PATH, undefined, signal), 5000, []);
   const [text, setText] = useState("");
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
-  // What came at the same moment is told apart by its number, so that a row stays the same when others come.
+  // Entries of the same moment are distinguished by their number, so that a row stays the same when others come.
   const same = new Map();
   const all = answer.entries.map((entry) => {
     const key = `${entry.time} ${entry.action} ${entry.id ?? ""}`;

@@ -20,7 +20,7 @@ function Banners({ state, rows }) {
     const silent = row.silent_shards ?? row.unreachable_shards;
     if (silent) wrong.push([true, `${row.name}: ${silent} shards are on a server that does not answer.`]);
   }
-  // What was paused together is told together.
+  // What was paused together is shown together.
   for (const sink of new Set(rows.map((row) => row.paused && row.pause?.sink).filter(Boolean))) {
     const held = rows.filter((row) => row.paused && row.pause?.sink === sink);
     const due = held.reduce((all, row) => all + row.due, 0);

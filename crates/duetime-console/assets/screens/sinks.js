@@ -8,7 +8,7 @@ import { Table } from "../table.js";
 
 const ASKED_MAX = 8;
 const ASKED_EVERY_MS = 10_000;
-// The picture of when sinks were down: so long, and so many of its points wide.
+// The picture of when sinks were down: the time it covers, and its width in points.
 const SHOWN_MS = 3_600_000;
 const SHOWN_PX = 160;
 const ROWS_MAX = 50;

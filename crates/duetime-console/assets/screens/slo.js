@@ -11,7 +11,7 @@ const WITHIN = "1s";
 // A budget that burns faster than this is gone before its time.
 const BURNS = 1;
 const BURNS_FAST = 10;
-// What waited for a sink is late for so long after it was up again.
+// What waited for a sink is late for this long after it was up again.
 const CATCHING_UP_MS = 600_000;
 const NOTED = /resize|shards|pause|resume|PUT|DELETE|redrive|probe/;
 

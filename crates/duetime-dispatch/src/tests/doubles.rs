@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, watch};
 
 type Behaviour = Box<dyn Fn(Vec<Delivery>) -> BoxFuture<'static, Vec<Verdict>> + Send + Sync>;
 
-/// A sink that remembers what it was given and does what it is told.
+/// A sink that remembers what it was given and answers what the test has set.
 pub struct TestSink {
     pub batch_max: usize,
     pub calls_max: usize,
@@ -142,7 +142,7 @@ impl SinkBinder for TestBinder {
     }
 }
 
-/// So long a call on a shard of a silent server takes to fail, and a poll.
+/// A call on a shard of a silent server, or a poll, takes this long to fail.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 const LOOK_GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
@@ -157,13 +157,13 @@ pub struct WiredStore {
     pub lose_claim_answers: AtomicUsize,
     /// So many settlements are done and their answers are lost.
     pub lose_settle_answers: AtomicUsize,
-    /// Every call takes so long.
+    /// Every call takes this long.
     pub delay: Mutex<Duration>,
-    /// The answer of every claim takes so long to come back.
+    /// The answer of every claim takes this long to come back.
     pub claim_answer_delay: Mutex<Duration>,
     /// The next so many of these calls panic.
     pub panics: Mutex<HashMap<&'static str, usize>>,
-    /// Calls on one shard take so long.
+    /// Calls on one shard take this long.
     pub slow_shard: Mutex<Option<(u32, Duration)>>,
     /// Gives no hints.
     pub deaf: AtomicBool,

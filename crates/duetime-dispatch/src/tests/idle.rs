@@ -48,7 +48,7 @@ async fn without_any_hint_a_message_is_found_by_the_look_of_the_next_second() {
     node.pass(ms(3_985)).await;
     assert_eq!(node.sink.ids().len(), 1);
     node.pass(ms(10)).await;
-    assert_eq!(node.sink.ids().len(), 2, "at its millisecond, for a poll told it in time");
+    assert_eq!(node.sink.ids().len(), 2, "at its millisecond, for a poll reported it in time");
 }
 
 #[tokio::test(start_paused = true)]

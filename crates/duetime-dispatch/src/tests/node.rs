@@ -97,7 +97,7 @@ impl TestNode {
         Self { store, sink, binder, clock, meters, topics, engine, supervisor }
     }
 
-    /// Creates or changes the topic and tells the engine.
+    /// Creates or changes the topic and informs the engine.
     pub async fn set_topic(&self, config: TopicConfig) {
         let there = self.store.mem.topics().await.unwrap().into_iter().find(|record| record.name == name());
         let record = match there.clone() {
@@ -108,7 +108,7 @@ impl TestNode {
         self.tell().await;
     }
 
-    /// Creates another topic and tells the engine.
+    /// Creates another topic and informs the engine.
     pub async fn add_topic(&self, topic: &TopicName, config: TopicConfig) -> TopicRecord {
         let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".to_owned(), self.clock.now());
         let record = self.store.mem.put_topic(&record, None).await.unwrap();
@@ -139,7 +139,7 @@ impl TestNode {
         self.meters.in_flight_budget(config.messages_max, config.bytes_max).held()
     }
 
-    /// Tells the engine what topics there are.
+    /// Informs the engine of the topics there are.
     pub async fn tell(&self) {
         let topics = self.store.mem.topics().await.unwrap();
         let topics = topics.into_iter().map(|record| (record.name.clone(), Arc::new(record))).collect();

@@ -124,7 +124,7 @@ async fn a_drain_hands_out_or_gives_back_what_is_in_hand() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_on_a_topic_that_is_deleted_is_told_and_gets_the_messages_of_a_new_one() {
+async fn who_waits_on_a_topic_that_is_deleted_is_notified_and_gets_the_messages_of_a_new_one() {
     let node = node().await;
     let wait = || {
         let consumers = node.engine.consumers();

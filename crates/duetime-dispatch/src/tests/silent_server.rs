@@ -67,7 +67,7 @@ async fn put(node: &TestNode, tag: &str, delays: &[Duration], rounds: usize) -> 
     put
 }
 
-/// Waits until the last of these that can come has come, and tells the longest lateness.
+/// Waits until the last of these that can come has come, and returns the longest lateness.
 async fn latest(node: &TestNode, came: &Came, put: &Put) -> Duration {
     let of_others: Vec<_> = put.iter().filter(|(_, _, silent)| !silent).collect();
     let end = of_others.iter().map(|(_, due, _)| *due).max().unwrap() + secs(30);
@@ -92,7 +92,7 @@ async fn the_others_are_on_time(config: TopicConfig, deaf: bool, sink: Arc<TestS
     node.pass(ms(225)).await;
     falls_silent(&node);
     if deaf {
-        // Until then the answers to claims tell what comes next; from then on only polls do.
+        // Until then the answers to claims say what comes next; from then on only polls do.
         node.pass(secs(3)).await;
     }
     all.extend(put(&node, "after", &DELAYS, 8).await);

@@ -82,7 +82,7 @@ async fn a_settlement_whose_answer_was_lost_is_not_taken_for_a_lost_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clocks_that_are_far_apart_stop_the_claims_until_they_are_mended() {
+async fn clocks_that_are_far_apart_stop_the_claims_until_they_are_corrected() {
     let node = TestNode::new(with_sink()).await;
     node.store.mem.set_clock(Some(ManualClock::at(node.clock.now().plus(secs(3_600)))));
     node.put_all(&ids("o", 10), ms(0)).await;

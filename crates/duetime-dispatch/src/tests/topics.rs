@@ -93,7 +93,7 @@ async fn gauges_show_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_given_up_is_claimed_from_no_more_and_told_once_all_of_it_is_settled() {
+async fn a_shard_that_is_given_up_is_claimed_from_no_more_and_reported_once_all_of_it_is_settled() {
     let ownership = Arc::new(HandedOwnership::default());
     let (store, sink, meters) = (WiredStore::new(), TestSink::new(4, 16), Arc::new(Meters::new()));
     let node = TestNode::owning(store, sink, DispatchConfig::default(), meters, ownership.clone());
@@ -119,7 +119,7 @@ async fn a_shard_that_is_given_up_is_claimed_from_no_more_and_told_once_all_of_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_given_up_while_it_is_taken_is_told_when_nothing_was_asked_after_all() {
+async fn a_shard_that_is_given_up_while_it_is_taken_is_reported_when_nothing_was_asked_after_all() {
     let node = TestNode::new(with_sink()).await;
     let emptied = Arc::new(tokio::sync::Notify::new());
     let (clock, store): (Arc<dyn Clock>, Arc<dyn ScheduleStore>) = (node.clock.clone(), node.store.clone());

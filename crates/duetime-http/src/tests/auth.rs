@@ -108,7 +108,7 @@ fn secrets_are_read_from_files_and_weak_or_doubled_ones_are_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_told_what_it_is_for_and_never_its_secret() {
+async fn a_token_learns_what_it_is_for_and_never_its_secret() {
     let config: AuthConfig = serde_json::from_str(
         r#"{"tokens":[{"name":"shop","secret":"a-secret-of-shop-0123","scopes":["produce","view"],
             "topics":["shop-*"],"messages_per_second":50}]}"#,

@@ -173,7 +173,7 @@ async fn a_refusal_before_the_body_was_read_reaches_the_client_and_its_next_requ
         let refused = answer(&mut kept).await;
         assert!(refused.starts_with("HTTP/1.1 415") && !refused.contains("connection: close"), "{refused}");
     }
-    // Large: the client is told, and gets the answer although it sends everything first.
+    // Large: the client is informed, and gets the answer although it sends everything first.
     let mut large = serving.connect().await;
     let length = 40 << 20;
     let head = format!("{ENQUEUE}content-type: application/json\r\ncontent-length: {length}\r\n\r\n");

@@ -186,7 +186,7 @@ async fn explain_says_where_a_message_is_and_what_happens_next() {
     api.enqueue(r#"{"id":"o-1","delay":"30m"}"#).await;
     let explained = api.get("/v1/topics/orders/messages/o-1/explain").await.json();
     assert!(explained["shard"].as_u64().unwrap() < 4);
-    // The reference store has no keys, slots or files to tell of.
+    // The reference store has no keys, slots or files to show.
     assert_eq!([explained.get("slot"), explained.get("key"), explained.get("file")], [None; 3]);
     assert!(explained["next"].as_str().unwrap().contains("in 30m"), "{explained}");
     api.advance("30m");

@@ -18,7 +18,7 @@ type Fault = Box<dyn Fn(&Shard) -> Option<StoreError> + Send>;
 /// Calls that a test makes fail.
 const FAILING: [&str; 5] = ["enqueue", "edit", "claim", "ready", "routing"];
 
-/// Fails as it is told, else does what the reference store does.
+/// Fails as the test has set, else does what the reference store does.
 struct Faulty {
     mem: Arc<MemStore>,
     fault: Mutex<Fault>,

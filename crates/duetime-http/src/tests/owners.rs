@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{NOW_MS, TestApi};
 
 #[tokio::test]
-async fn who_had_a_shard_since_when_and_why_is_told_with_what_is_not_known() {
+async fn who_had_a_shard_since_when_and_why_is_shown_with_what_is_not_known() {
     let api = TestApi::with_orders().await;
     let past = api.get("/v1/topics/orders/shards/0/owners").await.json();
     let changes = json!([

@@ -161,7 +161,7 @@ async fn a_sink_is_paused_for_all_its_topics_and_resumes_only_what_was_paused_th
     assert_eq!((unknown.0, &unknown.1["code"], &unknown.1["field"]), (404, &json!("unknown_sink"), &json!("sink")));
 }
 
-/// Refuses every second record that is written, once it is told to.
+/// Refuses every second record that is written, once the test has switched it on.
 #[derive(Debug, Default)]
 struct EverySecond {
     written: AtomicU32,

@@ -192,7 +192,7 @@ async fn another_node_goes_on_with_a_plan_whose_node_is_gone() {
     let first = runs(node(&api, "first"));
     let plan = planned(&api, json!({ "action": "due_now", "per_second": 40 })).await;
     started(&api, &plan, json!({})).await;
-    // Its own loop was not told: it looks by itself.
+    // Its own loop was not notified: it looks by itself.
     seen(&api, &plan, |plan| plan["counts"]["done"].as_u64() > Some(0)).await;
     first.abort();
     let _second = runs(node(&api, "second"));

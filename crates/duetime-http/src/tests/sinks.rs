@@ -55,7 +55,7 @@ async fn api(sinks: FixedSinks) -> TestApi {
 }
 
 #[tokio::test]
-async fn a_sink_that_is_down_is_told_with_its_reason_what_waits_and_the_next_try() {
+async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_try() {
     let api = api(down()).await;
     assert_eq!(api.post("/v1/topics/orders/messages", r#"{"id":"a"}"#).await.status, 201);
     let trouble = json!({
@@ -141,7 +141,7 @@ async fn what_the_target_said_is_shown_to_tokens_with_the_scope_view() {
 }
 
 #[tokio::test]
-async fn when_sinks_were_down_is_told_to_tokens_that_may_look_and_of_their_own_topics() {
+async fn when_sinks_were_down_is_shown_to_tokens_that_may_look_and_of_their_own_topics() {
     let outage = |topic: &str, ended| SinkOutage {
         topic: TopicName::new(topic).unwrap(),
         sink: "shop".to_owned(),

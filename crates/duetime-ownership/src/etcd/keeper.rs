@@ -389,7 +389,7 @@ const VITALS_EVERY: Duration = Duration::from_secs(10);
 /// No plan is due until something happens.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// Takes a change in; tells of a shard that has another owner since.
+/// Takes a change in; returns a shard that has another owner since.
 fn apply(view: &mut View, change: Change) -> Option<SeenChange> {
     match change {
         Change::Member(name, member) => view.member(name, member, Instant::now()),

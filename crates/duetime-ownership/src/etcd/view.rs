@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::ShardName;
 
-/// After a change of the members nothing is shared anew for so long: several come and go together
+/// After a change of the members nothing is shared anew for this long: several come and go together
 /// (a deployment, all leases lost at once), and each should move its shards once.
 pub(super) const CALM: Duration = Duration::from_millis(300);
-/// After a change of who does not reach which server of the store, for so long: where all lose it at once,
+/// After a change of who does not reach which server of the store, for this long: where all lose it at once,
 /// nobody is better off, and nothing needs to move.
 pub(super) const STANDS: Duration = Duration::from_secs(2);
 /// What is in flight of a shard that goes to another node is waited for no longer than this. Its
@@ -110,7 +110,7 @@ impl View {
 
     /// The key of `shard` was written (or deleted: `None`) at `revision`.
     pub fn key(&mut self, shard: ShardName, owner: Option<Arc<str>>, revision: i64) {
-        // What this node wrote itself is known before the watch tells what came earlier.
+        // What this node wrote itself is known before the watch reports what came earlier.
         let known = self.keys.get(&shard).or_else(|| self.orphans.get(&shard));
         if known.is_some_and(|key| key.revision > revision) {
             return;
@@ -134,7 +134,7 @@ impl View {
         self.keys.get(shard).map(|key| key.owner.clone())
     }
 
-    /// Why `shard`, whose key has just gone, is nobody's. etcd tells of what goes with a lease in the order of the
+    /// Why `shard`, whose key has just gone, is nobody's. etcd reports what goes with a lease in the order of the
     /// names, nodes before shards: a node that is still there gave its key up.
     pub fn why_free(&self, shard: &ShardName) -> OwnerReason {
         match self.orphans.get(shard).map(|key| self.members.get(&key.owner)) {

@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Enqueues in a task of its own, for a request that ends after so long.
+/// Enqueues in a task of its own, for a request that ends after this time.
 fn ask(
     fixture: &Arc<Fixture>,
     name: &'static str,

@@ -87,7 +87,7 @@ async fn round(
     let answers: FuturesOrdered<_> = sent.into_iter().map(|sent| call.answer(sent, until)).collect();
     let mut answers: Vec<ProduceAnswer> = answers.collect().await;
     if answers.iter().any(|answer| matches!(answer, ProduceAnswer::Late(..))) {
-        // The library waits for a leader, and tells of none that is missing: it is the partition's matter where the
+        // The library waits for a leader, and reports none that is missing: it is the partition's matter where the
         // brokers answer, or have taken others.
         let answers_now = target.answers(&producer).await;
         let others = answers_now || producer.took_since(call.given);

@@ -17,7 +17,7 @@ use super::verdict;
 use crate::shared_connection::SharedConnection;
 use crate::template::Template;
 
-/// A cluster that does not tell about itself within this does not answer at all.
+/// A cluster that does not describe itself within this does not answer at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A topic's settings, checked.

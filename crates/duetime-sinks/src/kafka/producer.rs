@@ -146,8 +146,8 @@ impl Producer {
     /// A message given to it at `given` was not answered in time.
     ///
     /// The library deals with most that can happen to an idempotent producer, but not with a broker
-    /// that forgot it: it then sends the same over and over, and tells nobody. So a producer that
-    /// brought nothing through for so long is used no more, unless it may still be on its way to
+    /// that forgot it: it then sends the same over and over, and reports it to nobody. So a producer that
+    /// brought nothing through for this long is used no more, unless it may still be on its way to
     /// the brokers; the next one costs a few connections. One that brings only a part through may
     /// be forgotten by a single broker, or that broker may be away: it is tried for a while.
     pub(super) fn timed_out(&self, given: Instant) {

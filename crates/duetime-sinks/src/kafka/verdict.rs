@@ -60,7 +60,7 @@ pub(super) fn met(code: Code) -> ErrorScope {
     }
 }
 
-/// Whether a producer that is told so is of no more use, though another one may be: its brokers do
+/// Whether a producer that gets this answer is of no more use, though another one may be: its brokers do
 /// not know it any more, or not as the library thinks they do.
 pub(super) fn ends_producer(code: Code) -> bool {
     matches!(

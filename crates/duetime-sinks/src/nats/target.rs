@@ -31,11 +31,11 @@ const CALLS_MAX: usize = 8;
 /// where the client still waits for those that a call waits for no more. A topic is bounded by its calls; if this were
 /// reached, silent topics would hold up all others.
 const ACKS_MAX: usize = 1 << 18;
-/// Where a JetStream tells about itself, in all versions.
+/// Where a JetStream describes itself, in all versions.
 const ACCOUNT: &str = "$JS.API.INFO";
-/// Where it tells which streams take a subject.
+/// Where it lists which streams take a subject.
 const STREAMS: &str = "$JS.API.STREAM.NAMES";
-/// A JetStream that does not tell about itself within this does not answer at all.
+/// A JetStream that does not describe itself within this does not answer at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Longest text of what the server or the network said.
 const REASON_BYTES_MAX: usize = 300;
@@ -149,7 +149,7 @@ impl NatsTarget {
         }
     }
 
-    /// Whether a stream takes `subjects`. A user who may not ask is not told that anything is wrong.
+    /// Whether a stream takes `subjects`. For a user who may not ask, nothing is reported as wrong.
     async fn check_taken(&self, subjects: &str) -> Result<(), String> {
         let context = self.context().await?;
         let question = serde_json::json!({"subject": subjects}).to_string();

@@ -93,7 +93,7 @@ pub struct RabbitMqSettings {
     /// A message that no queue takes comes back and is tried again. Default `true`; `false` lets the
     /// broker drop it.
     pub mandatory: bool,
-    /// Kept by the broker over its restart. Default `true`.
+    /// The broker keeps messages over its restart. Default `true`.
     pub persistent: bool,
     /// `content_type` of messages that bring no header of that name. Default
     /// `application/octet-stream`.

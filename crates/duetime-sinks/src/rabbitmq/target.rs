@@ -149,7 +149,7 @@ impl RabbitMqTarget {
         matches!(opened, Ok(Ok(_)))
     }
 
-    /// Why a connection on which nothing is answered is of no use. A blocked one is kept, it will tell when it is
+    /// Why a connection on which nothing is answered is of no use. A blocked one is kept, it will say when it is
     /// free; a half-open one is given up.
     async fn silent(&self, connection: &Arc<Connection>) -> String {
         if let Some(why) = connection.blocked() {

@@ -92,7 +92,7 @@ async fn what_was_acknowledged_is_there_when_the_folder_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_second_process_on_the_folder_is_told_what_to_do() {
+async fn a_second_process_on_the_folder_learns_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let _first = open(folder.path());
     let refused = EmbeddedStore::open(folder.path(), Default::default()).unwrap_err().to_string();
@@ -149,7 +149,7 @@ async fn messages_of_one_due_time_come_in_the_order_of_their_enqueue() {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_becomes_the_head_is_told() {
+async fn an_enqueue_that_becomes_the_head_is_announced() {
     let folder = tempfile::tempdir().unwrap();
     let store = with_topic(folder.path()).await;
     let mut wakeups = store.wakeups();

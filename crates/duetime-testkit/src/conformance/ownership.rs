@@ -78,7 +78,7 @@ pub async fn run_all(start: impl AsyncFn(&str) -> Arc<dyn Ownership>, several: b
 
 async fn a_lone_node_owns_what_there_is_and_nothing_else(start: &impl AsyncFn(&str) -> Arc<dyn Ownership>) {
     let node = TestNode::new(start("a").await);
-    assert!(node.owned().is_empty(), "nothing was told yet");
+    assert!(node.owned().is_empty(), "nothing was demanded yet");
     for topics in [&[("a", 3), ("b", 1)][..], &[("b", 70)], &[("b", 2), ("c", 0)], &[]] {
         let told = demand(topics);
         node.ownership.demand(told.clone()).await;

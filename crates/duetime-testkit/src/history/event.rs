@@ -38,7 +38,7 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Taken.
+    /// The target has it.
     Accepted,
     /// Try again; it costs an attempt.
     Retry,
@@ -46,7 +46,7 @@ pub enum Outcome {
     Unavailable,
     /// Refused for good.
     Rejected,
-    /// Nobody can tell: whoever settled it had no answer, and was refused when they tried again. It may be any of these.
+    /// Nobody knows: whoever settled it had no answer, and was refused when they tried again. It may be any of these.
     Unknown,
 }
 

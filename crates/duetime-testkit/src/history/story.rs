@@ -7,7 +7,7 @@ use super::fault::{Fault, Rules};
 
 /// The numbers of `docs/PROTOCOL.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the protocol tells them")]
+#[expect(missing_docs, reason = "the protocol describes them")]
 pub enum Invariant {
     I1,
     I2,

@@ -454,7 +454,7 @@ fn an_outage_gives_back_the_attempts_of_what_was_in_flight_and_no_others() {
 }
 
 #[test]
-fn a_settlement_that_nobody_can_tell_of_may_have_ended_a_message_and_makes_no_duplicate() {
+fn a_settlement_that_nobody_knows_of_may_have_ended_a_message_and_makes_no_duplicate() {
     let told = |first: Outcome, second: bool| {
         let mut history = Vec::new();
         let mut note = |at_ms, what| history.push(event(at_ms, "orders", "m", what));

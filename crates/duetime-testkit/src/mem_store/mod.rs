@@ -124,7 +124,7 @@ impl MemStore {
         if relative { claim::agree(self.own(caller), caller) } else { Ok(()) }
     }
 
-    /// Runs one operation on one shard, as one atomic step, and tells of a sooner head.
+    /// Runs one operation on one shard, as one atomic step, and announces a sooner head.
     fn on_shard<A>(
         &self,
         shard: &Shard,

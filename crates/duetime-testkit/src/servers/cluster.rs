@@ -221,7 +221,7 @@ impl RedisCluster {
         self.nodes[node].cli(&["CLUSTER", "MYID"])
     }
 
-    /// The lines of CLUSTER NODES, as a node that runs tells them.
+    /// The lines of CLUSTER NODES, as a node that runs answers them.
     fn lines(&self) -> Vec<String> {
         let teller = self.nodes.iter().find(|node| node.runs()).expect("a node runs");
         teller.cli(&["CLUSTER", "NODES"]).lines().map(str::to_owned).collect()

@@ -1,7 +1,7 @@
 //! A network namespace of its own for one process, whose packets are dropped as a test asks.
 //!
 //! It has one wire to this machine, a pair of virtual interfaces. Packets are dropped by nftables
-//! inside of it: nobody is told, as when a switch dies. Needs root. It goes with the test, and where
+//! inside of it: nobody is notified, as when a switch dies. Needs root. It goes with the test, and where
 //! nothing is dropped (the test process is killed) a guard takes it away.
 
 use std::net::Ipv4Addr;

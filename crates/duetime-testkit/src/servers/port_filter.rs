@@ -1,4 +1,4 @@
-//! Packets to or from one port of this machine are dropped, and nobody is told.
+//! Packets to or from one port of this machine are dropped, and nobody is notified.
 //!
 //! For servers that announce an address on loopback, which a network namespace does not have. The rules
 //! are in a table of their own; needs root. It goes with its owner, and where nothing is dropped (the
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::network::Way;
 
-/// Packets to or from one port of this machine are dropped, and nobody is told.
+/// Packets to or from one port of this machine are dropped, and nobody is notified.
 #[derive(Debug)]
 pub struct PortFilter {
     table: String,

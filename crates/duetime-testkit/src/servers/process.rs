@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "./test --tools")]
-    fn a_missing_program_is_told_in_one_line() {
+    fn a_missing_program_is_reported_in_one_line() {
         Process::start(&mut Command::new("no-such-program-of-ours"));
     }
 }

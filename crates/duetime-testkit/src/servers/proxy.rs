@@ -23,7 +23,7 @@ enum Weather {
     Passing(Duration),
     /// Connections are closed, new ones too.
     Cut,
-    /// Requests arrive, answers do not, and nobody is told.
+    /// Requests arrive, answers do not, and nobody is notified.
     AnswersLost,
     /// Requests arrive, answers wait until all is well again.
     AnswersHeld,
@@ -39,7 +39,7 @@ struct Wanted {
 /// What is kept back: requests from the first on that contains this, of one connection.
 #[derive(Clone, Debug, Default)]
 struct Keep {
-    /// Taken by the connection that it befalls.
+    /// What to keep back; the connection that meets it takes it.
     wanted: Arc<Mutex<Option<Wanted>>>,
     kept: Arc<AtomicUsize>,
     delivering: watch::Sender<bool>,
@@ -142,7 +142,7 @@ impl Proxy {
 
     /// From the next request on that contains `pattern`, what comes on its connection is kept back until
     /// [`Proxy::deliver`], as a network that sends again what was lost does: also when the caller has gone. `cut`:
-    /// the caller is told at once that the connection is closed.
+    /// the caller learns at once that the connection is closed.
     ///
     /// # Panics
     ///

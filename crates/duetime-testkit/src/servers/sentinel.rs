@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MASTER: &str = "main";
 /// After this silence a server counts as dead. A busy machine is silent for a second now and then.
 const DOWN_AFTER_MS: u32 = 3000;
-/// A replica that was silent for so long does not count, where servers refuse writes without one.
+/// A replica that was silent for this long does not count, where servers refuse writes without one.
 const MAX_LAG_S: u32 = 2;
 /// A failover that takes longer is begun again.
 const FAILOVER_TIMEOUT_MS: u32 = 5000;

@@ -35,7 +35,7 @@ pub struct ForecastArgs {
     /// What if each node delivered so many messages a second, as a rate limit: 500, 10k, 1.5M.
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// What if the sink took nothing for so long from now on.
+    /// What if the sink took nothing for this long from now on.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     outage: Option<Duration>,
     #[command(flatten)]

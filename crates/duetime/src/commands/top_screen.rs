@@ -14,7 +14,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 use super::topic::{named, sink_of};
 use super::{output, pause};
 
-/// A message that waits so long is late, and very late.
+/// A message that waits this long is late, and very late.
 const LATE_S: [f64; 2] = [1.0, 10.0];
 const COLUMNS: [&str; 13] = [
     "Topic",

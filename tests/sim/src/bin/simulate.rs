@@ -1,5 +1,5 @@
 //! `simulate FIRST COUNT`: runs the worlds of so many seeds; a seed that fails is printed, and replays.
-//! `simulate FIRST COUNT mutations [NAME]`: leaves out one rule of the protocol after the other, and tells the first
+//! `simulate FIRST COUNT mutations [NAME]`: leaves out one rule of the protocol after the other, and prints the first
 //! seed that notices.
 
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use duetime_sim::{Mutation, Sum, judged};
 
-/// After so many worlds it tells how far it is.
+/// After this many worlds it prints how far it is.
 const TOLD_EVERY: u64 = 1_000;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Damage of the files is noticed, told, and kept to the shard it is in.
+//! Damage of the files is noticed, reported, and kept to the shard it is in.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ fn holds(page: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn messages_behind_a_damaged_page_and_other_shards_are_delivered_and_the_damage_is_told() {
+async fn messages_behind_a_damaged_page_and_other_shards_are_delivered_and_the_damage_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = with_topic(folder.path()).await;
     fill(&store, &shard()).await;
@@ -99,7 +99,7 @@ fn within_log(log: &[u8], part: usize, of: usize) -> usize {
 }
 
 #[tokio::test]
-async fn acknowledged_transactions_that_are_missing_are_told() {
+async fn acknowledged_transactions_that_are_missing_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = with_topic(folder.path()).await;
     for n in 0..20 {
@@ -130,7 +130,7 @@ async fn acknowledged_transactions_that_are_missing_are_told() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_missing_in_the_tables_is_told() {
+async fn a_message_that_is_missing_in_the_tables_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = with_topic(folder.path()).await;
     fill(&store, &shard()).await;
@@ -152,8 +152,8 @@ fn look_through(folder: &Path, store: &EmbeddedStore) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_damaged_body_is_told_before_its_message_is_due() {
-    // The last page of a body, which SQLite itself cannot tell from what was written, and one with whole rows.
+async fn a_damaged_body_is_reported_before_its_message_is_due() {
+    // The last page of a body, which SQLite itself cannot distinguish from what was written, and one with whole rows.
     for kind in [None, Some(0x0d)] {
         let folder = tempfile::tempdir().unwrap();
         let store = with_topic(folder.path()).await;

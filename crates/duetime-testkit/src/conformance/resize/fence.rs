@@ -113,7 +113,7 @@ pub async fn another_change_of_the_same_epoch_is_damage(factory: &dyn StoreFacto
     assert_eq!(seen.routing, world.record.routing);
 }
 
-pub async fn a_commit_may_be_told_to_a_shard_and_is_not_taken_back(factory: &dyn StoreFactory) {
+pub async fn a_commit_may_be_sent_to_a_shard_and_is_not_taken_back(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let moving = world.record.routing.clone();
     let stable = Routing { state: RoutingState::Stable, ..moving.clone() };

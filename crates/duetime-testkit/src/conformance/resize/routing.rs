@@ -40,7 +40,7 @@ pub async fn a_record_is_swapped_only_by_who_saw_it_last(factory: &dyn StoreFact
     assert_eq!(world.store.routing(name).await.unwrap(), Some(requested));
 }
 
-pub async fn all_topics_are_told_with_the_record_that_was_swapped_in(factory: &dyn StoreFactory) {
+pub async fn all_topics_are_answered_with_the_record_that_was_swapped_in(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     world.begin(MORE).await;
     let all = world.store.topics().await.unwrap();

@@ -56,7 +56,7 @@ fn answers_due(answer: &Lookup<duetime_core::store::Enqueued>) -> duetime_core::
     enqueued.due_at
 }
 
-pub async fn an_enqueue_of_relative_delays_is_told_its_due_times(factory: &dyn StoreFactory) {
+pub async fn an_enqueue_of_relative_delays_gets_its_due_times(factory: &dyn StoreFactory) {
     let (world, _) = source_shard(factory).await;
     let hour = Duration::from_secs(3600);
     let batch = [message("absent", Due::In(hour)), replacement("dead", Due::In(hour))];

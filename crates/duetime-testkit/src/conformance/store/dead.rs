@@ -41,7 +41,7 @@ pub async fn dead_letters_are_read_in_pages_each_once_oldest_first(factory: &dyn
     world.enqueue(&batch).await;
     let claim = world.claim(10).await;
     let bury = |n: usize| settle(&claim.messages[n], Settlement::Bury(format!("reason {n}")));
-    // They die in one moment, as far as the clock can tell.
+    // They die in one moment, as far as the clock can show.
     world.settle_all(&[9, 3, 5, 1, 7].map(bury)).await;
     world.settle_all(&[0, 2, 4, 6, 8].map(bury)).await;
     for limit in [1, 3, 5, 10, 100] {

@@ -52,7 +52,10 @@ pub struct Api {
 #[derive(Clone)]
 struct Place {
     url: String,
+    /// Whether new requests go to it.
     is_up: bool,
+    /// Whether the answers of requests that it has already are waited for.
+    is_answering: bool,
 }
 
 impl Api {
@@ -96,7 +99,7 @@ impl Api {
         tokio::select! {
             biased;
             answer = asked => answer,
-            _ = nodes.wait_for(|all| !all[n].is_up) => None,
+            _ = nodes.wait_for(|all| !all[n].is_answering) => None,
         }
     }
 
@@ -271,7 +274,7 @@ impl Load {
     /// Begins, with so many messages that are due in an hour. The consumers go to the nodes but the first `quiet`.
     pub async fn start(urls: Vec<String>, kept: usize, quiet: usize) -> Self {
         let history = Recorder::new(Arc::new(WallClock));
-        let places = urls.into_iter().map(|url| Place { url, is_up: true });
+        let places = urls.into_iter().map(|url| Place { url, is_up: true, is_answering: true });
         let (nodes, seen) = watch::channel(places.collect());
         let api =
             Api { at: 0, nodes: seen, client: crate::test_node::client(), history: history.clone(), is_patient: false };
@@ -294,12 +297,17 @@ impl Load {
 
     /// Nobody asks this node from now on, or waits for its answer; or they do again.
     pub fn is_up(&self, n: usize, is_up: bool) {
-        self.nodes.send_modify(|all| all[n].is_up = is_up);
+        self.nodes.send_modify(|all| (all[n].is_up, all[n].is_answering) = (is_up, is_up));
+    }
+
+    /// Nobody asks this node from now on. What was asked of it is answered before it ends.
+    pub fn ends(&self, n: usize) {
+        self.nodes.send_modify(|all| all[n].is_up = false);
     }
 
     /// One more node.
     pub fn join(&self, url: String) {
-        self.nodes.send_modify(|all| all.push(Place { url, is_up: true }));
+        self.nodes.send_modify(|all| all.push(Place { url, is_up: true, is_answering: true }));
     }
 
     /// Requests another count.

@@ -61,7 +61,7 @@ impl TestCluster {
 
     /// The node ends in good order and runs this version of the program from then on.
     pub async fn becomes(&mut self, n: usize, program: impl AsRef<Path>) {
-        self.load.is_up(n, false);
+        self.load.ends(n);
         assert!(self.nodes[n].sigterm(ENDED_WITHIN).await.success(), "{}", self.nodes[n].output());
         self.nodes[n].set_program(program);
         self.nodes[n].start_again().await;

@@ -26,7 +26,8 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal
     serde_json::from_slice(bytes).map_err(|error| refuse(&error))
 }
 
-/// Puts an error of the JSON reader into words.
+/// Puts an error of the JSON reader into words. The reader has nothing but a text for what is wrong with data, so this
+/// one place reads it.
 pub(crate) fn refuse(error: &serde_json::Error) -> Refusal {
     let text = error.to_string();
     if error.classify() != Category::Data {

@@ -82,4 +82,4 @@ pub use options::HttpOptions;
 pub use origin::Hosts;
 pub use server::{Listening, serve};
 pub use state::{HttpParts, NodeInfo};
-pub use tls::{Tls, TlsFiles};
+pub use tls::{Tls, TlsFault, TlsFiles};

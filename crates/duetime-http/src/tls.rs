@@ -1,5 +1,6 @@
 //! TLS on the listener: certificates are read anew while the node serves.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,46 +25,50 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
+/// The key to blame, and a sentence that names its file.
+pub type TlsFault = (&'static str, String);
+
 impl TlsFiles {
     /// All files, to be watched for changes.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }
 
-    fn load(&self) -> Result<ServerConfig, String> {
+    fn load(&self) -> Result<ServerConfig, TlsFault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| format!("TLS cannot be used: {error}"))?;
+            .map_err(|error| ("cert", format!("TLS cannot be used: {error}")))?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(file) => {
+                let refused = |error: &dyn Display| ("client_ca", format!("{}: {error}", file.display()));
                 let mut roots = RootCertStore::empty();
-                for authority in certificates(file)? {
-                    roots.add(authority).map_err(|error| format!("{}: {error}", file.display()))?;
+                for authority in certificates("client_ca", file)? {
+                    roots.add(authority).map_err(|error| refused(&error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                     .build()
-                    .map_err(|error| format!("{}: {error}", file.display()))?;
+                    .map_err(|error| refused(&error))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
         let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| format!("{}: no private key in PEM can be read: {error}", self.key.display()))?;
-        let mut config = builder.with_single_cert(certificates(&self.cert)?, key).map_err(|error| {
-            format!("{} and {} do not go together: {error}", self.cert.display(), self.key.display())
+            .map_err(|error| ("key", format!("{}: no private key in PEM can be read: {error}", self.key.display())))?;
+        let mut config = builder.with_single_cert(certificates("cert", &self.cert)?, key).map_err(|error| {
+            ("key", format!("{} and {} do not go together: {error}", self.cert.display(), self.key.display()))
         })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(key: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let read = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| format!("{}: no certificate in PEM can be read: {error}", file.display()))?;
+        .map_err(|error| (key, format!("{}: no certificate in PEM can be read: {error}", file.display())))?;
     if read.is_empty() {
-        return Err(format!("{}: has no certificate in PEM", file.display()));
+        return Err((key, format!("{}: has no certificate in PEM", file.display())));
     }
     Ok(read)
 }
@@ -83,8 +88,8 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// A sentence that names the file.
-    pub fn load(files: &TlsFiles) -> Result<Self, String> {
+    /// The key of [`TlsFiles`], and a sentence that names the file.
+    pub fn load(files: &TlsFiles) -> Result<Self, TlsFault> {
         Ok(Self(Arc::new(ArcSwap::from_pointee(files.load()?))))
     }
 
@@ -93,7 +98,7 @@ impl Tls {
     /// # Errors
     ///
     /// As [`Self::load`]; what was read before stays in use.
-    pub fn reload(&self, files: &TlsFiles) -> Result<(), String> {
+    pub fn reload(&self, files: &TlsFiles) -> Result<(), TlsFault> {
         self.0.store(Arc::new(files.load()?));
         Ok(())
     }

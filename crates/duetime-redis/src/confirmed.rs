@@ -226,7 +226,7 @@ impl Confirms {
         loop {
             let reached = match told.map(into_result) {
                 Some(Ok(Value::Int(reached))) => u32::try_from(reached).unwrap_or(0),
-                Some(Err(Failure::Final(error @ LinkError::Setup(_)))) => {
+                Some(Err(Failure::Final(error @ (LinkError::NotPermitted(_) | LinkError::LoginRefused)))) => {
                     return Ok((values, Err(Failure::Final(error))));
                 }
                 other => {

@@ -2,9 +2,6 @@
 
 use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind, Value};
 
-/// What a server's refusal of the login comes to.
-const LOGIN_REFUSED: &str = "redis refused the user or the password; check them in the store's URL";
-
 /// Callers branch on the variant, never on the text.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -26,6 +23,15 @@ pub enum LinkError {
     /// The link or the server is set up in a way that cannot work; the text says what to change.
     #[error("{0}")]
     Setup(String),
+    /// The server does not permit this user the command; the text says what to allow.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// A server refused the user or the password.
+    #[error("redis refused the user or the password; check them in the store's URL")]
+    LoginRefused,
+    /// The sentinels did, whose login is another than the servers'.
+    #[error("the sentinels refused the user or the password; set store.sentinel_user and store.sentinel_password")]
+    SentinelLoginRefused,
 }
 
 /// What the link does about a failed call.
@@ -78,10 +84,7 @@ impl Failure {
     /// The same from a sentinel, whose login is another than the servers'.
     pub(crate) fn of_sentinel(self) -> Self {
         match self {
-            Self::Final(LinkError::Setup(text)) if text == LOGIN_REFUSED => Self::Final(LinkError::Setup(
-                "the sentinels refused the user or the password; set store.sentinel_user and store.sentinel_password"
-                    .to_owned(),
-            )),
+            Self::Final(LinkError::LoginRefused) => Self::Final(LinkError::SentinelLoginRefused),
             other => other,
         }
     }
@@ -98,6 +101,7 @@ fn redirection(detail: &str) -> Option<(u16, String)> {
     Some((slot.parse().ok()?, to.trim().to_owned()))
 }
 
+/// What a refusal means: the one place that reads what a server answers, by the first word of its line.
 fn classify(code: &str, detail: &str) -> Failure {
     let text = || format!("{code} {detail}");
     match code {
@@ -121,8 +125,8 @@ fn classify(code: &str, detail: &str) -> Failure {
         "READONLY" | "UNBLOCKED" => Failure::Transient { reconnect: true, text: text() },
         // A full disk or a failed snapshot: the server takes writes again when it is fixed.
         "MISCONF" => Failure::Transient { reconnect: false, text: text() },
-        "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::Setup(LOGIN_REFUSED.to_owned())),
-        "NOPERM" => Failure::Final(LinkError::Setup(format!(
+        "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::LoginRefused),
+        "NOPERM" => Failure::Final(LinkError::NotPermitted(format!(
             "redis does not permit this user what duetime needs ({detail}); allow it: \
              ACL SETUSER <user> ~<namespace>:* ~{{<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info \
              +config|get +client|id +client|info +client|kill +role"

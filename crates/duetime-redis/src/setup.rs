@@ -62,7 +62,7 @@ async fn check_node(
             facts.policy = fields.get("maxmemory_policy").unwrap_or(&"").trim().to_owned();
             check_version(&facts.version, legacy)?;
         }
-        Err(LinkError::Setup(reason)) if !reason.contains("password") => {
+        Err(LinkError::NotPermitted(reason)) => {
             warn!(%reason, "cannot ask redis for its version; taking it for 7.0 or later");
         }
         Err(error) => return Err(error),

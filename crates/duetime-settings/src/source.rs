@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for SecretSource {
             }
         }
         let help = || D::Error::custom("write the secret as a string, as { file = \"PATH\" } or as { env = \"NAME\" }");
-        // That there is none is said as it is; what else is wrong could show it.
+        // That there is none is said as it is; what else is wrong could show it. A reader's error is only a text.
         let or_help = |error: D::Error| if error.to_string().starts_with("missing field") { error } else { help() };
         from.deserialize_any(WrittenSecret).map_err(or_help)?.ok_or_else(help)
     }

@@ -9,6 +9,7 @@ use duetime_core::{Delivery, InPlace, Sink, TopicName, Verdict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::fault::SinkFault;
 use crate::redis_stream::{KIND, RedisStreamConfig};
 use crate::settings;
 use crate::target::Target;
@@ -27,9 +28,10 @@ struct InPlaceSettings {
 
 impl InPlaceTarget {
     /// Checks that nothing is set that only another server needs.
-    pub(crate) fn new(config: &RedisStreamConfig) -> Result<Self, String> {
+    pub(crate) fn new(config: &RedisStreamConfig) -> Result<Self, SinkFault> {
         if config.url.is_some() || config.ca_file.is_some() {
-            return Err("in_place means the store's own Redis; leave out url and ca_file, or in_place".to_owned());
+            let fault = "in_place means the store's own Redis; leave out url and ca_file, or in_place";
+            return Err(SinkFault::at("in_place", fault));
         }
         Ok(Self)
     }
@@ -90,7 +92,7 @@ mod tests {
     fn bind(config: &str, settings: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
         let config: RedisStreamConfig = toml::from_str(config).map_err(|error| error.to_string())?;
         let topic = TopicName::new("orders").unwrap();
-        Arc::new(InPlaceTarget::new(&config)?).bind(&topic, settings.as_object().unwrap())
+        Arc::new(InPlaceTarget::new(&config).map_err(|fault| fault.text)?).bind(&topic, settings.as_object().unwrap())
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Upstream: the program binds topics through [`SinkRegistry`]. Downstream: the targets themselves.
 //! Knows nothing of stores and shards; never logs a credential.
 
+pub mod fault;
 #[cfg(all(any(test, fuzzing), feature = "http"))]
 pub mod fuzz;
 pub mod gate;
@@ -30,4 +31,5 @@ pub mod shared_connection;
 mod target;
 pub mod template;
 
+pub use fault::SinkFault;
 pub use registry::{SinkConfig, SinkRegistry};

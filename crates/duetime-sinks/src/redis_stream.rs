@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use crate::fault::SinkFault;
 use crate::own_headers;
 use crate::probe_wait::ProbeWaitMax;
 use crate::settings;
@@ -98,13 +99,14 @@ pub(crate) struct RedisStreamTarget {
 
 impl RedisStreamTarget {
     /// Checks the configuration; opens no connection.
-    pub(crate) fn new(config: &RedisStreamConfig) -> Result<Self, String> {
-        if config.timeout.is_zero() || config.connect_timeout.is_zero() {
-            return Err("timeout and connect_timeout must be above 0".to_owned());
-        }
-        let given = config.url.as_ref().ok_or("url is missing: the server, or in_place = true for the store's own")?;
-        let url = RedisUrl::parse(given.expose())
-            .map_err(|_| format!("url {given} is refused; write it as \"redis://user:password@host:6379/0\""))?;
+    pub(crate) fn new(config: &RedisStreamConfig) -> Result<Self, SinkFault> {
+        SinkFault::of_zero(config.timeout, config.connect_timeout)?;
+        let missing = || SinkFault::whole("url is missing: the server, or in_place = true for the store's own");
+        let given = config.url.as_ref().ok_or_else(missing)?;
+        let url = RedisUrl::parse(given.expose()).map_err(|_| {
+            let fault = format!("url {given} is refused; write it as \"redis://user:password@host:6379/0\"");
+            SinkFault::at("url", fault)
+        })?;
         let many_masters = matches!(url, RedisUrl::Cluster { .. });
         let link = Link::new(LinkConfig {
             tls: ClientTls::trusting(config.ca_file.clone()),
@@ -114,7 +116,7 @@ impl RedisStreamTarget {
             retry_for: Duration::ZERO,
             ..LinkConfig::new(url)
         });
-        let link = link.map_err(|error| error.to_string())?;
+        let link = link.map_err(|error| SinkFault::whole(error.to_string()))?;
         Ok(Self {
             link,
             many_masters,
@@ -128,7 +130,7 @@ impl RedisStreamTarget {
     fn explain(&self, error: &LinkError) -> (String, bool) {
         let (text, whole) = match error {
             // The link speaks of a store there.
-            LinkError::Setup(_) => (
+            LinkError::Setup(_) | LinkError::NotPermitted(_) | LinkError::LoginRefused => (
                 "the server refuses the user, the password or the command; check `url` of the sink, and that the \
                  user may XADD to the stream"
                     .to_owned(),

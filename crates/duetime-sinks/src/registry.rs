@@ -12,6 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use crate::fault::SinkFault;
 #[cfg(feature = "http")]
 use crate::http::{HttpConfig, HttpTarget};
 #[cfg(feature = "redis-stream")]
@@ -113,7 +114,7 @@ impl SinkRegistry {
     pub fn of_good_ones(
         configs: &BTreeMap<String, SinkConfig>,
         clock: &Arc<dyn Clock>,
-    ) -> (Arc<Self>, Vec<(String, String)>) {
+    ) -> (Arc<Self>, Vec<(String, SinkFault)>) {
         let (mut targets, mut faults) = (BTreeMap::new(), Vec::new());
         for (name, config) in configs {
             match make(config, clock) {
@@ -149,7 +150,7 @@ impl SinkRegistry {
     not(any(feature = "http", feature = "rabbitmq")),
     expect(unused_variables, reason = "some sinks need no clock")
 )]
-fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, String> {
+fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, SinkFault> {
     Ok(match config {
         SinkConfig::Log(config) => Arc::new(LogTarget::new(config.clone())),
         #[cfg(feature = "http")]
@@ -160,9 +161,10 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         SinkConfig::Kafka(config) => Arc::new(KafkaTarget::new(config)?),
         #[cfg(not(feature = "kafka"))]
         SinkConfig::Kafka => {
-            return Err("this program was built without Kafka, which needs `make` to build; install make, libssl-dev \
-                        and pkg-config, then: cargo build --release --features kafka-tls"
-                .to_owned());
+            return Err(SinkFault::whole(
+                "this program was built without Kafka, which needs `make` to build; install make, libssl-dev \
+                 and pkg-config, then: cargo build --release --features kafka-tls",
+            ));
         }
         #[cfg(feature = "nats")]
         SinkConfig::Nats(config) => Arc::new(NatsTarget::new(config)?),

@@ -125,7 +125,8 @@ pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: Lin
     let named = || shard.map_or_else(String::new, ToString::to_string);
     match error {
         LinkError::Full(text) => StoreError::Full(text),
-        LinkError::Setup(text) => StoreError::Setup(text),
+        LinkError::Setup(text) | LinkError::NotPermitted(text) => StoreError::Setup(text),
+        refused @ (LinkError::LoginRefused | LinkError::SentinelLoginRefused) => StoreError::Setup(refused.to_string()),
         LinkError::Refused { code, detail } => match code.as_str() {
             "UNKNOWN_SHARD" => StoreError::UnknownShard(named()),
             "LOST" => StoreError::Lost(named()),

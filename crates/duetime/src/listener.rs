@@ -112,7 +112,12 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
         connections: bounds(config),
         memory: RequestMemory::new(node.request_memory),
         audit: Audit::open(node.audit.as_ref()).map_err(of("audit"))?,
-        tls: node.tls.as_ref().map(Tls::load).transpose().map_err(of("tls"))?,
+        tls: node
+            .tls
+            .as_ref()
+            .map(Tls::load)
+            .transpose()
+            .map_err(|(key, fault)| anyhow!(lines.complaint_at(&["node", "tls"], Some(key), fault)))?,
         topics: Arc::new(config.topics.clone()),
         ..HttpOptions::default()
     })
@@ -250,7 +255,9 @@ impl Files {
             );
         }
         match (&self.options.tls, &config.node.tls) {
-            (Some(tls), Some(files)) => tls.reload(files).map_err(|error| of("tls", &error))?,
+            (Some(tls), Some(files)) => tls
+                .reload(files)
+                .map_err(|(key, fault)| lines.complaint_at(&["node", "tls"], Some(key), fault).to_string())?,
             (None, None) => {}
             _ => return Err(of("tls", "TLS is switched on or off by a restart only")),
         }

@@ -37,10 +37,20 @@ pub(super) enum EtcdError {
     LeaseLost,
 }
 
+/// What etcd answers about a lease that has ended: gRPC's code `NotFound`, of which no other call here is answered.
+const GRPC_NOT_FOUND: i32 = 5;
+/// The same where the client library has only a text.
+const LEASE_NOT_FOUND: &str = "lease not found";
+
 impl From<etcd_client::Error> for EtcdError {
     fn from(error: etcd_client::Error) -> Self {
-        let text = error.to_string();
-        if text.contains("lease not found") { Self::LeaseLost } else { Self::Away(text) }
+        let is_lost = match &error {
+            etcd_client::Error::GRpcStatus(status) => i32::from(status.code()) == GRPC_NOT_FOUND,
+            // The library makes the error by itself, and gives it no code.
+            etcd_client::Error::LeaseKeepAliveError(text) => text == LEASE_NOT_FOUND,
+            _ => false,
+        };
+        if is_lost { Self::LeaseLost } else { Self::Away(error.to_string()) }
     }
 }
 

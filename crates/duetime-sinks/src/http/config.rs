@@ -6,6 +6,7 @@ use std::time::Duration;
 use duetime_settings::{PemFile, Secret, TargetUrl};
 use serde::Deserialize;
 
+use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
 
 /// The type as in the configuration.
@@ -110,18 +111,18 @@ impl HttpConfig {
     /// # Errors
     ///
     /// A sentence that names the field and the fix.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SinkFault> {
         if !(Duration::from_millis(10)..=Duration::from_secs(300)).contains(&self.timeout) {
-            return Err("timeout must be 10ms to 5m".to_owned());
+            return Err(SinkFault::at("timeout", "timeout must be 10ms to 5m"));
         }
         if self.connect_timeout.is_zero() {
-            return Err("connect_timeout must be above 0".to_owned());
+            return Err(SinkFault::at("connect_timeout", "connect_timeout must be above 0"));
         }
         if !(1..=4096).contains(&self.concurrency) {
-            return Err("concurrency must be 1 to 4096".to_owned());
+            return Err(SinkFault::at("concurrency", "concurrency must be 1 to 4096"));
         }
         if self.per_second.is_some_and(|rate| !(0.001..=1_000_000.0).contains(&rate)) {
-            return Err("per_second must be 0.001 to 1000000".to_owned());
+            return Err(SinkFault::at("per_second", "per_second must be 0.001 to 1000000"));
         }
         Ok(())
     }

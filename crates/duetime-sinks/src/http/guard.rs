@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use crate::fault::SinkFault;
+
 /// A range of addresses, as `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AddressRange {
@@ -86,7 +88,7 @@ pub struct Guard {
 }
 
 impl ListedRanges {
-    fn new(key: &str, entries: &[String]) -> Result<Self, String> {
+    fn new(key: &'static str, entries: &[String]) -> Result<Self, SinkFault> {
         let mut listed = Self::default();
         for entry in entries {
             let host_like = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -95,9 +97,9 @@ impl ListedRanges {
             } else if !entry.is_empty() && entry.chars().all(host_like) && entry.contains(char::is_alphabetic) {
                 listed.hosts.push(entry.to_ascii_lowercase());
             } else {
-                return Err(format!(
-                    "{key} has {entry:?}; write a range like \"10.0.0.0/8\", an address, or a host name"
-                ));
+                let fault =
+                    format!("{key} has {entry:?}; write a range like \"10.0.0.0/8\", an address, or a host name");
+                return Err(SinkFault::at(key, fault));
             }
         }
         Ok(listed)
@@ -121,7 +123,7 @@ impl Guard {
     /// # Errors
     ///
     /// A sentence that names the entry that is neither a range nor a host.
-    pub fn new(allow: &[String], only: Option<&[String]>) -> Result<Self, String> {
+    pub fn new(allow: &[String], only: Option<&[String]>) -> Result<Self, SinkFault> {
         let only = only.map(|only| ListedRanges::new("only", only)).transpose()?;
         Ok(Self { allow: ListedRanges::new("allow", allow)?, only })
     }
@@ -287,7 +289,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_neither_range_nor_host_is_refused() {
         for wrong in ["10.0.0.0/33", "::/129", "", "http://x", "10.0.0", "a b"] {
-            let error = Guard::new(&[wrong.to_owned()], None).unwrap_err();
+            let error = Guard::new(&[wrong.to_owned()], None).unwrap_err().text;
             assert!(error.contains("10.0.0.0/8"), "{error}");
         }
     }

@@ -7,6 +7,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::config::{HttpConfig, HttpSettings};
 use super::sign::Signer;
+use crate::fault::SinkFault;
 use crate::own_headers;
 
 /// Headers that belong to the connection or to the request as a whole (RFC 9110, 7.6.1): those of a
@@ -48,23 +49,27 @@ impl RequestTemplate {
     /// # Errors
     ///
     /// A sentence that names the setting and the fix.
-    pub(super) fn new(config: &HttpConfig, url: Url) -> Result<Self, String> {
+    pub(super) fn new(config: &HttpConfig, url: Url) -> Result<Self, SinkFault> {
+        let refused = |fault: String| SinkFault::at("headers", fault);
         let mut fixed = HeaderMap::new();
         for (name, value) in &config.headers {
             let parsed = HeaderName::try_from(name.as_str())
                 .ok()
                 .filter(|name| !reserved(name.as_str()))
-                .ok_or_else(|| format!("headers has {name:?}, which cannot be set; leave it out"))?;
-            let mut value = HeaderValue::from_str(value.expose())
-                .map_err(|_| format!("the value of headers.{name} has characters that a header cannot carry"))?;
+                .ok_or_else(|| refused(format!("headers has {name:?}, which cannot be set; leave it out")))?;
+            let mut value = HeaderValue::from_str(value.expose()).map_err(|_| {
+                refused(format!("the value of headers.{name} has characters that a header cannot carry"))
+            })?;
             value.set_sensitive(true);
             fixed.insert(parsed, value);
         }
         if !config.header_prefix.is_empty() && HeaderName::try_from(config.header_prefix.as_str()).is_err() {
-            return Err("header_prefix must be letters, digits and -, as in \"x-message-\"".to_owned());
+            let fault = "header_prefix must be letters, digits and -, as in \"x-message-\"";
+            return Err(SinkFault::at("header_prefix", fault));
         }
         let prefix = config.header_prefix.to_ascii_lowercase();
-        Ok(Self { url, fixed, content_type: content_type(&config.content_type)?, prefix })
+        let content_type = content_type(&config.content_type).map_err(|fault| SinkFault::at("content_type", fault))?;
+        Ok(Self { url, fixed, content_type, prefix })
     }
 
     /// With what one topic sets.

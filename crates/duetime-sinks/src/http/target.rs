@@ -17,6 +17,7 @@ use super::guard::{Guard, GuardedResolver, Refused};
 use super::request::RequestTemplate;
 use super::sign::Signer;
 use super::verdict;
+use crate::fault::SinkFault;
 use crate::gate::{Gate, GateMember};
 use crate::settings;
 use crate::target::Target;
@@ -46,9 +47,10 @@ pub(crate) struct HttpTarget {
 
 impl HttpTarget {
     /// Checks the configuration; opens no connection.
-    pub(crate) fn new(config: &HttpConfig, clock: Arc<dyn Clock>) -> Result<Self, String> {
+    pub(crate) fn new(config: &HttpConfig, clock: Arc<dyn Clock>) -> Result<Self, SinkFault> {
         config.check()?;
         let guard = Arc::new(Guard::new(&config.allow, config.only.as_deref())?);
+        let signer = Signer::new(&config.signing_secrets);
         let url = address(config, &guard)?;
         let secrets = config.headers.values().chain(&config.signing_secrets);
         let secrets = secrets.flat_map(|secret| {
@@ -60,7 +62,7 @@ impl HttpTarget {
         Ok(Self {
             client: client(config, &url, guard)?,
             template: RequestTemplate::new(config, url)?,
-            signer: Signer::new(&config.signing_secrets)?,
+            signer: signer.map_err(|fault| SinkFault::at("signing_secrets", fault))?,
             gate: Gate::new(config.concurrency, config.per_second, config.timeout),
             scrubber: Scrubber::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>()),
             config: config.clone(),
@@ -183,24 +185,25 @@ fn was_cut(error: &reqwest::Error) -> bool {
 /// # Errors
 ///
 /// A sentence that names the fix.
-pub(super) fn address(config: &HttpConfig, guard: &Guard) -> Result<Url, String> {
-    let help = || format!("url {} is refused; write it as \"https://host/path\"", config.url);
+pub(super) fn address(config: &HttpConfig, guard: &Guard) -> Result<Url, SinkFault> {
+    let help = || SinkFault::at("url", format!("url {} is refused; write it as \"https://host/path\"", config.url));
     let url: Url = config.url.expose().parse().map_err(|_| help())?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(help());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("url has a user or password; put it into headers = { authorization = \"Basic …\" }".to_owned());
+        let fault = "url has a user or password; put it into headers = { authorization = \"Basic …\" }";
+        return Err(SinkFault::at("url", fault));
     }
     // An address in the URL is never resolved, so it is checked here.
     let host = url.host_str().unwrap_or_default();
     if let Ok(address) = host.trim_matches(['[', ']']).parse() {
-        guard.check(host, address).map_err(|refused| refused.to_string())?;
+        guard.check(host, address).map_err(|refused| SinkFault::at("url", refused.to_string()))?;
     }
     Ok(url)
 }
 
-fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, String> {
+fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, SinkFault> {
     // The program has installed the same provider already; in a library or a test it may be missing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
@@ -215,17 +218,20 @@ fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, S
         .pool_max_idle_per_host(config.concurrency)
         .pool_idle_timeout(IDLE_MAX);
     if let Some(file) = &config.ca_file {
-        let authorities =
-            Certificate::from_pem_bundle(&file.read("ca_file")?).map_err(|error| file.refused("ca_file", error))?;
+        let refused = |fault: String| SinkFault::at("ca_file", fault);
+        let authorities = Certificate::from_pem_bundle(&file.read("ca_file").map_err(refused)?)
+            .map_err(|error| refused(file.refused("ca_file", error)))?;
         if authorities.is_empty() {
-            return Err(file.refused("ca_file", "it has no certificate; give a PEM file"));
+            return Err(refused(file.refused("ca_file", "it has no certificate; give a PEM file")));
         }
         builder = builder.tls_certs_only(authorities);
     } else if url.scheme() == "http" {
         // Nothing is verified, so the system's authorities need not exist.
         builder = builder.tls_certs_only([]);
     }
-    builder.build().map_err(|error| format!("cannot set up TLS: {error}; install ca-certificates or set `ca_file`"))
+    builder.build().map_err(|error| {
+        SinkFault::whole(format!("cannot set up TLS: {error}; install ca-certificates or set `ca_file`"))
+    })
 }
 
 #[async_trait]

@@ -12,8 +12,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::Producer as _;
 
 use super::config::KafkaConfig;
-use super::producer::{DOWN, Producer, REASON_BYTES_MAX};
+use super::producer::{Producer, REASON_BYTES_MAX};
 use super::verdict;
+use crate::fault::SinkFault;
 use crate::shared_connection::SharedConnection;
 use crate::template::Template;
 
@@ -58,7 +59,7 @@ impl std::fmt::Debug for KafkaTarget {
 
 impl KafkaTarget {
     /// Checks the configuration; opens no connection.
-    pub(crate) fn new(config: &KafkaConfig) -> Result<Self, String> {
+    pub(crate) fn new(config: &KafkaConfig) -> Result<Self, SinkFault> {
         config.check()?;
         let scrubber = Scrubber::new(config.secrets());
         let together = config.client(&scrubber)?;
@@ -101,7 +102,7 @@ impl KafkaTarget {
     /// The sentence for an error of the whole cluster.
     pub(super) fn explain(&self, producer: &Producer, code: RDKafkaErrorCode) -> String {
         let brokers = &self.config.brokers;
-        let cause = producer.complaint().unwrap_or_else(|| code.to_string());
+        let cause = producer.complaint().map_or_else(|| code.to_string(), |complaint| complaint.text);
         match code {
             RDKafkaErrorCode::MessageTimedOut => {
                 let wait = self.config.timeout.as_millis();
@@ -148,8 +149,8 @@ impl KafkaTarget {
             Ok(Err::<_, KafkaError>(error)) => {
                 tracing::debug!(%error, "no answer from Kafka");
                 // That brokers are down is said of silent ones too.
-                let cause = producer.complaint().filter(|said| !said.ends_with(DOWN));
-                let cause = cause.unwrap_or_else(|| {
+                let cause = producer.complaint().filter(|complaint| !complaint.is_down);
+                let cause = cause.map(|complaint| complaint.text).unwrap_or_else(|| {
                     let waited = within.as_millis();
                     format!("no answer within {waited} ms; fix host and port, or see if it wants `tls` or `sasl`")
                 });
@@ -161,7 +162,7 @@ impl KafkaTarget {
     }
 }
 
-/// What to do about what only this client library says so.
+/// What to do about what only this client library says so, and in words alone: nothing but the advice rests on them.
 fn remedy(cause: &str) -> Option<&'static str> {
     const REMEDIES: [(&str, &str); 7] = [
         ("SASL authentication", "; check `sasl`"),

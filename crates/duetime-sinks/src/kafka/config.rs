@@ -8,6 +8,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use serde::Deserialize;
 
+use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
 use crate::settings::listed;
 
@@ -147,41 +148,43 @@ impl KafkaConfig {
     /// # Errors
     ///
     /// A sentence that names the field and the fix.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SinkFault> {
+        let refused = |key, text: &str| Err(SinkFault::at(key, text));
         let host_like = |broker: &str| !broker.is_empty() && !broker.contains(['@', '/', ' ']);
         if !self.brokers.split(',').map(str::trim).all(host_like) {
-            return Err("brokers is refused; write it as \"a.example:9092,b.example:9092\"".to_owned());
+            return refused("brokers", "brokers is refused; write it as \"a.example:9092,b.example:9092\"");
         }
         if !(Duration::from_millis(100)..=Duration::from_secs(300)).contains(&self.timeout) {
-            return Err("timeout must be 100ms to 5m".to_owned());
+            return refused("timeout", "timeout must be 100ms to 5m");
         }
         if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&self.connect_timeout) {
-            return Err("connect_timeout must be 1s to 5m".to_owned());
+            return refused("connect_timeout", "connect_timeout must be 1s to 5m");
         }
         if !(1_000..=1_000_000_000).contains(&self.message_max) {
-            return Err("message_max must be 1000 to 1000000000 bytes".to_owned());
+            return refused("message_max", "message_max must be 1000 to 1000000000 bytes");
         }
         let scram = self.sasl.as_ref().is_some_and(|sasl| sasl.mechanism.starts_with("SCRAM-"));
         if cfg!(not(feature = "kafka-tls")) && (self.tls || scram) {
-            return Err("this program was built without TLS and SCRAM for Kafka; build it with \
-                 `--features kafka-tls`"
-                .to_owned());
+            let fault = "this program was built without TLS and SCRAM for Kafka; build it with \
+                         `--features kafka-tls`";
+            return refused(if self.tls { "tls" } else { "sasl" }, fault);
         }
         if let Some(sasl) = &self.sasl {
             const KNOWN: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
             if !KNOWN.contains(&sasl.mechanism.as_str()) {
-                return Err(format!("sasl.mechanism must be {}", listed(KNOWN)));
+                return refused("sasl", &format!("sasl.mechanism must be {}", listed(KNOWN)));
             }
         }
         if let Some(file) = &self.ca_file {
             if !self.tls {
-                return Err("ca_file is only of use with tls = true".to_owned());
+                return refused("ca_file", "ca_file is only of use with tls = true");
             }
-            file.read("ca_file")?;
+            file.read("ca_file").map_err(|fault| SinkFault::at("ca_file", fault))?;
         }
         for name in self.properties.keys() {
             if RESERVED.contains(&name.as_str()) {
-                return Err(format!("properties may not set {name:?}: the sink sets it, or its promise rests on it"));
+                let fault = format!("properties may not set {name:?}: the sink sets it, or its promise rests on it");
+                return refused("properties", &fault);
             }
         }
         Ok(())
@@ -198,7 +201,7 @@ impl KafkaConfig {
     /// # Errors
     ///
     /// A sentence that names the refused property, without its value.
-    pub(crate) fn client(&self, scrubber: &Scrubber) -> Result<ClientConfig, String> {
+    pub(crate) fn client(&self, scrubber: &Scrubber) -> Result<ClientConfig, SinkFault> {
         let timeout = self.timeout.as_millis().to_string();
         // How long a topic that nobody knows may yet come; without this bound the message's time-out
         // comes first, and hides why.
@@ -243,9 +246,10 @@ impl KafkaConfig {
         match client.create_native_config() {
             Ok(_) => Ok(client),
             Err(KafkaError::ClientConfig(_, said, name, _)) => {
-                Err(format!("{name} is refused: {}", scrubber.clean(&said, REASON_BYTES_MAX)))
+                let fault = format!("{name} is refused: {}", scrubber.clean(&said, REASON_BYTES_MAX));
+                Err(SinkFault::at("properties", fault))
             }
-            Err(error) => Err(scrubber.clean(&error.to_string(), REASON_BYTES_MAX)),
+            Err(error) => Err(SinkFault::whole(scrubber.clean(&error.to_string(), REASON_BYTES_MAX))),
         }
     }
 }

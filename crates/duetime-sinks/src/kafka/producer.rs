@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::producer::{FutureProducer, Producer as _};
 use tokio::time::Instant;
 
@@ -23,14 +23,20 @@ const PART_PATIENCE: Duration = Duration::from_secs(60);
 const GREETED_FOR: Duration = Duration::from_millis(200);
 /// Partitions of which it is known that they took something.
 const PLACES_MAX: usize = 4_096;
-/// How the library's complaint ends that says no more than that.
-pub(super) const DOWN: &str = "brokers are down";
+
+/// What the library said of a cluster.
+#[derive(Clone, Debug)]
+pub(super) struct KafkaComplaint {
+    /// All its brokers are down, and nothing more is known.
+    pub(super) is_down: bool,
+    pub(super) text: String,
+}
 
 /// Keeps the last complaint: the answers themselves say only that time ran out.
 #[derive(Debug)]
 pub(super) struct Ear {
     scrubber: Scrubber,
-    last: Mutex<Option<String>>,
+    last: Mutex<Option<KafkaComplaint>>,
 }
 
 impl ClientContext for Ear {
@@ -41,10 +47,13 @@ impl ClientContext for Ear {
 
     fn error(&self, error: KafkaError, reason: &str) {
         let text = self.scrubber.clean(reason, REASON_BYTES_MAX);
-        tracing::debug!(code = ?error.rdkafka_error_code(), text, "kafka client complains");
+        let code = error.rdkafka_error_code();
+        tracing::debug!(?code, text, "kafka client complains");
+        let is_down = code == Some(RDKafkaErrorCode::AllBrokersDown);
+        let mut last = self.last.lock();
         // That all brokers are down comes after each one's own reason, which says more.
-        if !text.ends_with(DOWN) || self.last.lock().is_none() {
-            *self.last.lock() = Some(text);
+        if !is_down || last.is_none() {
+            *last = Some(KafkaComplaint { is_down, text });
         }
     }
 }
@@ -105,7 +114,7 @@ impl Producer {
     }
 
     /// What was complained about last.
-    pub(super) fn complaint(&self) -> Option<String> {
+    pub(super) fn complaint(&self) -> Option<KafkaComplaint> {
         self.ear.last.lock().clone()
     }
 

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_nats::ServerAddr;
 use duetime_settings::{PemFile, Secret, TargetUrl};
 use serde::Deserialize;
 
+use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
 
 /// The type as in the configuration.
@@ -62,27 +64,35 @@ impl NatsConfig {
     /// # Errors
     ///
     /// A sentence that names the field and the fix.
-    pub fn check(&self) -> Result<(), String> {
-        let help = || format!("url {} is refused; write it as \"nats://host:4222\"", self.url);
-        for server in self.url.expose().split(',') {
-            if server.contains('@') {
-                return Err("url has a user or password; give `user` and `password`, or `token`".to_owned());
-            }
-            server.parse::<async_nats::ServerAddr>().map_err(|_| help())?;
-        }
-        if self.timeout.is_zero() || self.connect_timeout.is_zero() {
-            return Err("timeout and connect_timeout must be above 0".to_owned());
-        }
+    pub fn check(&self) -> Result<(), SinkFault> {
+        self.servers()?;
+        SinkFault::of_zero(self.timeout, self.connect_timeout)?;
         if self.user.is_some() != self.password.is_some() {
-            return Err("give `user` and `password` together".to_owned());
+            let given = if self.user.is_some() { "user" } else { "password" };
+            return Err(SinkFault::at(given, "give `user` and `password` together"));
         }
         if let Some(file) = &self.ca_file {
-            file.read("ca_file")?;
+            file.read("ca_file").map_err(|fault| SinkFault::at("ca_file", fault))?;
         }
         if let Some(file) = &self.credentials_file {
-            std::fs::metadata(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+            std::fs::metadata(file).map_err(|error| {
+                SinkFault::at("credentials_file", format!("cannot read {}: {error}", file.display()))
+            })?;
         }
         Ok(())
+    }
+
+    /// The addresses in `url`.
+    pub(super) fn servers(&self) -> Result<Vec<ServerAddr>, SinkFault> {
+        let help = || format!("url {} is refused; write it as \"nats://host:4222\"", self.url);
+        let read = |server: &str| {
+            if server.contains('@') {
+                let fault = "url has a user or password; give `user` and `password`, or `token`";
+                return Err(SinkFault::at("url", fault));
+            }
+            server.parse().map_err(|_| SinkFault::at("url", help()))
+        };
+        self.url.expose().split(',').map(read).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, Context, ErrorCode};
-use async_nats::{ConnectOptions, HeaderMap};
+use async_nats::{ConnectOptions, HeaderMap, ServerAddr};
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
 use duetime_settings::Scrubber;
@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::config::{KIND, NatsConfig, NatsSettings};
+use crate::fault::SinkFault;
 use crate::own_headers;
 use crate::settings;
 use crate::shared_connection::SharedConnection;
@@ -46,6 +47,7 @@ const RESERVED: &[&str] = &["nats-"];
 #[derive(Debug)]
 pub(crate) struct NatsTarget {
     config: NatsConfig,
+    servers: Vec<ServerAddr>,
     link: SharedConnection<Context>,
     /// Knows the credentials file too, as it was when it was last read.
     scrubber: Mutex<Scrubber>,
@@ -53,10 +55,10 @@ pub(crate) struct NatsTarget {
 
 impl NatsTarget {
     /// Checks the configuration; opens no connection.
-    pub(crate) fn new(config: &NatsConfig) -> Result<Self, String> {
+    pub(crate) fn new(config: &NatsConfig) -> Result<Self, SinkFault> {
         config.check()?;
         let scrubber = Mutex::new(scrubber(config, ""));
-        Ok(Self { config: config.clone(), link: SharedConnection::default(), scrubber })
+        Ok(Self { config: config.clone(), servers: config.servers()?, link: SharedConnection::default(), scrubber })
     }
 
     async fn options(&self) -> Result<ConnectOptions, String> {
@@ -67,7 +69,7 @@ impl NatsTarget {
             .request_timeout(Some(config.timeout))
             // A broken connection is given up, and what waits on it is known to be unsent or unsure.
             .max_reconnects(1)
-            .require_tls(config.url.expose().contains("tls://"));
+            .require_tls(self.servers.iter().any(ServerAddr::tls_required));
         if let (Some(user), Some(password)) = (&config.user, &config.password) {
             options = options.user_and_password(user.clone(), password.expose().to_owned());
         }
@@ -89,8 +91,7 @@ impl NatsTarget {
     async fn context(&self) -> Result<Arc<Context>, String> {
         let connect = async || {
             let place = &self.config.url;
-            let servers: Vec<String> = self.config.url.expose().split(',').map(str::to_owned).collect();
-            let connecting = self.options().await?.connect(servers);
+            let connecting = self.options().await?.connect(self.servers.clone());
             let client = match tokio::time::timeout(self.config.connect_timeout, connecting).await {
                 Ok(Ok(client)) => client,
                 Ok(Err(error)) => return Err(self.clean(&format!("could not connect to {place}: {}", chain(&error)))),

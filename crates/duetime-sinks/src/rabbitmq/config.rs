@@ -5,6 +5,7 @@ use std::time::Duration;
 use duetime_settings::{PemFile, TargetUrl};
 use serde::Deserialize;
 
+use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
 
 /// The type as in the configuration.
@@ -64,18 +65,18 @@ impl RabbitMqConfig {
     /// # Errors
     ///
     /// A sentence that names the field and the fix.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SinkFault> {
         if !(Duration::from_millis(10)..=Duration::from_secs(300)).contains(&self.timeout) {
-            return Err("timeout must be 10ms to 5m".to_owned());
+            return Err(SinkFault::at("timeout", "timeout must be 10ms to 5m"));
         }
         if self.connect_timeout.is_zero() {
-            return Err("connect_timeout must be above 0".to_owned());
+            return Err(SinkFault::at("connect_timeout", "connect_timeout must be above 0"));
         }
         if !(1..=256).contains(&self.channels) {
-            return Err("channels must be 1 to 256".to_owned());
+            return Err(SinkFault::at("channels", "channels must be 1 to 256"));
         }
         if !(1..=256).contains(&self.batch) {
-            return Err("batch must be 1 to 256".to_owned());
+            return Err(SinkFault::at("batch", "batch must be 1 to 256"));
         }
         Ok(())
     }

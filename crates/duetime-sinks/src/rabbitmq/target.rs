@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
 use super::connection::Connection;
 use super::publish::{self, Outcome, Route};
+use crate::fault::SinkFault;
 use crate::settings;
 use crate::shared_connection::SharedConnection;
 use crate::target::Target;
@@ -58,12 +59,14 @@ enum PublishErrorScope {
 
 impl RabbitMqTarget {
     /// Checks the configuration; opens no connection.
-    pub(crate) fn new(config: &RabbitMqConfig, clock: Arc<dyn Clock>) -> Result<Self, String> {
+    pub(crate) fn new(config: &RabbitMqConfig, clock: Arc<dyn Clock>) -> Result<Self, SinkFault> {
         config.check()?;
         let uri = config.url.expose().parse::<AMQPUri>().map_err(|_| {
-            format!("url {} is refused; write it as \"amqp://user:password@host:5672/vhost\"", config.url)
+            let fault = format!("url {} is refused; write it as \"amqp://user:password@host:5672/vhost\"", config.url);
+            SinkFault::at("url", fault)
         })?;
-        let cert_chain = config.ca_file.as_ref().map(|file| file.read_text("ca_file")).transpose()?;
+        let read = config.ca_file.as_ref().map(|file| file.read_text("ca_file")).transpose();
+        let cert_chain = read.map_err(|fault| SinkFault::at("ca_file", fault))?;
         let scrubber = Scrubber::new(config.url.secrets());
         let tls = OwnedTLSConfig { identity: None, cert_chain };
         Ok(Self { config: config.clone(), uri, tls, link: SharedConnection::default(), scrubber, clock })

@@ -19,8 +19,11 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 /// Least memory for requests: twice the largest body.
 const REQUEST_MEMORY_MIN: u64 = 64 << 20;
 
+/// A fault, and the key below its path that has to be changed, where that is known.
+pub type KeyedFault = (ConfigFault, Option<&'static str>);
+
 /// All faults of `config`, but those that follow from the keys in `wrong`.
-pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<ConfigFault> {
+pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<KeyedFault> {
     let mut rules = ConfigRules { config, wrong, found: Vec::new() };
     rules.store();
     rules.ownership();
@@ -36,7 +39,7 @@ pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<ConfigFault> {
 struct ConfigRules<'a> {
     config: &'a Config,
     wrong: &'a [Vec<String>],
-    found: Vec<ConfigFault>,
+    found: Vec<KeyedFault>,
 }
 
 impl ConfigRules<'_> {
@@ -46,8 +49,12 @@ impl ConfigRules<'_> {
     }
 
     fn add(&mut self, path: &[&str], fault: impl Into<String>) {
+        self.add_at(path, None, fault);
+    }
+
+    fn add_at(&mut self, path: &[&str], key: Option<&'static str>, fault: impl Into<String>) {
         if self.is_sound(path) {
-            self.found.push((path.iter().map(|key| (*key).to_owned()).collect(), fault.into()));
+            self.found.push(((path.iter().map(|key| (*key).to_owned()).collect(), fault.into()), key));
         }
     }
 
@@ -103,8 +110,8 @@ impl ConfigRules<'_> {
         if node.request_memory < REQUEST_MEMORY_MIN {
             self.add(&["node", "request_memory"], "must be 64MiB or more, or the largest requests never fit");
         }
-        if let Some(Err(fault)) = node.tls.as_ref().map(duetime_http::Tls::load) {
-            self.add(&["node", "tls"], fault);
+        if let Some(Err((key, fault))) = node.tls.as_ref().map(duetime_http::Tls::load) {
+            self.add_at(&["node", "tls"], Some(key), fault);
         }
         for (at, fault) in self.config.auth.faults() {
             self.add(&["auth", "tokens", &at.to_string()], fault);
@@ -164,7 +171,7 @@ impl ConfigRules<'_> {
         let config = self.config;
         let (sinks, faults) = SinkRegistry::of_good_ones(&config.sinks, &(Arc::new(SystemClock) as _));
         for (name, fault) in &faults {
-            self.add(&["sinks", name], fault.clone());
+            self.add_at(&["sinks", name], fault.key, fault.text.clone());
         }
         for (name, topic) in &config.topics {
             for (key, fault) in topic.faults() {

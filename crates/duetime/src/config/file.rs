@@ -80,7 +80,13 @@ impl ConfigLines {
     /// That `fault` is wrong with the value at `path`.
     #[must_use]
     pub fn complaint(&self, path: &[&str], fault: impl Into<String>) -> Complaint {
-        self.source().complaint((path.iter().map(|key| (*key).to_owned()).collect(), fault.into()))
+        self.complaint_at(path, None, fault)
+    }
+
+    /// The same, where it is known which key below `path` has to be changed.
+    #[must_use]
+    pub fn complaint_at(&self, path: &[&str], key: Option<&str>, fault: impl Into<String>) -> Complaint {
+        self.source().complaint((path.iter().map(|key| (*key).to_owned()).collect(), fault.into()), key)
     }
 
     fn source(&self) -> FileSource<'_> {
@@ -131,21 +137,11 @@ impl FileSource<'_> {
         self.lines.at(found)
     }
 
-    /// The deepest key that a sentence about the section at `path` names, or the section.
-    fn named_in(&self, path: &[String], sentence: &str) -> Vec<String> {
-        let [section, name] = path else { return path.to_owned() };
-        let inner = self.spans.as_ref().and_then(|root| root.get(section.as_str()));
-        let inner = inner.and_then(|section| section.get_ref().get(name.as_str()));
-        let keys = inner.and_then(|table| table.get_ref().as_table()).into_iter().flatten();
-        let word =
-            |key: &str| sentence.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).position(|w| w == key);
-        let named = keys.filter_map(|(key, _)| Some((word(key.get_ref())?, key.get_ref().to_string()))).min();
-        path.iter().cloned().chain(named.map(|(_, key)| key)).collect()
-    }
-
-    fn complaint(&self, (path, text): ConfigFault) -> Complaint {
-        let origin = self.origin(&self.named_in(&path, &text));
-        Complaint { origin, text: format!("{}: {text}", path.join(".")) }
+    /// `key`: below the path of the fault, the one that has to be changed.
+    fn complaint(&self, (mut path, text): ConfigFault, key: Option<&str>) -> Complaint {
+        let text = format!("{}: {text}", path.join("."));
+        path.extend(key.map(str::to_owned));
+        Complaint { origin: self.origin(&path), text }
     }
 }
 
@@ -307,10 +303,10 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
             reading.note(&["topics", name], vec![(Vec::new(), error.to_string())]);
         }
     }
-    let mut faults = reading.faults;
-    let wrong: Vec<Vec<String>> = faults.iter().map(|(path, _)| path.clone()).collect();
-    faults.extend(check::faults(&config, &wrong));
-    complaints.extend(faults.into_iter().map(|fault| source.complaint(fault)));
+    let wrong: Vec<Vec<String>> = reading.faults.iter().map(|(path, _)| path.clone()).collect();
+    let read = reading.faults.into_iter().map(|fault| source.complaint(fault, None));
+    complaints.extend(read);
+    complaints.extend(check::faults(&config, &wrong).into_iter().map(|(fault, key)| source.complaint(fault, key)));
     // As they stand in the file, so that they can be fixed from top to bottom.
     complaints.sort_by_key(|complaint| match &complaint.origin {
         Origin::Line(_, line) => *line,

@@ -170,7 +170,7 @@ fn remove(section: &mut Value, path: &[String]) -> bool {
     }
 }
 
-/// The sentences of the library in our words. Never shows a value: it may be a secret in a place where none is
+/// The sentences of the library, which has nothing else for a fault, in our words: the one place that reads them. Never shows a value: it may be a secret in a place where none is
 /// expected.
 fn sentence(message: &str, key: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A file of certificates or of a key, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -45,7 +45,8 @@ impl PemFile {
     }
 }
 
-/// What a client trusts, and what it shows of itself.
+/// What a client trusts, and what it shows of itself: the settings of every client of this program, of the stores, of
+/// etcd and of the targets of sinks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTls {
@@ -73,6 +74,15 @@ impl ClientTls {
     #[must_use]
     pub fn trusting(ca_file: Option<PemFile>) -> Self {
         Self { ca_file, ..Self::default() }
+    }
+
+    /// Reads the key `ca_file` of a section that has no other key about certificates.
+    ///
+    /// # Errors
+    ///
+    /// The reader's.
+    pub fn of_ca_file<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Option::<PemFile>::deserialize(from).map(Self::trusting)
     }
 
     /// What makes no sense, with the fix.

@@ -29,7 +29,7 @@ struct InPlaceSettings {
 impl InPlaceTarget {
     /// Checks that nothing is set that only another server needs.
     pub(crate) fn new(config: &RedisStreamConfig) -> Result<Self, SinkFault> {
-        if config.url.is_some() || config.ca_file.is_some() {
+        if config.url.is_some() || config.certificates.ca_file.is_some() {
             let fault = "in_place means the store's own Redis; leave out url and ca_file, or in_place";
             return Err(SinkFault::at("in_place", fault));
         }

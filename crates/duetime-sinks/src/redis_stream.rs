@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
 use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
-use duetime_settings::{ClientTls, PemFile, Scrubber, TargetUrl};
+use duetime_settings::{ClientTls, Scrubber, TargetUrl};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -52,8 +52,8 @@ pub struct RedisStreamConfig {
     #[serde(with = "duetime_core::units::duration", default = "two_seconds")]
     pub connect_timeout: Duration,
     /// A PEM file of the authority that signed the server's certificate. Default: the public ones.
-    #[serde(default)]
-    pub ca_file: Option<PemFile>,
+    #[serde(rename = "ca_file", default, deserialize_with = "ClientTls::of_ca_file")]
+    pub certificates: ClientTls,
     /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
@@ -109,7 +109,7 @@ impl RedisStreamTarget {
         })?;
         let many_masters = matches!(url, RedisUrl::Cluster { .. });
         let link = Link::new(LinkConfig {
-            tls: ClientTls::trusting(config.ca_file.clone()),
+            tls: config.certificates.clone(),
             connections: 1,
             connect_timeout: config.connect_timeout,
             response_timeout: config.timeout,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duetime_settings::{PemFile, Secret, TargetUrl};
+use duetime_settings::{ClientTls, Secret, TargetUrl};
 use serde::Deserialize;
 
 use crate::fault::SinkFault;
@@ -58,8 +58,8 @@ pub struct HttpConfig {
     #[serde(default)]
     pub only: Option<Vec<String>>,
     /// A PEM file of the authorities that are trusted instead of the system's. Default: the system's.
-    #[serde(default)]
-    pub ca_file: Option<PemFile>,
+    #[serde(rename = "ca_file", default, deserialize_with = "ClientTls::of_ca_file")]
+    pub certificates: ClientTls,
     /// How much of an answer is read before the connection is given up. Default 64 KiB.
     #[serde(with = "duetime_core::units::size", default = "sixty_four_kib")]
     pub response_max: u64,

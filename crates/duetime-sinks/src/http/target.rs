@@ -217,7 +217,7 @@ fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, S
         .connect_timeout(config.connect_timeout)
         .pool_max_idle_per_host(config.concurrency)
         .pool_idle_timeout(IDLE_MAX);
-    if let Some(file) = &config.ca_file {
+    if let Some(file) = &config.certificates.ca_file {
         let refused = |fault: String| SinkFault::at("ca_file", fault);
         let authorities = Certificate::from_pem_bundle(&file.read("ca_file").map_err(refused)?)
             .map_err(|error| refused(file.refused("ca_file", error)))?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duetime_settings::{PemFile, Scrubber, Secret};
+use duetime_settings::{ClientTls, Scrubber, Secret};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use serde::Deserialize;
@@ -100,8 +100,8 @@ pub struct KafkaConfig {
     #[serde(default)]
     pub tls: bool,
     /// A PEM file of the authorities that are trusted instead of the system's. Default: the system's.
-    #[serde(default)]
-    pub ca_file: Option<PemFile>,
+    #[serde(rename = "ca_file", default, deserialize_with = "ClientTls::of_ca_file")]
+    pub certificates: ClientTls,
     /// How to log in. Default none.
     #[serde(default)]
     pub sasl: Option<Sasl>,
@@ -175,7 +175,7 @@ impl KafkaConfig {
                 return refused("sasl", &format!("sasl.mechanism must be {}", listed(KNOWN)));
             }
         }
-        if let Some(file) = &self.ca_file {
+        if let Some(file) = &self.certificates.ca_file {
             if !self.tls {
                 return refused("ca_file", "ca_file is only of use with tls = true");
             }
@@ -237,7 +237,7 @@ impl KafkaConfig {
                 .set("sasl.username", &sasl.user)
                 .set("sasl.password", sasl.password.expose());
         }
-        if let Some(file) = &self.ca_file {
+        if let Some(file) = &self.certificates.ca_file {
             client.set("ssl.ca.location", file.path().to_string_lossy());
         }
         for (name, value) in &self.properties {

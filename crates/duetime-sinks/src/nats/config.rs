@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::ServerAddr;
-use duetime_settings::{PemFile, Secret, TargetUrl};
+use duetime_settings::{ClientTls, Secret, TargetUrl};
 use serde::Deserialize;
 
 use crate::fault::SinkFault;
@@ -41,8 +41,8 @@ pub struct NatsConfig {
     #[serde(with = "duetime_core::units::duration", default = "three_seconds")]
     pub connect_timeout: Duration,
     /// A PEM file of an authority that is trusted besides the system's. Default none.
-    #[serde(default)]
-    pub ca_file: Option<PemFile>,
+    #[serde(rename = "ca_file", default, deserialize_with = "ClientTls::of_ca_file")]
+    pub certificates: ClientTls,
     /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
@@ -71,7 +71,7 @@ impl NatsConfig {
             let given = if self.user.is_some() { "user" } else { "password" };
             return Err(SinkFault::at(given, "give `user` and `password` together"));
         }
-        if let Some(file) = &self.ca_file {
+        if let Some(file) = &self.certificates.ca_file {
             file.read("ca_file").map_err(|fault| SinkFault::at("ca_file", fault))?;
         }
         if let Some(file) = &self.credentials_file {

@@ -82,7 +82,7 @@ impl NatsTarget {
             *self.scrubber.lock() = scrubber(config, &text);
             options = options.credentials(&text).map_err(wrong)?;
         }
-        if let Some(file) = &config.ca_file {
+        if let Some(file) = &config.certificates.ca_file {
             options = options.add_root_certificates(file.path().to_owned());
         }
         Ok(options)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_settings::{PemFile, TargetUrl};
+use duetime_settings::{ClientTls, TargetUrl};
 use serde::Deserialize;
 
 use crate::fault::SinkFault;
@@ -34,8 +34,8 @@ pub struct RabbitMqConfig {
     #[serde(default = "batch")]
     pub batch: usize,
     /// A PEM file of an authority that is trusted besides the public ones. Default none.
-    #[serde(default)]
-    pub ca_file: Option<PemFile>,
+    #[serde(rename = "ca_file", default, deserialize_with = "ClientTls::of_ca_file")]
+    pub certificates: ClientTls,
     /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.

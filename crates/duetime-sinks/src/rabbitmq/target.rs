@@ -65,7 +65,7 @@ impl RabbitMqTarget {
             let fault = format!("url {} is refused; write it as \"amqp://user:password@host:5672/vhost\"", config.url);
             SinkFault::at("url", fault)
         })?;
-        let read = config.ca_file.as_ref().map(|file| file.read_text("ca_file")).transpose();
+        let read = config.certificates.ca_file.as_ref().map(|file| file.read_text("ca_file")).transpose();
         let cert_chain = read.map_err(|fault| SinkFault::at("ca_file", fault))?;
         let scrubber = Scrubber::new(config.url.secrets());
         let tls = OwnedTLSConfig { identity: None, cert_chain };

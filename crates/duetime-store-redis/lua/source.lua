@@ -2,8 +2,8 @@
 --
 -- Before it stands act(A), the script for a home, with its arguments from 1 on; see recall for the first answer.
 -- FIRST, STRIDE: where its items begin, and how long each is, its id first; COUNT: where their number is, or nil;
--- PAIRS: there is a second section of them, and two strings with a letter for each (enqueue); CACHED: the answer
--- is kept.
+-- LETTERS: which arguments are strings with a letter for each item, where a second section of pairs follows (enqueue),
+-- or nil; CACHED: the answer is kept.
 -- KEYS  6 outbox  7 moved
 -- ARGV  2 since, 3 slot, 4 name: see recall  5 n  6 and on: what act has from its 2 on
 -- Returns  {list: 0 it was there, 1 absent, 2 frozen, answer of act, or 0}
@@ -18,15 +18,15 @@ local dead = call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ids)) or {}
 local frozen = call('HLEN', O) > 1 and call('HMGET', O, unpack(ids)) or {}
 local found, kept, there, second = {}, {}, 0, {}
 for i = 1, FIRST - 1 do kept[i] = args[i] end
-if PAIRS then kept[7], kept[8] = '', '' end
+for _, at in ipairs(LETTERS or {}) do kept[at] = '' end
 for i = 1, total do
   found[i] = frozen[i] and 2 or (live[i] or dead[i]) and 0 or 1
   if found[i] == 0 then
     there = there + 1
     local from = FIRST + (i - 1) * STRIDE
     for k = from, from + STRIDE - 1 do kept[#kept + 1] = args[k] end
-    if PAIRS then
-      kept[7], kept[8] = kept[7] .. sub(args[7], i, i), kept[8] .. sub(args[8], i, i)
+    if LETTERS then
+      for _, at in ipairs(LETTERS) do kept[at] = kept[at] .. sub(args[at], i, i) end
       second[#second + 1], second[#second + 2] = args[from + 2 * total], args[from + 2 * total + 1]
     end
   end

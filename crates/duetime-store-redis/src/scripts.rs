@@ -41,17 +41,18 @@ struct ScriptItems {
     stride: usize,
     /// Their number is here.
     count_at: Option<usize>,
-    /// As many pairs again follow, and two strings have a letter for each item.
-    pairs: bool,
+    /// These arguments have a letter for each item, and as many pairs as there are items follow them all (enqueue).
+    letters: Option<[usize; 2]>,
     /// The script writes, and its answer is kept.
     cached: bool,
 }
 
 impl ScriptItems {
     fn lua(&self) -> String {
-        let Self { first, stride, count_at, pairs, cached } = self;
+        let Self { first, stride, count_at, letters, cached } = self;
         let count = count_at.map_or_else(|| "nil".to_owned(), |at| at.to_string());
-        format!("local FIRST, STRIDE, COUNT, PAIRS, CACHED = {first}, {stride}, {count}, {pairs}, {cached}\n")
+        let letters = letters.map_or_else(|| "nil".to_owned(), |[one, other]| format!("{{ {one}, {other} }}"));
+        format!("local FIRST, STRIDE, COUNT, LETTERS, CACHED = {first}, {stride}, {count}, {letters}, {cached}\n")
     }
 }
 
@@ -92,7 +93,7 @@ const ENQUEUE: Operation = Operation {
     parts: &[PRESENT, LAYOUT],
     code: include_str!("../lua/enqueue.lua"),
     slot_at: 11,
-    items: ScriptItems { first: 13, stride: 2, count_at: Some(3), pairs: true, cached: true },
+    items: ScriptItems { first: 13, stride: 2, count_at: Some(3), letters: Some([7, 8]), cached: true },
 };
 const SETTLE: Operation = Operation {
     name: "settle",
@@ -101,7 +102,7 @@ const SETTLE: Operation = Operation {
     parts: &[PRESENT, LAYOUT, DEAD, DEADLINE],
     code: include_str!("../lua/settle.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 6, stride: 5, count_at: Some(5), pairs: false, cached: true },
+    items: ScriptItems { first: 6, stride: 5, count_at: Some(5), letters: None, cached: true },
 };
 const CANCEL: Operation = Operation {
     name: "cancel",
@@ -110,7 +111,7 @@ const CANCEL: Operation = Operation {
     parts: &[],
     code: include_str!("../lua/cancel.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 5, stride: 1, count_at: None, pairs: false, cached: true },
+    items: ScriptItems { first: 5, stride: 1, count_at: None, letters: None, cached: true },
 };
 const RESCHEDULE: Operation = Operation {
     name: "reschedule",
@@ -119,7 +120,7 @@ const RESCHEDULE: Operation = Operation {
     parts: &[PRESENT, LAYOUT],
     code: include_str!("../lua/reschedule.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 8, stride: 3, count_at: Some(7), pairs: false, cached: true },
+    items: ScriptItems { first: 8, stride: 3, count_at: Some(7), letters: None, cached: true },
 };
 const SETTLE_DEAD: Operation = Operation {
     name: "settle_dead",
@@ -128,7 +129,7 @@ const SETTLE_DEAD: Operation = Operation {
     parts: &[PRESENT, LAYOUT, BODY, REDRIVEN],
     code: include_str!("../lua/settle_dead.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 8, stride: 1, count_at: None, pairs: false, cached: true },
+    items: ScriptItems { first: 8, stride: 1, count_at: None, letters: None, cached: true },
 };
 /// It writes nothing, so its answer is not kept.
 const GET: Operation = Operation {
@@ -138,7 +139,7 @@ const GET: Operation = Operation {
     parts: &[],
     code: include_str!("../lua/get.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 2, stride: 1, count_at: None, pairs: false, cached: false },
+    items: ScriptItems { first: 2, stride: 1, count_at: None, letters: None, cached: false },
 };
 
 /// The scripts that act on ids, in one of the two roles that a shard has to an id.

@@ -65,6 +65,16 @@ impl Link {
         matches!(self.servers.topology, Topology::Sentinel(_))
     }
 
+    /// The kind of installation, for metrics.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self.servers.topology {
+            Topology::Standalone(_) => "redis",
+            Topology::Sentinel(_) => "redis-sentinel",
+            Topology::Cluster(_) => "redis-cluster",
+        }
+    }
+
     /// Whether the server is older than 7.0.
     #[must_use]
     pub fn is_legacy(&self) -> bool {

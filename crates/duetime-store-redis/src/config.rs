@@ -115,6 +115,11 @@ impl RedisStoreConfig {
     /// All values that make no sense: the key of the section, and a sentence with the fix.
     #[must_use]
     pub fn faults(&self) -> Vec<(&'static str, String)> {
+        self.read().err().unwrap_or_default()
+    }
+
+    /// The URL taken apart, if no value is at fault; this is the one place that reads it.
+    fn read(&self) -> Result<RedisUrl, Vec<(&'static str, String)>> {
         let mut found = Vec::new();
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
             found.push(("connections", format!("must be 1 to {CONNECTIONS_MAX}")));
@@ -133,7 +138,7 @@ impl RedisStoreConfig {
             let fault = "server_name is for etcd; Redis's certificate must have the name that is in url";
             found.push(("tls", fault.to_owned()));
         }
-        let has_sentinels = url.is_none_or(|url| matches!(url, RedisUrl::Sentinel { .. }));
+        let has_sentinels = url.as_ref().is_none_or(|url| matches!(url, RedisUrl::Sentinel { .. }));
         match (&self.sentinel_user, &self.sentinel_password) {
             (Some(_), None) => found.push(("sentinel_user", "has no password; give sentinel_password too".to_owned())),
             (_, Some(_)) if !has_sentinels => found.push((
@@ -142,7 +147,10 @@ impl RedisStoreConfig {
             )),
             _ => {}
         }
-        found
+        match url {
+            Some(url) if found.is_empty() => Ok(url),
+            _ => Err(found),
+        }
     }
 
     /// Whether `url` has a scheme of this store.
@@ -152,21 +160,12 @@ impl RedisStoreConfig {
         SCHEMES.contains(&scheme)
     }
 
-    /// The kind of installation, for metrics.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match RedisUrl::parse(self.url.expose()) {
-            Ok(RedisUrl::Cluster { .. }) => "redis-cluster",
-            Ok(RedisUrl::Sentinel { .. }) => "redis-sentinel",
-            _ => "redis",
-        }
-    }
-
     pub(crate) fn link(&self) -> Result<LinkConfig, LinkError> {
-        if let Some((key, fault)) = self.faults().into_iter().next() {
-            return Err(LinkError::Setup(format!("store.{key}: {fault}")));
-        }
-        let mut link = LinkConfig::new(RedisUrl::parse(self.url.expose())?);
+        let url = self.read().map_err(|faults| {
+            let (key, fault) = faults.into_iter().next().expect("what is refused has a fault");
+            LinkError::Setup(format!("store.{key}: {fault}"))
+        })?;
+        let mut link = LinkConfig::new(url);
         link.tls = self.tls.clone();
         link.sentinel = SentinelLogin { user: self.sentinel_user.clone(), password: self.sentinel_password.clone() };
         link.connections = self.connections;

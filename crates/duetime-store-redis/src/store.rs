@@ -60,13 +60,28 @@ fn machine_ms() -> i64 {
 }
 
 impl RedisStore {
-    /// Connects, and refuses a server that cannot be trusted with messages.
+    /// Connects for what has no other loops, such as a test: see [`Self::connect_under`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn connect(config: RedisStoreConfig, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
+        let supervisor = Supervisor::new(meters.clone());
+        Self::connect_under(config, meters, &supervisor).await
+    }
+
+    /// Connects, and refuses a server that cannot be trusted with messages. `supervisor` watches over the loops of the
+    /// store, which end with it.
     ///
     /// # Errors
     ///
     /// [`StoreError::Setup`] with the remedy; [`StoreError::Unavailable`] when nobody answers
     /// within the configured bound.
-    pub async fn connect(config: RedisStoreConfig, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
+    pub async fn connect_under(
+        config: RedisStoreConfig,
+        meters: Arc<Meters>,
+        supervisor: &Supervisor,
+    ) -> Result<Arc<Self>, StoreError> {
         let at_start = |error| store_error("connect to redis", None, error);
         let link = Link::new(config.link().map_err(at_start)?).map_err(at_start)?;
         let most = i64::try_from(CLOCK_SKEW_MAX.as_millis()).expect("two seconds");
@@ -79,10 +94,11 @@ impl RedisStore {
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
         let (channel, sender) = (keys.wake_channel(), wakeups.clone());
-        let (stop, loops) = (CancellationToken::new(), Supervisor::new(meters.clone()));
+        // A scope of its own: they end with the store, after all that is waited for at the end of the program.
+        let (stop, loops) = (CancellationToken::new(), supervisor.scope());
         let run = |name, make: Box<dyn Fn() -> BoxFuture<'static, ()> + Send>| {
             let stopped = stop.clone();
-            loops.start(name, Policy::Restart, &stop, move || {
+            loops.start(name, Policy::RestartOrEnd, &stop, move || {
                 stopped.clone().run_until_cancelled_owned(make()).map(drop)
             });
         };

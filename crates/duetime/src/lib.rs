@@ -13,6 +13,7 @@ mod listener;
 mod log_rate;
 mod logs;
 mod manager;
+mod node;
 mod ownership;
 mod panics;
 mod rates;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::CommandFactory as _;
 use duetime_core::Store;
 use duetime_resize::Steps;
+use duetime_supervisor::Supervisor;
 
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
@@ -73,7 +74,7 @@ async fn bench(args: duetime_bench::Args) -> anyhow::Result<bool> {
     let open_store: duetime_bench::OpenStore = Box::new(|url, meters| {
         Box::pin(async move {
             let config = StoreConfig::of_url(duetime_settings::Secret::new(url)).map_err(anyhow::Error::msg)?;
-            let store: Arc<dyn Store> = stores::open(&config, meters).await?.store;
+            let store: Arc<dyn Store> = stores::open(&config, meters.clone(), &Supervisor::new(meters)).await?.store;
             Ok(store)
         })
     });

@@ -11,6 +11,7 @@ use duetime_metrics::Meters;
 use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::RedisStore;
+use duetime_supervisor::Supervisor;
 use tracing::info;
 
 use crate::config::StoreConfig;
@@ -23,6 +24,8 @@ pub struct Opened {
     pub store: Arc<dyn Store>,
     /// Its address, as it may be shown.
     pub shown: String,
+    /// The kind of store, for metrics.
+    pub kind: &'static str,
     /// Other nodes may use it too: what they change is looked for.
     pub shared: bool,
     /// It has a clock of its own.
@@ -44,8 +47,12 @@ const MOVE_GRACE: Duration = Duration::from_secs(2);
 const QUIET_MAX: Duration = Duration::from_secs(1);
 
 /// The same, and says so when it takes long.
-pub async fn open_patiently(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
-    let mut opened = pin!(open(config, meters));
+pub async fn open_patiently(
+    config: &StoreConfig,
+    meters: Arc<Meters>,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Opened> {
+    let mut opened = pin!(open(config, meters, supervisor));
     if let Ok(opened) = tokio::time::timeout(QUIET_MAX, &mut opened).await {
         return opened;
     }
@@ -54,20 +61,22 @@ pub async fn open_patiently(config: &StoreConfig, meters: Arc<Meters>) -> anyhow
     opened.await
 }
 
-/// Opens the store.
+/// Opens the store; `supervisor` watches over its loops.
 ///
 /// # Errors
 ///
 /// What the store refuses, with the remedy.
-pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<Opened> {
+pub async fn open(config: &StoreConfig, meters: Arc<Meters>, supervisor: &Supervisor) -> anyhow::Result<Opened> {
     let shown = config.shown();
     let doing = || format!("opening the store {shown}");
     match config {
         StoreConfig::Redis(config) => {
-            let store = RedisStore::connect(config.as_ref().clone(), meters).await.with_context(doing)?;
+            let opened = RedisStore::connect_under(config.as_ref().clone(), meters, supervisor).await;
+            let store = opened.with_context(doing)?;
             let link = store.link();
+            let kind = link.kind();
             let move_grace = if link.is_cluster() { MOVE_GRACE } else { Duration::ZERO };
-            Ok(Opened { store, shown, shared: true, has_clock: true, move_grace, link: Some(link), folder: None })
+            Ok(Opened { store, shown, kind, shared: true, has_clock: true, move_grace, link: Some(link), folder: None })
         }
         StoreConfig::Embedded(config) => {
             // Opening reads the index of what is there, from the disk.
@@ -75,7 +84,8 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>) -> anyhow::Result<O
             let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&of, meters)).await;
             let store = opened.context("opening the store in a thread of its own")?.with_context(doing)?;
             let (move_grace, folder) = (Duration::ZERO, Some(folder));
-            Ok(Opened { store, shown, shared: false, has_clock: false, move_grace, link: None, folder })
+            let kind = "embedded";
+            Ok(Opened { store, shown, kind, shared: false, has_clock: false, move_grace, link: None, folder })
         }
     }
 }

@@ -9,6 +9,7 @@ use duetime_core::{SinkBinder as _, TopicName};
 use duetime_metrics::Meters;
 use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
+use duetime_supervisor::Supervisor;
 
 use super::output;
 use crate::clock::SystemClock;
@@ -91,7 +92,9 @@ async fn store(config: &StoreConfig) -> anyhow::Result<Result<(), String>> {
         output::line(&format!("store {shown}: {why}"))?;
         return Ok(Ok(()));
     }
-    match tokio::time::timeout(STORE_MAX, stores::open(config, Arc::new(Meters::new()))).await {
+    let meters = Arc::new(Meters::new());
+    let supervisor = Supervisor::new(meters.clone());
+    match tokio::time::timeout(STORE_MAX, stores::open(config, meters, &supervisor)).await {
         Ok(Ok(_)) => {
             output::line(&format!("store {shown}: answers"))?;
             Ok(Ok(()))

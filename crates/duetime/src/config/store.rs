@@ -80,15 +80,6 @@ impl StoreConfig {
         }
     }
 
-    /// The kind of store, for metrics.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Embedded(_) => "embedded",
-            Self::Redis(config) => config.kind(),
-        }
-    }
-
     /// The URL as it may be shown: without user and password.
     #[must_use]
     pub fn shown(&self) -> String {

@@ -1,0 +1,382 @@
+//! Starts a node in steps, each with what the steps before it made: store, routing, engine, HTTP API.
+//!
+//! Upstream: `serve`, which has read the configuration and listens. Downstream: the crates of the node; `drain` ends
+//! what is started here.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use duetime_core::tracer::Tracer;
+use duetime_core::{Clock as _, ClusterNodes, Draw, Member, Ownership, StoreError, TopicName};
+use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
+use duetime_http::{Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
+use duetime_metrics::Meters;
+use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
+use duetime_router::{Catalog, CatalogError, Metering, Plans, Reviewer, RoutedStore, Router};
+use duetime_sinks::SinkRegistry;
+use duetime_supervisor::{Policy, Supervisor};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::clock::SystemClock;
+use crate::config::Config;
+use crate::drain::Running;
+use crate::logs::LogFormat;
+use crate::ownership::{self, OwnershipDeps};
+use crate::stores::{self, Opened};
+use crate::{banner, disk, log_rate, rates, traces, version};
+
+/// Connections at the console's own address: people with browsers, and no producers.
+const CONSOLE_CONNECTIONS_MAX: usize = 256;
+
+/// Where a node listens.
+pub struct Listeners {
+    /// The API.
+    pub listener: TcpListener,
+    /// The console has an address of its own.
+    pub console: Option<TcpListener>,
+}
+
+/// Starts a node.
+///
+/// # Errors
+///
+/// Whatever keeps it from starting, with what to do about it.
+pub async fn start(
+    config: &Config,
+    listeners: Listeners,
+    steps: Arc<dyn Steps>,
+    auth: &Auth,
+    options: &HttpOptions,
+) -> anyhow::Result<Running> {
+    let base = NodeBase::new(config, &listeners)?;
+    let store = open_store(&base).await?;
+    let routing = open_routing(&base, &store, steps).await?;
+    let started = start_engine(&base, &store, &routing)?;
+    start_loops(&base, &store, &routing, &started);
+    let http = serve_http(&base, &store, &routing, &started, HttpStep { listeners, auth, options })?;
+    let NodeEngine { engine, ownership, flush, .. } = started;
+    let NodeBase { shutdown, supervisor, .. } = base;
+    Ok(Running { engine, ownership, http, shutdown, flush, supervisor })
+}
+
+/// What all steps share.
+struct NodeBase<'a> {
+    config: &'a Config,
+    clock: Arc<SystemClock>,
+    meters: Arc<Meters>,
+    /// Watches over every loop of the node, those of its store too.
+    supervisor: Supervisor,
+    /// Ends the listener and the loops that run beside the engine.
+    shutdown: CancellationToken,
+    /// Where the API is.
+    address: SocketAddr,
+}
+
+impl<'a> NodeBase<'a> {
+    fn new(config: &'a Config, listeners: &Listeners) -> anyhow::Result<Self> {
+        let address = listeners.listener.local_addr().context("asking where we listen")?;
+        let meters = Arc::new(Meters::new().with_process());
+        let (clock, supervisor) = (Arc::new(SystemClock), Supervisor::new(meters.clone()));
+        Ok(Self { config, clock, meters, supervisor, shutdown: CancellationToken::new(), address })
+    }
+
+    /// Starts a loop that runs beside the engine and ends with the listener.
+    fn start<P, F>(&self, name: &'static str, parts: P, run: impl Fn(P, CancellationToken) -> F + Send + 'static)
+    where
+        P: Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stop = self.shutdown.clone();
+        let make = move || run(parts.clone(), stop.clone());
+        self.supervisor.start(name, Policy::RestartOrEnd, &self.shutdown, make);
+    }
+}
+
+/// The store, whose calls are metered.
+async fn open_store(base: &NodeBase<'_>) -> anyhow::Result<Opened> {
+    let opened = stores::open_patiently(&base.config.store, base.meters.clone(), &base.supervisor).await?;
+    let store = Metering::of(opened.store.clone(), base.meters.clone());
+    Ok(Opened { store, ..opened })
+}
+
+/// The topics, and what finds the shards of their messages.
+struct NodeRouting {
+    sinks: Arc<SinkRegistry>,
+    catalog: Arc<Catalog>,
+    router: Arc<Router>,
+    /// What moves messages when a shard count changes.
+    moves: MoveDeps,
+}
+
+async fn open_routing(base: &NodeBase<'_>, opened: &Opened, steps: Arc<dyn Steps>) -> anyhow::Result<NodeRouting> {
+    let (store, clock) = (&opened.store, &base.clock);
+    let sinks = SinkRegistry::new(base.config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
+    let draw = Draw::new(rand::random::<u64>);
+    let catalog = Catalog::open(store.clone(), clock.clone(), draw).await.context("reading the topics")?;
+    catalog.check_sinks_with(sinks.clone(), store.has_streams());
+    create_topics(base.config, &catalog).await?;
+    let moves = MoveDeps { grace: opened.move_grace, steps, ..MoveDeps::new(store.clone()) };
+    let (mover, meters) = (Arc::new(moves.clone()), base.meters.clone());
+    let router = Router::new(store.clone(), mover, catalog.clone(), clock.clone(), meters);
+    Ok(NodeRouting { sinks, catalog, router, moves })
+}
+
+/// What claims and delivers, and who has which shards.
+struct NodeEngine {
+    engine: Engine,
+    ownership: Arc<dyn Ownership>,
+    resizer: Resizer,
+    tracer: Option<Arc<dyn Tracer>>,
+    /// Ends the loop that sends spans.
+    flush: CancellationToken,
+}
+
+fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> anyhow::Result<NodeEngine> {
+    let NodeBase { clock, meters, supervisor, .. } = base;
+    let (store, catalog) = (&opened.store, &routing.catalog);
+    let me = Member {
+        id: base.config.node_id(),
+        address: base.address.to_string(),
+        version: version::VERSION.to_owned(),
+        since_ms: clock.now().as_millis(),
+        ..Member::default()
+    };
+    duetime_request::standstill::watch()?;
+    let me_id = me.id.clone();
+    let parts = OwnershipDeps {
+        me,
+        store: store.clone(),
+        link: opened.link.clone(),
+        clock: clock.clone(),
+        meters: meters.clone(),
+        supervisor: supervisor.clone(),
+    };
+    let ownership = ownership::open(base.config, parts)?;
+    let flush = CancellationToken::new();
+    let tracer = traces::start(&me_id, meters, supervisor, &flush)?;
+    let routed = RoutedStore::new(routing.router.clone());
+    let engine = Engine::start(EngineParts {
+        store: routed.clone(),
+        reinstate: routed,
+        schedule: store.clone(),
+        topics: catalog.watch(),
+        owned: ownership.owned(),
+        ownership: ownership.clone(),
+        sinks: routing.sinks.clone(),
+        clock: clock.clone(),
+        meters: meters.clone(),
+        config: DispatchConfig::default(),
+        supervisor: supervisor.clone(),
+        tracer: tracer.clone(),
+    });
+    let resizer = Resizer::new(ResizeDeps {
+        deps: routing.moves.clone(),
+        authority: store.clone(),
+        topics: catalog.watch(),
+        owned: ownership.owned(),
+        nodes: catalog.nodes(),
+        clock: clock.clone(),
+        meters: meters.clone(),
+        config: base.config.resize.clone(),
+    });
+    Ok(NodeEngine { engine, ownership, resizer, tracer, flush })
+}
+
+/// Starts the loops that run beside the engine.
+fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, started: &NodeEngine) {
+    let NodeBase { clock, meters, .. } = base;
+    let NodeRouting { catalog, router, .. } = routing;
+    let NodeEngine { engine, ownership, resizer, .. } = started;
+    let told = [engine.stale_topics(), resizer.changed()];
+    base.start("topics read again", (catalog.clone(), told), |(catalog, told), stop| {
+        follow_topics(catalog, told, stop)
+    });
+    base.start("resize", resizer.clone(), |resizer, stop| resizer.run(stop));
+    if opened.shared {
+        base.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
+        base.start("review", router.reviewer.clone(), Reviewer::run);
+    }
+    base.start("nodes", (ownership.cluster(), catalog.clone()), |(cluster, catalog), stop| {
+        count_nodes(cluster, catalog, stop)
+    });
+    let seen = (ownership.cluster(), catalog.watch(), ownership.mode() != "round-robin", meters.clone());
+    base.start("unowned shards", seen, |(cluster, topics, sees_all, meters), stop| {
+        ownership::count_unowned(cluster, topics, sees_all, meters, stop)
+    });
+    base.start("forecasts", (router.forecaster.clone(), ownership.owned()), |(forecaster, owned), stop| {
+        forecaster.watch(owned, stop)
+    });
+    if let Some(folder) = opened.folder.clone() {
+        let server = opened.kind;
+        base.start("disk", (folder, meters.clone()), move |(folder, meters), stop| {
+            disk::watch(server, folder, meters, stop)
+        });
+    }
+    base.start("log", log_rate::OURS.clone(), log_rate::LogRate::run);
+    let begun = tokio::time::Instant::now();
+    base.start("rates", meters.clone(), move |meters, stop| rates::sample(meters, begun, stop));
+    let (clocks, has_clock) =
+        ((opened.store.clone(), clock.clone(), ownership.clone(), meters.clone()), opened.has_clock);
+    base.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
+        ownership::watch_clock(store, clock, ownership, meters, has_clock, stop)
+    });
+}
+
+/// What the listener is given.
+struct HttpStep<'a> {
+    listeners: Listeners,
+    auth: &'a Auth,
+    options: &'a HttpOptions,
+}
+
+/// Answers requests from now on; the task ends once all that came is answered.
+fn serve_http(
+    base: &NodeBase<'_>,
+    opened: &Opened,
+    routing: &NodeRouting,
+    started: &NodeEngine,
+    step: HttpStep<'_>,
+) -> anyhow::Result<JoinHandle<()>> {
+    let NodeBase { config, meters, supervisor, shutdown, address, .. } = base;
+    let HttpStep { listeners: Listeners { listener, console }, auth, options } = step;
+    let has_topics = !routing.catalog.all().is_empty();
+    let parts = http_parts(base, opened, routing, started, auth, options);
+    meters.build_info([version::VERSION, version::COMMIT, version::features()], opened.kind, parts.node.mode);
+    info!(%address, node = %parts.node.id, store = %opened.shown, "node is serving");
+    let listening = Listening::of(&parts);
+    let pages = duetime_console::routes(config.console.mode());
+    let console = match console {
+        Some(own) => {
+            let address = own.local_addr().context("asking where the console listens")?;
+            info!(%address, "the console has an address of its own");
+            warn_of_clear_text(options, address);
+            let bounds = listening.connections.at_most(CONSOLE_CONNECTIONS_MAX);
+            let listening = Listening { connections: bounds, ..listening.clone() };
+            let router = duetime_http::router(parts.clone(), pages.clone());
+            Some((duetime_http::serve(own, router, listening, shutdown.clone()), address))
+        }
+        None => None,
+    };
+    let shown_at = console.as_ref().map_or(*address, |(_, address)| *address);
+    let pages = if console.is_some() { duetime_console::routes(duetime_console::Mode::Off) } else { pages };
+    let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
+    // Before the first request is answered: who waits for that finds it printed.
+    if config.node.log_format == LogFormat::Text {
+        banner::print([*address, shown_at], &opened.shown, !auth.is_open(), options.tls.is_some(), has_topics);
+    }
+    let http = supervisor.start_once("listener", shutdown, async move {
+        let console = async {
+            match console {
+                Some((serving, _)) => serving.await,
+                None => Ok(()),
+            }
+        };
+        let (serving, console) = tokio::join!(serving, console);
+        for error in [serving, console].into_iter().filter_map(Result::err) {
+            tracing::error!(%error, "the listener broke");
+        }
+    });
+    warn_of_clear_text(options, *address);
+    Ok(http)
+}
+
+/// What the API speaks for, with the loops that it alone needs.
+fn http_parts(
+    base: &NodeBase<'_>,
+    opened: &Opened,
+    routing: &NodeRouting,
+    started: &NodeEngine,
+    auth: &Auth,
+    options: &HttpOptions,
+) -> HttpParts {
+    let NodeBase { config, clock, meters, supervisor, shutdown, address } = base;
+    let NodeRouting { catalog, router, .. } = routing;
+    let NodeEngine { engine, ownership, resizer, tracer, .. } = started;
+    let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
+    let plans = Plans::new(router.clone(), opened.store.clone(), clock.clone(), watcher, &config.node_id());
+    base.start("bulk plans", plans.clone(), |plans, stop| plans.run(stop));
+    let feed = Feed::new(router.clone(), catalog.clone(), meters.clone(), engine.sinks(), clock.clone());
+    let (counting, stop) = (feed.clone(), shutdown.clone());
+    supervisor.start("events", Policy::Restart, shutdown, move || counting.clone().run(stop.clone()));
+    HttpParts {
+        router: router.clone(),
+        feed,
+        catalog: catalog.clone(),
+        plans,
+        store: opened.store.clone(),
+        consumers: engine.consumers(),
+        sinks: engine.sinks(),
+        past: engine.past(),
+        resizing: Arc::new(resizer.clone()),
+        clock: clock.clone(),
+        meters: meters.clone(),
+        auth: auth.clone(),
+        options: HttpOptions { tracer: tracer.clone(), ..options.clone() },
+        node: NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() },
+        cluster: ownership.cluster(),
+        ownership: ownership.clone(),
+        draining: CancellationToken::new(),
+    }
+}
+
+fn warn_of_clear_text(options: &HttpOptions, address: SocketAddr) {
+    if options.tls.is_none() && !address.ip().is_loopback() {
+        warn!("tokens and messages travel in clear; set node.tls, or put a proxy with TLS before the node");
+    }
+}
+
+/// Says how many nodes take a share, which `"auto"` follows, until `shutdown`.
+async fn count_nodes(
+    mut cluster: watch::Receiver<Arc<ClusterNodes>>,
+    catalog: Arc<Catalog>,
+    shutdown: CancellationToken,
+) {
+    loop {
+        catalog.set_nodes(cluster.borrow_and_update().nodes());
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            Ok(()) = cluster.changed() => {}
+            // The ownership has ended: it stays as it was.
+            else => return shutdown.cancelled().await,
+        }
+    }
+}
+
+async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()> {
+    for (name, topic) in &config.topics {
+        let topic_name = TopicName::new(name)?;
+        let created = match catalog.create_if_absent(&topic_name, topic).await {
+            // The node is not ready and says why; other topics are served.
+            Err(CatalogError::Store(error @ (StoreError::Vanished { .. } | StoreError::Damaged(_)))) => {
+                tracing::error!(topic = %topic_name, %error, "topic of the configuration is not created");
+                continue;
+            }
+            created => created.with_context(|| format!("creating the topic of [topics.{name}]"))?,
+        };
+        if created {
+            info!(topic = %topic_name, "topic is created as configured");
+        }
+    }
+    Ok(())
+}
+
+/// Keeps this node's picture of the topics fresh: reads them again when one of `told` says that it is old.
+async fn follow_topics(catalog: Arc<Catalog>, [stale, changed]: [Arc<Notify>; 2], shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = stale.notified() => {}
+            () = changed.notified() => {}
+        }
+        if let Err(error) = catalog.refresh().await {
+            warn!(%error, "topics could not be read again");
+        }
+    }
+}

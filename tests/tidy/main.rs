@@ -11,4 +11,5 @@ mod runs;
 mod secrets;
 mod shape;
 mod types;
+mod waits;
 mod words;

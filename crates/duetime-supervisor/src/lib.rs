@@ -246,28 +246,23 @@ mod tests {
         assert!(loops.runs() > 40, "a loop that returns is started again too");
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test(start_paused = true)]
     async fn a_loop_that_blocks_its_thread_is_stuck_and_one_that_waits_is_not() {
-        const LONGEST: Duration = Duration::from_millis(50);
+        /// How often it is asked; a poll is noted to the millisecond, of real time.
+        const ASKED_MAX: u32 = 100_000_000;
         let loops = loops();
         loops.start(Policy::RestartOrEnd, 0);
-        let (blocked, block) = std::sync::mpsc::sync_channel::<()>(1);
-        let block = std::sync::Mutex::new(block);
+        let supervisor = loops.supervisor.clone();
+        let (found, find) = tokio::sync::oneshot::channel();
         loops.supervisor.start_once("blocked", &loops.stop, async move {
-            // The fault: a wait that is not tokio's.
-            let _ = block.lock().unwrap().recv();
+            // The fault: all that is asked here is asked in one poll.
+            let stuck = (0..ASKED_MAX).find_map(|_| supervisor.ailing(Duration::ZERO));
+            found.send(stuck).unwrap();
             std::future::pending::<()>().await;
         });
-        let seen = async |wanted: Option<&str>| {
-            while loops.supervisor.ailing(LONGEST).as_deref() != wanted {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        seen(Some("blocked")).await;
-        blocked.send(()).unwrap();
-        seen(None).await;
-        tokio::time::sleep(LONGEST * 3).await;
-        assert_eq!(loops.supervisor.ailing(LONGEST), None, "all loops wait");
+        assert_eq!(find.await.unwrap().as_deref(), Some("blocked"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(loops.supervisor.ailing(Duration::ZERO), None, "all loops wait");
     }
 
     #[tokio::test(start_paused = true)]

@@ -69,8 +69,9 @@ async fn open_for(serving: &Serving, first: &[u8], drip: &[u8], every: Duration)
     to.write_all(first).await.unwrap();
     let drip = drip.to_vec();
     let dripping = tokio::spawn(async move {
+        let mut beat = tokio::time::interval_at(began + every, every);
         loop {
-            tokio::time::sleep(every).await;
+            beat.tick().await;
             if drip.is_empty() || to.write_all(&drip).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -156,7 +157,6 @@ async fn where_all_places_are_busy_a_node_still_says_that_it_is_alive() {
         answer(&mut socket).await.starts_with("HTTP/1.1 200")
     } {
         assert!(Instant::now() < until, "a place that is free is given again");
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -8,6 +8,7 @@ mod bounds;
 mod bulk;
 mod claims;
 mod connections;
+mod documented;
 mod drain;
 mod ends;
 mod events;

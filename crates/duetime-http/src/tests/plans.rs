@@ -62,7 +62,7 @@ async fn scheduled(api: &TestApi) -> u64 {
     api.get("/v1/topics/orders").await.json()["scheduled"].as_u64().unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_plan_counts_first_and_acts_once_it_is_started() {
     let api = TestApi::with_orders().await;
     fill(&api, "a-", 30).await;
@@ -87,7 +87,7 @@ async fn a_plan_counts_first_and_acts_once_it_is_started() {
     assert_eq!(api.get(&path(&plan, "")).await.problem(), (404, "unknown_plan".to_owned()));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_reschedule_put_later_is_not_moved_and_counted_again() {
     for smear in ["0s", "5s"] {
         let api = TestApi::with_orders().await;
@@ -107,7 +107,7 @@ async fn what_a_reschedule_put_later_is_not_moved_and_counted_again() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn plans_of_one_topic_take_no_place_from_those_of_another() {
     let api = TestApi::with_orders().await;
     let ask = json!({ "action": "cancel" });
@@ -125,7 +125,7 @@ async fn plans_of_one_topic_take_no_place_from_those_of_another() {
     assert_eq!(api.get(&path(&kept, "")).await.status, 200);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_plan_of_a_topic_that_was_deleted_is_not_started() {
     let api = TestApi::with_orders().await;
     let plan = planned(&api, json!({ "action": "cancel" })).await;
@@ -134,7 +134,7 @@ async fn a_plan_of_a_topic_that_was_deleted_is_not_started() {
     assert_eq!(started.problem(), (404, "unknown_topic".to_owned()));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn dead_letters_are_redriven_and_purged_by_reason_and_not_those_that_die_later() {
     let api = TestApi::with_orders().await;
     let bury = async |ids: std::ops::Range<usize>, reason: &str| {
@@ -164,7 +164,7 @@ async fn dead_letters_are_redriven_and_purged_by_reason_and_not_those_that_die_l
     assert_eq!(left["messages"].as_array().unwrap().len(), 1, "what died after the plan was made is left alone");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_plan_that_is_stopped_does_nothing_more_and_goes_on_where_it_was() {
     let api = TestApi::with_orders().await;
     fill(&api, "m-", 300).await;
@@ -185,7 +185,7 @@ async fn a_plan_that_is_stopped_does_nothing_more_and_goes_on_where_it_was() {
     assert_eq!((&done["counts"]["done"], scheduled(&api).await), (&json!(300), 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn another_node_goes_on_with_a_plan_whose_node_is_gone() {
     let api = TestApi::with_orders().await;
     fill(&api, "m-", 200).await;
@@ -207,7 +207,7 @@ async fn another_node_goes_on_with_a_plan_whose_node_is_gone() {
     assert_eq!(api.get("/v1/topics/orders").await.json()["due"], 200);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_plan_asked_for_wrongly_says_what_to_give() {
     let api = TestApi::with_orders().await;
     for (ask, word) in [

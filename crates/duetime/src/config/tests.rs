@@ -82,6 +82,21 @@ shards_at_once = 100
 }
 
 #[test]
+fn the_key_to_blame_is_known_whatever_else_the_sentence_speaks_of() {
+    let begin = "[sinks.a]\ntype = \"nats\"\nurl = \"nats://h\"\n";
+    for (keys, line) in [
+        ("timeout = \"10s\"\nconnect_timeout = \"0s\"", 5),
+        ("token = \"t\"\npassword = \"p\"", 5),
+        ("ca_file = \"/no/such/url/token.pem\"\ntoken = \"t\"", 4),
+    ] {
+        let found = complaints(&format!("{begin}{keys}"));
+        assert!(found[0].starts_with(&format!("duetime.toml:{line}: sinks.a: ")), "{keys}: {found:?}");
+    }
+    let tls = "[node]\n[node.tls]\ncert = \"/no/key.pem\"\nkey = \"/no/cert.pem\"\n";
+    assert!(complaints(tls)[0].starts_with("duetime.toml:4: node.tls: /no/cert.pem: "), "{:?}", complaints(tls));
+}
+
+#[test]
 fn what_follows_from_a_fault_is_no_fault_of_its_own() {
     let found = complaints(
         "[store]\nurl = [1]\n[ownership]\nmode = \"round-robin\"\n[node]\nlisten = \"0.0.0.0:1\"\n[auth]\ntokens = 1\n",

@@ -15,7 +15,7 @@ use crate::config::{LinkConfig, client};
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::reply::word;
-use crate::slots::{SLOTS, crc16};
+use crate::slots::SLOTS;
 use crate::url::elsewhere;
 
 /// The map is not asked for more often than this.
@@ -24,15 +24,6 @@ const REFRESH_EVERY: Duration = Duration::from_millis(200);
 const TELL_WITHIN: Duration = Duration::from_secs(1);
 /// A node that has not sent the map by then is not waited for alone: the next is asked beside it.
 const ASK_NEXT_AFTER: Duration = Duration::from_millis(150);
-
-/// The slot of a key: that of its hash tag, where it has one.
-pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        rest.iter().position(|byte| *byte == b'}').filter(|close| *close > 0).map(|close| &rest[..close])
-    });
-    crc16(tag.unwrap_or(key)) % SLOTS
-}
 
 #[derive(Default)]
 struct Map {
@@ -257,15 +248,6 @@ pub(crate) fn read_slots(value: &Value, teller: &str) -> Option<Vec<SlotRange>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_falls_on_the_slot_of_its_tag() {
-        assert_eq!(slot_of_key(b"123456789"), 0x31c3);
-        assert_eq!(slot_of_key(b"x{123456789}y}"), 0x31c3);
-        // The first brace counts, and nothing in it is no tag.
-        assert_eq!(slot_of_key(b"{}{123456789}"), crc16(b"{}{123456789}") % SLOTS);
-        assert_eq!(slot_of_key(b"{{a}b}"), crc16(b"{a") % SLOTS);
-    }
 
     #[test]
     fn a_map_is_read_and_a_node_without_a_name_is_the_one_that_was_asked() {

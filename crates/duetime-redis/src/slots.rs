@@ -24,6 +24,15 @@ pub fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// The slot of a key: that of its hash tag, where it has one.
+pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        rest.iter().position(|byte| *byte == b'}').filter(|close| *close > 0).map(|close| &rest[..close])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS
+}
+
 /// The slot of shard `index` of `topic`.
 #[must_use]
 pub fn slot_of(topic: &TopicName, index: u32) -> u16 {
@@ -56,6 +65,15 @@ pub fn tag_of(slot: u16) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_falls_on_the_slot_of_its_tag() {
+        assert_eq!(slot_of_key(b"123456789"), 0x31c3);
+        assert_eq!(slot_of_key(b"x{123456789}y}"), 0x31c3);
+        // The first brace counts, and nothing in it is no tag.
+        assert_eq!(slot_of_key(b"{}{123456789}"), crc16(b"{}{123456789}") % SLOTS);
+        assert_eq!(slot_of_key(b"{{a}b}"), crc16(b"{a") % SLOTS);
+    }
 
     #[test]
     fn every_slot_has_a_tag_and_the_checksum_is_the_published_one() {

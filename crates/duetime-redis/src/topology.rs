@@ -6,11 +6,12 @@ use std::time::Duration;
 use duetime_core::Place;
 use futures::FutureExt;
 
-use crate::cluster::{Cluster, slot_of_key};
+use crate::cluster::Cluster;
 use crate::config::{LinkConfig, client};
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::sentinel::Sentinels;
+use crate::slots::slot_of_key;
 use crate::url::RedisUrl;
 
 /// How often others are asked about a master that has no replicas.

@@ -54,4 +54,5 @@ mod test_node;
 mod topic_limits;
 mod traces;
 mod vanished;
+mod versions;
 mod webhook;

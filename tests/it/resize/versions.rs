@@ -1,61 +1,23 @@
 //! Nodes of the release before and of this one on one store, through upgrade, resize and downgrade.
 //!
-//! The program of the release before is named by `DUETIME_TEST_OLDER`; `./test --long` builds it from the commit in
-//! `tests/release-before`.
+//! Where the program of the release before comes from is in `tests/it/versions.rs`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use duetime_testkit::in_time;
 use duetime_testkit::servers::{Node, RedisServer};
-use duetime_testkit::violation::{cannot_run, is_long, only_in_long};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::load::Load;
 use super::nodes::{TestCluster, config};
 use super::{KEPT, PATIENCE, PROGRAM, SETTINGS, SHARED};
 use crate::test_node::done;
+use crate::versions::{claim, older, settle};
 
 /// Under load by nodes of both versions.
 const MIXED: Duration = Duration::from_secs(3);
 const MESSAGES: usize = 100;
-
-/// The program of the release before, if there is one.
-fn older() -> Option<PathBuf> {
-    let named = std::env::var_os("DUETIME_TEST_OLDER").map(PathBuf::from);
-    match (&named, is_long()) {
-        (Some(_), _) => {}
-        (None, true) => {
-            cannot_run(
-                "DUETIME_TEST_OLDER names no program of the release before; ./test --long builds one and names it",
-            );
-        }
-        (None, false) => only_in_long("./test --long builds the program of the release before"),
-    }
-    named
-}
-
-/// Claims `many` messages, from whatever shards they are in.
-async fn claim(node: &Node, many: usize) -> Vec<Value> {
-    let (mut claimed, end) = (Vec::new(), Instant::now() + PATIENCE);
-    while claimed.len() < many {
-        in_time!(Instant::now() < end, "{} of {many} are claimed:\n{}", claimed.len(), node.output());
-        let answer =
-            done(node, Method::POST, "orders/claim", &json!({"max": many - claimed.len(), "wait": "1s"})).await;
-        claimed.extend(answer["messages"].as_array().unwrap().clone());
-    }
-    claimed
-}
-
-async fn settle(node: &Node, how: &str, claimed: &[Value]) {
-    let receipts: Vec<&Value> = claimed.iter().map(|message| &message["receipt"]).collect();
-    let answer = done(node, Method::POST, &format!("orders/{how}"), &json!({ "receipts": receipts })).await;
-    let results = answer["results"].as_array().unwrap();
-    assert!(results.iter().all(|result| result["outcome"] == "ok"), "{answer}");
-}
 
 /// What `writer` schedules is seen, changed, claimed and settled by `reader`, and the other way round.
 async fn understand_each_other(writer: &Node, reader: &Node, tag: &str) {
@@ -73,25 +35,25 @@ async fn understand_each_other(writer: &Node, reader: &Node, tag: &str) {
         let gone = done(reader, Method::DELETE, &format!("orders/messages/{tag}-{n}"), &json!({})).await;
         assert_eq!(gone["outcome"], "cancelled", "{gone}");
     }
-    let claimed = claim(reader, MESSAGES + MESSAGES / 2).await;
+    let claimed = claim(reader, "orders", MESSAGES + MESSAGES / 2).await;
     for message in &claimed {
         let (id, payload) = (message["id"].as_str().unwrap(), message["payload"].as_str().unwrap());
         assert_eq!((payload, &message["headers"]["of"]), (json!({"of": id}).to_string().as_str(), &json!(id)));
     }
     let (by_writer, by_reader) = claimed.split_at(MESSAGES / 2);
     let (dead, acked) = by_writer.split_at(MESSAGES / 4);
-    settle(writer, "ack", acked).await;
-    settle(reader, "ack", by_reader).await;
+    settle(writer, "orders", "ack", acked).await;
+    settle(reader, "orders", "ack", by_reader).await;
     // One attempt was all they had.
-    settle(writer, "nack", dead).await;
+    settle(writer, "orders", "nack", dead).await;
     let listed = done(reader, Method::GET, "orders/dead?limit=500", &json!({})).await;
     assert_eq!(listed["messages"].as_array().unwrap().len(), dead.len(), "{listed}");
     done(reader, Method::POST, "orders/dead/redrive", &json!({"all": true})).await;
     // They die again at the other, are counted by who knows the count, and their headers are theirs for both.
-    let again = claim(writer, dead.len()).await;
-    settle(writer, "nack", &again).await;
+    let again = claim(writer, "orders", dead.len()).await;
+    settle(writer, "orders", "nack", &again).await;
     done(writer, Method::POST, "orders/dead/redrive", &json!({"all": true})).await;
-    let again = claim(reader, dead.len()).await;
+    let again = claim(reader, "orders", dead.len()).await;
     assert!(again.iter().all(|message| message["headers"]["of"] == message["id"]), "{again:?}");
     let seen = async |node: &Node| {
         let id = again[0]["id"].as_str().unwrap();
@@ -99,7 +61,7 @@ async fn understand_each_other(writer: &Node, reader: &Node, tag: &str) {
     };
     let counts: Vec<Value> = vec![seen(writer).await["redrives"].clone(), seen(reader).await["redrives"].clone()];
     assert!(counts.contains(&json!(1)), "one of the two redrives was by the node that counts: {counts:?}");
-    settle(reader, "ack", &again).await;
+    settle(reader, "orders", "ack", &again).await;
     for node in [writer, reader] {
         let topic = done(node, Method::GET, "orders", &json!({})).await;
         assert_eq!([&topic["scheduled"], &topic["in_flight"], &topic["dead"]], [&json!(0), &json!(0), &json!(0)]);

@@ -5,11 +5,14 @@
 mod crates;
 mod docs;
 mod imports;
+#[path = "../stable/kept.rs"]
+mod kept;
 mod pages;
 mod repo;
 mod runs;
 mod secrets;
 mod shape;
+mod stable;
 mod types;
 mod waits;
 mod words;

@@ -1,5 +1,8 @@
 //! What a user types. Field docs are the help text.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};

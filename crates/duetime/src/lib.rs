@@ -9,6 +9,9 @@ mod config;
 mod connection;
 mod disk;
 mod drain;
+#[cfg(test)]
+#[path = "../../../tests/stable/kept.rs"]
+mod kept;
 mod listener;
 mod log_rate;
 mod logs;

@@ -16,7 +16,8 @@ use super::read::{self, ConfigFault};
 use super::store::{self, DEFAULT_STORE};
 use super::{Config, OwnershipConfig, OwnershipMode, check};
 
-const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
+/// The sections that a file may have.
+pub const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
 
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]

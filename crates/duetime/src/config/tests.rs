@@ -1,5 +1,7 @@
 //! The file as a whole: what is wrong with it, what the example says, where secrets may be.
 
+mod keys;
+
 use std::path::PathBuf;
 
 use duetime_core::{RateLimit, RetryPolicy, TopicConfig};

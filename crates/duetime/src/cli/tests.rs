@@ -1,0 +1,56 @@
+//! Commands, flags and variables are promised (docs/COMPATIBILITY.md): none goes unseen.
+
+use std::collections::BTreeSet;
+
+use clap::CommandFactory as _;
+
+use super::Cli;
+use crate::kept;
+
+/// The lines of a command and of those below it.
+fn lines(command: &clap::Command, before: &str, all: &mut BTreeSet<String>) {
+    let name = format!("{before}{}", command.get_name());
+    all.insert(name.clone());
+    all.extend(command.get_all_aliases().map(|alias| format!("{before}{alias}")));
+    for arg in command.get_arguments() {
+        // Each command has these two.
+        if !before.is_empty() && ["help", "version"].contains(&arg.get_id().as_str()) {
+            continue;
+        }
+        let takes = arg.get_action().takes_values();
+        let many = if arg.get_num_args().is_some_and(|range| range.max_values() > 1) { "..." } else { "" };
+        let value = if takes { format!(" VALUE{many}") } else { String::new() };
+        let repeated = if matches!(arg.get_action(), clap::ArgAction::Append) { " repeated" } else { "" };
+        let required = if arg.is_required_set() { " required" } else { "" };
+        let longs = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
+        let shorts = arg.get_short().into_iter().chain(arg.get_all_short_aliases().into_iter().flatten());
+        let flags = longs.map(|long| format!("--{long}")).chain(shorts.map(|short| format!("-{short}")));
+        let mut places: Vec<String> = flags.map(|flag| format!("{name} {flag}{value}")).collect();
+        if arg.is_positional() {
+            places
+                .push(format!("{name} <{}>", arg.get_value_names().map_or_else(String::new, |names| names.join(" "))));
+        }
+        for place in places {
+            all.insert(format!("{place}{repeated}{required}"));
+            if let Some(variable) = arg.get_env() {
+                all.insert(format!("{place} = {}", variable.to_string_lossy()));
+            }
+            if takes {
+                let words = arg.get_possible_values();
+                all.extend(words.iter().map(|word| format!("{place} = {:?}", word.get_name())));
+            }
+        }
+    }
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        lines(below, &format!("{name} "), all);
+    }
+}
+
+#[test]
+fn no_command_flag_or_variable_goes_unseen() {
+    let mut program = Cli::command();
+    program.build();
+    let mut all = BTreeSet::new();
+    lines(&program, "", &mut all);
+    kept::holds("commands.txt", &all);
+}

@@ -2,6 +2,7 @@
 //!
 //! Each rule collects everything that breaks it and says how to fix it, so that one run names all.
 
+mod absent;
 mod crates;
 mod docs;
 mod imports;
@@ -13,6 +14,7 @@ mod runs;
 mod secrets;
 mod shape;
 mod stable;
+mod touched;
 mod types;
 mod waits;
 mod words;

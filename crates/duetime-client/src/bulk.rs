@@ -122,7 +122,7 @@ impl Client {
     ///
     /// See [`ClientError`]; so with all calls.
     pub async fn plan_bulk(&self, topic: &str, ask: &BulkAsk) -> Result<BulkPlan, ClientError> {
-        self.call(self.request(Method::POST, &path(topic, "")).timeout(ANSWER_MAX).json(ask)).await
+        self.call(self.request(Method::POST, &path(topic, ""))?.timeout(ANSWER_MAX).json(ask)).await
     }
 
     /// The plans of a topic, the newest first.
@@ -150,7 +150,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn start_bulk(&self, topic: &str, id: &str, per_second: Option<u32>) -> Result<BulkPlan, ClientError> {
         let body = per_second.map_or_else(|| json!({}), |rate| json!({ "per_second": rate }));
-        self.call(self.request(Method::POST, &path(topic, &format!("/{}/start", part(id)))).json(&body)).await
+        self.call(self.request(Method::POST, &path(topic, &format!("/{}/start", part(id))))?.json(&body)).await
     }
 
     /// Stops a plan.
@@ -159,7 +159,7 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn stop_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
-        self.call(self.request(Method::POST, &path(topic, &format!("/{}/stop", part(id)))).json(&json!({}))).await
+        self.call(self.request(Method::POST, &path(topic, &format!("/{}/stop", part(id))))?.json(&json!({}))).await
     }
 
     /// Forgets a plan that does not run.
@@ -168,6 +168,6 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn forget_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
-        self.call(self.request(Method::DELETE, &path(topic, &format!("/{}", part(id))))).await
+        self.call(self.request(Method::DELETE, &path(topic, &format!("/{}", part(id))))?).await
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use duetime_core::names::is_dots;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
@@ -61,12 +62,8 @@ fn now_ms() -> i64 {
     millis_of(SystemTime::now())
 }
 
-/// One part of a path, encoded once.
+/// One part of a path, encoded once. [`Client::request`] refuses one of dots alone, for which there is no code.
 pub(crate) fn part(text: &str) -> String {
-    // A part of dots alone would be taken for a step up or nowhere.
-    if text == "." || text == ".." {
-        return text.replace('.', "%2E");
-    }
     utf8_percent_encode(text, IN_PATH).to_string()
 }
 
@@ -133,8 +130,17 @@ impl Client {
         &self.base
     }
 
-    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.base))
+    /// A request for a path made of [`part`]s.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Dots`]: one of them would be a step in the path, and the request another one.
+    pub(crate) fn request(&self, method: Method, path: &str) -> Result<reqwest::RequestBuilder, ClientError> {
+        let parts = path.split('?').next().unwrap_or_default().split('/');
+        match parts.into_iter().find(|part| is_dots(part)) {
+            Some(dots) => Err(ClientError::Dots(dots.to_owned())),
+            None => Ok(self.http.request(method, format!("{}{path}", self.base))),
+        }
     }
 
     /// Sends a request, which says until when it is waited for: the node begins nothing of it later. One that was
@@ -204,7 +210,7 @@ impl Client {
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.call(self.request(Method::GET, path).timeout(ANSWER_MAX)).await
+        self.call(self.request(Method::GET, path)?.timeout(ANSWER_MAX)).await
     }
 
     pub(crate) async fn send_json<T: DeserializeOwned>(
@@ -213,7 +219,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.call(self.request(method, path).timeout(ANSWER_MAX).json(body)).await
+        self.call(self.request(method, path)?.timeout(ANSWER_MAX).json(body)).await
     }
 }
 
@@ -225,7 +231,25 @@ mod tests {
     fn an_id_is_encoded_once_and_cannot_climb_the_path() {
         assert_eq!(part("a/b c%2F?"), "a%2Fb%20c%252F%3F");
         assert_eq!(part("заказ-1_x.y~"), "%D0%B7%D0%B0%D0%BA%D0%B0%D0%B7-1_x.y~");
-        assert_eq!((part(".."), part(".")), ("%2E%2E".to_owned(), "%2E".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_name_of_dots_alone_is_no_part_of_a_path_and_the_error_says_what_to_do() {
+        // Nobody listens there: what is refused here was not sent.
+        let client = Client::new("http://127.0.0.1:1", None).unwrap();
+        let refused = [
+            client.cancel("orders", "..").await.unwrap_err(),
+            client.message("orders", ".").await.unwrap_err(),
+            client.delete_topic("..", true).await.unwrap_err(),
+            client.enqueue(".", &crate::NewMessage::new("x")).await.unwrap_err(),
+            client.pause_sink("..", None).await.unwrap_err(),
+        ];
+        for error in refused {
+            assert!(matches!(error, ClientError::Dots(_)), "{error:?}");
+            assert!(error.to_string().contains("duetime cancel"), "{error}");
+        }
+        assert!(!matches!(client.cancel("orders", "%2e").await.unwrap_err(), ClientError::Dots(_)));
+        assert!(!matches!(client.cancel_many("orders", &["..".to_owned()]).await.unwrap_err(), ClientError::Dots(_)));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Client {
             body["visibility_timeout"] = millis(visibility).into();
         }
         let path = format!("/v1/topics/{}/claim", part(topic));
-        let request = self.request(Method::POST, &path).timeout(ANSWER_MAX + ask.wait).json(&body);
+        let request = self.request(Method::POST, &path)?.timeout(ANSWER_MAX + ask.wait).json(&body);
         self.call::<Claimed>(request).await.map(|claimed| claimed.messages)
     }
 

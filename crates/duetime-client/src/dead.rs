@@ -37,7 +37,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn dead_groups(&self, topic: &str, samples: usize) -> Result<DeadGroups, ClientError> {
         let path = format!("/v1/topics/{}/dead/groups?samples={samples}", part(topic));
-        self.call(self.request(Method::GET, &path).timeout(ANSWER_MAX)).await
+        self.call(self.request(Method::GET, &path)?.timeout(ANSWER_MAX)).await
     }
 
     /// Schedules dead letters at once with all attempts given back.
@@ -69,6 +69,6 @@ impl Client {
             DeadChoice::All => serde_json::json!({ "all": true }),
         };
         // A sweep takes its time; the node bounds it.
-        self.call(self.request(method, path).timeout(ANSWER_MAX * 2).json(&body)).await
+        self.call(self.request(method, path)?.timeout(ANSWER_MAX * 2).json(&body)).await
     }
 }

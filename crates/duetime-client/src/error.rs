@@ -43,6 +43,12 @@ pub enum ClientError {
     /// The token cannot be sent in a header.
     #[error("the token has characters that cannot be sent; it is one line of visible ASCII")]
     Token,
+    /// A name that no path can have. Nothing was sent.
+    #[error(
+        "{0:?} cannot be a part of a path, where it is a step; of an id, list the message with --prefix and cancel it \
+         with `duetime cancel` (POST …/cancel), which names it in its body"
+    )]
+    Dots(String),
     /// No connection. Nothing was done.
     #[error("cannot reach {base}: {reason}")]
     Unreachable {

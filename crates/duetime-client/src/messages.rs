@@ -59,7 +59,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn cancel(&self, topic: &str, id: &str) -> Result<Outcome, ClientError> {
         let path = format!("/v1/topics/{}/messages/{}", part(topic), part(id));
-        self.call(self.request(Method::DELETE, &path).timeout(crate::call::ANSWER_MAX)).await
+        self.call(self.request(Method::DELETE, &path)?.timeout(crate::call::ANSWER_MAX)).await
     }
 
     /// Cancels many in one request, and answers in order.

@@ -44,7 +44,7 @@ impl Client {
         Bytes: From<S::Ok>,
     {
         let request = self
-            .request(Method::POST, &format!("/v1/topics/{}/messages", part(topic)))
+            .request(Method::POST, &format!("/v1/topics/{}/messages", part(topic)))?
             .header(CONTENT_TYPE, NDJSON)
             .header(ACCEPT, NDJSON)
             .body(reqwest::Body::wrap_stream(body));

@@ -65,7 +65,7 @@ impl Client {
     ///
     /// Too many listen to the node already.
     pub async fn events(&self, seen: Option<&str>) -> Result<reqwest::Response, ClientError> {
-        let mut request = self.request(Method::GET, "/v1/events");
+        let mut request = self.request(Method::GET, "/v1/events")?;
         if let Some(seen) = seen {
             request = request.header("last-event-id", seen);
         }
@@ -92,7 +92,7 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn metrics(&self) -> Result<String, ClientError> {
-        let whole = self.whole(self.send(self.request(Method::GET, "/metrics").timeout(ANSWER_MAX)).await?).await?;
+        let whole = self.whole(self.send(self.request(Method::GET, "/metrics")?.timeout(ANSWER_MAX)).await?).await?;
         if whole.status != 200 {
             return Err(self.foreign(format!("status {} to /metrics", whole.status)));
         }

@@ -50,7 +50,7 @@ impl Client {
     /// A setting is refused.
     pub async fn put_topic(&self, name: &str, change: &Map<String, Value>) -> Result<(Topic, bool), ClientError> {
         let path = format!("/v1/topics/{}", part(name));
-        let request = self.request(Method::PUT, &path).timeout(ANSWER_MAX).json(change);
+        let request = self.request(Method::PUT, &path)?.timeout(ANSWER_MAX).json(change);
         let whole = self.whole(self.send(request).await?).await?;
         Ok((self.read(&whole.bytes)?, whole.status == 201))
     }
@@ -63,7 +63,7 @@ impl Client {
     /// messages.
     pub async fn delete_topic(&self, name: &str, force: bool) -> Result<Outcome, ClientError> {
         let force = if force { "?force=true" } else { "" };
-        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}{force}", part(name)))).await
+        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}{force}", part(name)))?).await
     }
 
     /// Pauses a topic. Without a `reason`, one that is paused keeps the reason it has.
@@ -119,7 +119,7 @@ impl Client {
         if let Some(settings) = settings {
             ask["settings"] = Value::Object(settings.clone());
         }
-        let request = self.request(Method::POST, &path).timeout(ANSWER_MAX).json(&ask);
+        let request = self.request(Method::POST, &path)?.timeout(ANSWER_MAX).json(&ask);
         let whole = self.whole(self.send(request).await?).await?;
         self.read(&whole.bytes)
     }

@@ -21,6 +21,17 @@ pub enum NameError {
     /// An id with a control character.
     #[error("id has a control character at byte {0}; leave it out")]
     ControlInId(usize),
+    /// A name that a path cannot have as a part of its own.
+    #[error(
+        "{what} {name:?} is refused: clients and proxies take a part of a path that is one or two dots for a step in \
+         it; use another {what}"
+    )]
+    Dots {
+        /// What is called so.
+        what: &'static str,
+        /// `.` or `..`.
+        name: String,
+    },
     /// A namespace that would break key names.
     #[error("namespace {0:?} is refused; use 1 to 50 of A-Z a-z 0-9 . _ -")]
     Namespace(String),
@@ -29,6 +40,21 @@ pub enum NameError {
 fn plain(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Whether this cannot be a part of a path: `.` and `..` are steps in it, however they are encoded.
+#[must_use]
+pub fn is_dots(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
+
+/// Refuses a new name of `what` that a path could not have.
+///
+/// # Errors
+///
+/// [`NameError::Dots`].
+pub fn refuse_dots(what: &'static str, name: &str) -> Result<(), NameError> {
+    if is_dots(name) { Err(NameError::Dots { what, name: name.to_owned() }) } else { Ok(()) }
 }
 
 macro_rules! shared_text {
@@ -107,6 +133,15 @@ impl TopicName {
             Err(NameError::Topic(text.chars().take(TOPIC_BYTES_MAX).collect()))
         }
     }
+
+    /// Whether a topic may be made with this name. What is stored already keeps it.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError::Dots`].
+    pub fn check_new(&self) -> Result<(), NameError> {
+        refuse_dots("topic name", &self.0)
+    }
 }
 
 impl Namespace {
@@ -147,6 +182,15 @@ impl MessageId {
         }
         Ok(Self(text.into()))
     }
+
+    /// Whether a message may be enqueued with this id. What is stored already keeps it.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError::Dots`].
+    pub fn check_new(&self) -> Result<(), NameError> {
+        refuse_dots("id", &self.0)
+    }
 }
 
 #[cfg(test)]
@@ -163,5 +207,22 @@ mod tests {
         assert_eq!(MessageId::new(""), Err(NameError::EmptyId));
         assert_eq!(MessageId::new(&"x".repeat(257)), Err(NameError::LongId(257)));
         assert_eq!(MessageId::new("a\nb"), Err(NameError::ControlInId(1)));
+    }
+
+    #[test]
+    fn a_name_of_one_or_two_dots_is_read_where_it_is_stored_and_refused_where_it_would_be_new() {
+        for dots in [".", ".."] {
+            let (id, topic) = (MessageId::new(dots).unwrap(), TopicName::new(dots).unwrap());
+            let refused = [id.check_new().unwrap_err().to_string(), topic.check_new().unwrap_err().to_string()];
+            assert!(refused[0].starts_with(&format!("id {dots:?} is refused")), "{}", refused[0]);
+            assert!(refused[1].ends_with("use another topic name"), "{}", refused[1]);
+        }
+        for name in ["...", ".a", "a.", "-"] {
+            assert!(
+                MessageId::new(name).unwrap().check_new().is_ok() && TopicName::new(name).unwrap().check_new().is_ok()
+            );
+        }
+        // Text of three letters, which is encoded as `%252e`.
+        assert!(MessageId::new("%2e").unwrap().check_new().is_ok());
     }
 }

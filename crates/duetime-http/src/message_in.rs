@@ -63,7 +63,7 @@ impl Rules<'_> {
 #[schema(as = Message)]
 #[allow(dead_code)]
 pub(crate) struct MessageSchema {
-    /// 1 to 256 bytes of UTF-8 without control characters. Absent: a UUIDv7 is made.
+    /// 1 to 256 bytes of UTF-8 without control characters, and neither `.` nor `..`. Absent: a UUIDv7 is made.
     #[schema(nullable = false, min_length = 1, max_length = 256)]
     id: Option<String>,
     /// From now on, by the store's clock.
@@ -162,7 +162,11 @@ pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<St
             return Err(refusal);
         }
         let id = match &given_id {
-            Some(id) => MessageId::new(id).map_err(|error| refuse_id(&error))?,
+            Some(id) => {
+                let id = MessageId::new(id).map_err(|error| refuse_id(&error))?;
+                id.check_new().map_err(|error| refuse_id(&error))?;
+                id
+            }
             None => make_id(rules.now),
         };
         let payload = read_payload(payload, present(payload_base64), rules)?;

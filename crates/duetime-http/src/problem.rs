@@ -260,6 +260,7 @@ impl From<CatalogError> for Problem {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Invalid { field, detail } => Self { field, ..Self::bad("invalid_topic_settings", detail) },
+            CatalogError::Name(error) => Self::bad("invalid_topic_name", error.to_string()).at("topic"),
             CatalogError::Store(error @ StoreError::Vanished { .. }) => {
                 Self::new(StatusCode::CONFLICT, "topic_vanished", format!("{error}; {ADOPT_OR_DELETE}"))
             }

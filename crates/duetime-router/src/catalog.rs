@@ -382,6 +382,9 @@ impl Catalog {
         if present.is_none() && !creates {
             return Ok(None);
         }
+        if present.is_none() {
+            name.check_new()?;
+        }
         let Some((config, note)) = change.made(present.as_deref(), self.clock.now())? else {
             return Ok(present.map(|record| TopicPut { record, created: false, changed: false }));
         };

@@ -1,8 +1,15 @@
 //! One message at a time.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+use duetime_core::store::Enqueue;
+use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict, TopicName};
 use serde_json::json;
 
 use super::{NOW_MS, TestApi};
+
+const MESSAGES: &str = "/v1/topics/orders/messages";
 
 #[tokio::test]
 async fn one_message_is_scheduled_replaced_or_a_duplicate() {
@@ -121,7 +128,8 @@ async fn ids_in_a_path_are_decoded_once() {
         ("%2F", "%252F"),
         ("заказ 42", "%D0%B7%D0%B0%D0%BA%D0%B0%D0%B7%2042"),
         ("a+b?c#d", "a+b%3Fc%23d"),
-        ("..", "%2E%2E"),
+        ("%2e", "%252e"),
+        ("...", "..."),
     ] {
         let sent = api.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
         assert_eq!(sent.status, 201, "{}", sent.text);
@@ -133,6 +141,42 @@ async fn ids_in_a_path_are_decoded_once() {
     assert_eq!(api.get("/v1/topics/orders/messages/%FF").await.problem(), (400, "invalid_path".to_owned()));
     assert_eq!(api.get("/v1/topics/orders/messages/a%00").await.problem(), (400, "invalid_id".to_owned()));
     assert_eq!(api.get("/v1/topics/a%20b").await.problem(), (400, "invalid_topic_name".to_owned()));
+}
+
+#[tokio::test]
+async fn an_id_of_dots_alone_is_refused_and_one_that_is_stored_is_reached_by_lists_and_bodies() {
+    let api = TestApi::with_orders().await;
+    for dots in [".", ".."] {
+        let one = api.enqueue(&json!({"id": dots, "delay": "1h"}).to_string()).await;
+        assert_eq!(one.problem(), (400, "invalid_id".to_owned()));
+        let problem = one.json();
+        assert_eq!(problem["field"], "id");
+        assert!(problem["detail"].as_str().unwrap().ends_with("use another id"), "{problem}");
+        let replaces = json!([{"id": "a", "delay": "1h"}, {"id": dots, "on_conflict": "replace"}]);
+        let batch = api.enqueue(&replaces.to_string()).await.json();
+        assert_eq!(batch["results"][1]["error"]["code"], "invalid_id", "{batch}");
+        let line = api.call("POST", MESSAGES, "application/x-ndjson", format!("{{\"id\":\"{dots}\"}}\n")).await;
+        assert_eq!(line.json()["results"][0]["error"]["code"], "invalid_id", "{}", line.text);
+
+        // As a version before stored it.
+        let stored = Enqueue {
+            id: MessageId::new(dots).unwrap(),
+            due: Due::In(Duration::from_secs(3600)),
+            headers: Headers::default(),
+            payload: Bytes::new(),
+            on_conflict: OnConflict::Reject,
+            nonce: Nonce(1),
+        };
+        let placed = api.parts.router.enqueue(&TopicName::new("orders").unwrap(), vec![stored]).await;
+        assert!(placed[0].is_ok(), "{placed:?}");
+        let listed = api.get(&format!("{MESSAGES}?prefix={dots}")).await.json();
+        assert_eq!(listed["messages"][0]["id"], dots, "{listed}");
+        // A client that sends the path as it was given reaches it too.
+        let encoded = dots.replace('.', "%2e");
+        assert_eq!(api.get(&format!("{MESSAGES}/{encoded}")).await.json()["id"], dots);
+        let cancelled = api.post("/v1/topics/orders/cancel", &json!({"ids": [dots]}).to_string()).await.json();
+        assert_eq!(cancelled["results"][0]["outcome"], "cancelled", "{cancelled}");
+    }
 }
 
 #[tokio::test]

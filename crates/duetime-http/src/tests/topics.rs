@@ -232,3 +232,19 @@ async fn a_paused_topic_says_so_and_takes_messages_and_cancels_as_ever() {
     assert_eq!((resumed.status.as_u16(), resumed.json().get("paused")), (200, None));
     assert_eq!(api.post("/v1/topics/nope/pause", "{}").await.problem(), (404, "unknown_topic".to_owned()));
 }
+
+#[tokio::test]
+async fn a_topic_whose_name_is_dots_alone_is_not_made() {
+    let api = TestApi::new().await;
+    for dots in ["%2e", "%2E%2E", ".%2e"] {
+        let refused = api.put(&format!("/v1/topics/{dots}"), "{}").await;
+        assert_eq!(refused.problem(), (400, "invalid_topic_name".to_owned()), "{dots}");
+        assert!(
+            refused.json()["field"] == "topic" && refused.text.contains("use another topic name"),
+            "{}",
+            refused.text
+        );
+        assert_eq!(api.get(&format!("/v1/topics/{dots}")).await.problem(), (404, "unknown_topic".to_owned()));
+    }
+    assert_eq!(api.put("/v1/topics/...", "{}").await.status, 201);
+}

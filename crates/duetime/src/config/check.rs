@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::names::refuse_dots;
 use duetime_core::{SinkBinder as _, TopicName};
 use duetime_sinks::{SinkConfig, SinkRegistry};
 
@@ -96,6 +97,9 @@ impl ConfigRules<'_> {
 
     fn node(&mut self) {
         let node = &self.config.node;
+        if let Err(fault) = refuse_dots("name", &self.config.node_id()) {
+            self.add(&["node", "id"], fault.to_string());
+        }
         let hosts = duetime_http::Hosts::new(&node.hosts);
         if let Err(fault) = &hosts {
             self.add(&["node", "hosts"], fault.clone());
@@ -172,6 +176,11 @@ impl ConfigRules<'_> {
         let (sinks, faults) = SinkRegistry::of_good_ones(&config.sinks, &(Arc::new(SystemClock) as _));
         for (name, fault) in &faults {
             self.add_at(&["sinks", name], fault.key, fault.text.clone());
+        }
+        for name in config.sinks.keys() {
+            if let Err(fault) = refuse_dots("sink name", name) {
+                self.add(&["sinks", name], fault.to_string());
+            }
         }
         for (name, topic) in &config.topics {
             for (key, fault) in topic.faults() {

@@ -300,7 +300,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
         topics: reading.named("topics", read::section),
     };
     for name in table.get("topics").and_then(Value::as_table).into_iter().flat_map(Table::keys) {
-        if let Err(error) = duetime_core::TopicName::new(name) {
+        if let Err(error) = duetime_core::TopicName::new(name).and_then(|topic| topic.check_new()) {
             reading.note(&["topics", name], vec![(Vec::new(), error.to_string())]);
         }
     }

@@ -99,6 +99,19 @@ fn the_key_to_blame_is_known_whatever_else_the_sentence_speaks_of() {
 }
 
 #[test]
+fn a_name_that_no_path_can_have_is_refused() {
+    let found = complaints(
+        "[node]\nid = \"..\"\n[sinks.\"..\"]\ntype = \"log\"\n[topics.\".\"]\nshards = 1\n[topics.\"..a\"]\nshards = 1\n",
+    );
+    let wanted =
+        ["2: node.id: name \"..\" is refused", "3: sinks...: sink name \"..\" is", "5: topics..: topic name \".\" is"];
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!(found.starts_with(&format!("duetime.toml:{wanted}")), "{found} is not {wanted}");
+    }
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+}
+
+#[test]
 fn what_follows_from_a_fault_is_no_fault_of_its_own() {
     let found = complaints(
         "[store]\nurl = [1]\n[ownership]\nmode = \"round-robin\"\n[node]\nlisten = \"0.0.0.0:1\"\n[auth]\ntokens = 1\n",

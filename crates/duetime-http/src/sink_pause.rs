@@ -3,7 +3,6 @@
 //! Each topic is paused by itself, with a note of the sink in its record, and that note says which topics the resume of
 //! the sink is for. There is no record of the sink: a topic that comes to it later is not paused.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -13,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, extract::Path};
 use duetime_core::{TopicName, TopicRecord};
-use duetime_router::TopicChange;
+use duetime_router::{CatalogError, TopicChange};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -100,9 +99,20 @@ impl SinkAsk {
         }
     }
 
-    fn view(&self, topic: &TopicName, record: Option<&TopicRecord>) -> SinkTopicView {
-        let (outcome, detail) = self.outcome(record);
-        SinkTopicView { topic: topic.to_string(), outcome: Some(outcome), detail, error: None }
+    /// What the answer says of a topic that is as `made` says by now, or could not be changed.
+    fn view(&self, topic: &TopicName, made: Result<Option<Arc<TopicRecord>>, CatalogError>) -> SinkTopicView {
+        let topic = topic.to_string();
+        match made {
+            Ok(record) => {
+                let (outcome, detail) = self.outcome(record.as_deref());
+                SinkTopicView { topic, outcome: Some(outcome), detail, error: None }
+            }
+            Err(error) => {
+                let Problem { code, detail, .. } = Problem::from(error);
+                let error = Some(SinkTopicProblem { code, detail });
+                SinkTopicView { topic, error, ..SinkTopicView::default() }
+            }
+        }
     }
 }
 
@@ -120,16 +130,10 @@ async fn set(app: Arc<HttpParts>, caller: &Caller, ask: SinkAsk) -> Result<Respo
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_sink", detail).at("sink"));
     }
     let now = app.clock.now();
-    let mut views = BTreeMap::new();
-    let mut to_change = Vec::new();
-    for record in about {
-        // What cannot be made of it is said when it is tried.
-        if matches!(ask.change.made(Some(record), now), Ok(None)) {
-            views.insert(record.name.clone(), ask.view(&record.name, Some(record)));
-        } else {
-            to_change.push(record.name.clone());
-        }
-    }
+    // What cannot be made of a topic is said when it is tried.
+    let is_so = |record: &&Arc<TopicRecord>| matches!(ask.change.made(Some(&**record), now), Ok(None));
+    let (left, changed): (Vec<_>, Vec<_>) = about.into_iter().partition(is_so);
+    let mut to_change: Vec<TopicName> = changed.into_iter().map(|record| record.name.clone()).collect();
     to_change.sort_unstable();
     let more = to_change.len() > SINK_TOPICS_MAX;
     to_change.truncate(SINK_TOPICS_MAX);
@@ -137,23 +141,14 @@ async fn set(app: Arc<HttpParts>, caller: &Caller, ask: SinkAsk) -> Result<Respo
         let (app, change) = (app.clone(), ask.change.clone());
         async move { app.catalog.change_each(to_change, &change).await }
     });
-    let mut failed = 0;
-    for (put, name) in puts.await?? {
-        let view = match put {
-            Ok(put) => ask.view(&name, put.as_ref().map(|put| &*put.record)),
-            Err(error) => {
-                failed += 1;
-                let Problem { code, detail, .. } = Problem::from(error);
-                let error = Some(SinkTopicProblem { code, detail });
-                SinkTopicView { topic: name.to_string(), error, ..SinkTopicView::default() }
-            }
-        };
-        views.insert(name, view);
-    }
+    let left = left.into_iter().map(|record| (record.name.clone(), Ok(Some(record.clone()))));
+    let made = puts.await??.into_iter().map(|(put, name)| (name, put.map(|put| put.map(|put| put.record))));
+    let mut made: Vec<_> = left.chain(made).collect();
+    made.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let topics: Vec<SinkTopicView> = made.into_iter().map(|(name, made)| ask.view(&name, made)).collect();
     if let Some(entry) = Entry::current() {
-        entry.count(views.len() as u64, failed);
+        entry.count(topics.len() as u64, topics.iter().filter(|topic| topic.error.is_some()).count() as u64);
     }
-    let topics = views.into_values().collect();
     Ok(Json(SinkTopicsView { sink: ask.sink, topics, other_topics: others.len(), more }).into_response())
 }
 

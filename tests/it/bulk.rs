@@ -62,6 +62,8 @@ async fn a_bulk_action_goes_on_at_another_node_when_its_node_is_killed() {
     let done = plan_when(&second, id, |plan| plan["state"] == "done").await;
     assert_eq!((left(&second).await, count(&done, "failed")), (0, 0), "{done}");
     assert!(count(&done, "done") + count(&done, "unrecorded") >= MESSAGES as u64, "{done}");
+    let outcomes = ["done", "in_flight", "unchanged", "failed", "unrecorded", "open"];
+    assert_eq!(outcomes.map(|name| count(&done, name)).iter().sum::<u64>(), count(&done, "total"), "{done}");
     assert!(count(&done, "unrecorded") <= A_SECOND, "no more than the page that was open: {done}");
 }
 

@@ -46,8 +46,22 @@ pub struct BulkCounts {
     pub unchanged: u64,
     /// The store answered with an error.
     pub failed: u64,
-    /// In a page whose outcome was not written; it was carried out again.
+    /// Of a page whose outcome was not written, as its node ended: those that were not met again.
     pub unrecorded: u64,
+    /// In the page that is carried out at present.
+    #[serde(default)]
+    pub open: u64,
+    /// All of these together; 0 from a node of before.
+    #[serde(default)]
+    pub total: u64,
+}
+
+impl BulkCounts {
+    /// Messages that were not done and did not fail, or of which that is not known.
+    #[must_use]
+    pub fn others(&self) -> u64 {
+        self.in_flight + self.unchanged + self.unrecorded + self.open
+    }
 }
 
 /// A message that the action failed on.

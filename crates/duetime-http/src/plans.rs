@@ -90,8 +90,13 @@ pub(crate) struct PlanCountsView {
     unchanged: u64,
     /// Each is named in the audit log of the node that carried it out.
     failed: u64,
-    /// In a page whose outcome was not written, as its node ended; it was carried out again.
+    /// Of a page whose outcome was not written, as its node ended: those that were not met again when it was carried out
+    /// anew. As a rule the action took effect.
     unrecorded: u64,
+    /// In the page that is carried out at present.
+    open: u64,
+    /// All of these together.
+    total: u64,
 }
 
 /// A message that the action failed on.
@@ -170,8 +175,9 @@ pub(crate) struct PlanView {
 
 impl From<BulkPlan> for PlanView {
     fn from(plan: BulkPlan) -> Self {
+        let total = plan.acted_on();
         let BulkFilter { state: only_state, due_from, due_to, prefix, reason } = plan.filter;
-        let PlanCounts { done, in_flight, unchanged, failed, unrecorded } = plan.counts;
+        let (PlanCounts { done, in_flight, unchanged, failed, unrecorded }, open) = (plan.counts, plan.open);
         let failure = |PlanFailure { id, reason }| PlanFailureView { id, reason };
         Self {
             id: plan.id,
@@ -189,7 +195,7 @@ impl From<BulkPlan> for PlanView {
             redriven_before: plan.action.is_of_dead().then_some(plan.redriven_before),
             counted_all: plan.counted_all,
             samples: plan.samples,
-            counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded },
+            counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded, open, total },
             failures: plan.failures.into_iter().map(failure).collect(),
             passes: plan.passes,
             trouble: plan.trouble,

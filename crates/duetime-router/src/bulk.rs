@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::plans::PlanStore;
+use duetime_core::plans::{PLAN_BYTES_MAX, PlanStore};
 use duetime_core::{Clock, StoreError, Timestamp, TopicName};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -95,7 +95,9 @@ pub struct Plans {
 }
 
 fn written(plan: &BulkPlan) -> String {
-    serde_json::to_string(plan).expect("plain data")
+    let text = |plan: &BulkPlan| serde_json::to_string(plan).expect("plain data");
+    let whole = text(plan);
+    if whole.len() <= PLAN_BYTES_MAX { whole } else { text(&plan.clone().unmarked()) }
 }
 
 impl Plans {
@@ -176,6 +178,8 @@ impl Plans {
             counted_all: true,
             samples: Vec::new(),
             open: 0,
+            open_marks: String::new(),
+            lost_marks: String::new(),
             counts: PlanCounts::default(),
             failures: Vec::new(),
             trouble: None,
@@ -347,7 +351,7 @@ impl Plans {
             let rest = match self.page(&mut held).await {
                 Ok(false) => return id,
                 Ok(true) => {
-                    let acted = total(&held.plan.counts).saturating_sub(total(&before));
+                    let acted = held.plan.counts.known().saturating_sub(before.known());
                     Duration::from_secs_f64(acted as f64 / f64::from(held.plan.per_second.max(1))).max(LOOK_REST)
                 }
                 Err(error) => {
@@ -402,8 +406,9 @@ impl Plans {
         if there.plan.state != PlanState::Stopping || there.plan.node.as_ref() != Some(&self.node) {
             return Ok(());
         }
-        let BulkPlan { counts, failures, cursor, passes, epoch, .. } = mine.plan.clone();
-        there.plan = BulkPlan { counts, failures, cursor, passes, epoch, open: 0, ..there.plan };
+        let BulkPlan { counts, failures, cursor, passes, epoch, lost_marks, .. } = mine.plan.clone();
+        there.plan = BulkPlan { counts, failures, cursor, passes, epoch, lost_marks, ..there.plan };
+        there.plan.close_page();
         there.plan.end(PlanState::Stopped, self.now());
         self.put(&mut there).await.map(drop)
     }
@@ -424,11 +429,11 @@ impl Plans {
         };
         let found = bulk_page::page(&self.router, &held.plan, held.plan.cursor.clone(), limit).await?;
         if !found.ids.is_empty() {
-            held.plan.open = found.ids.len() as u64;
+            held.plan.open_page(&found.ids);
             held.plan.hold(&self.node, self.now());
             let announced = Instant::now();
             let is_mine = self.put(held).await?;
-            held.plan.open = 0;
+            held.plan.close_page();
             if !is_mine {
                 self.settle_stop(held).await?;
                 return Ok(false);
@@ -491,8 +496,4 @@ impl Plans {
         }
         Ok(is_mine)
     }
-}
-
-fn total(counts: &PlanCounts) -> u64 {
-    counts.done + counts.in_flight + counts.unchanged + counts.failed
 }

@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 
-use duetime_core::Timestamp;
+use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::plans::PLANS_MAX;
+use duetime_core::routing::hash_of;
 use duetime_core::store::Edited;
+use duetime_core::{MessageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::list::ListedState;
@@ -103,8 +105,17 @@ pub struct PlanCounts {
     pub unchanged: u64,
     /// The store answered with an error.
     pub failed: u64,
-    /// In a page whose outcome was not written: its node ended. The page was carried out again.
+    /// Of a page whose outcome was not written, as its node ended: those that were not met again when it was carried
+    /// out anew. As a rule the action took effect.
     pub unrecorded: u64,
+}
+
+impl PlanCounts {
+    /// Messages whose outcome is known.
+    #[must_use]
+    pub fn known(&self) -> u64 {
+        self.done + self.in_flight + self.unchanged + self.failed
+    }
 }
 
 /// What became of one message.
@@ -185,6 +196,12 @@ pub struct BulkPlan {
     pub samples: Vec<String>,
     /// Messages of the page that is carried out at present.
     pub open: u64,
+    /// Their ids, as [`marks_of`] has them. Nodes of before leave it out, and then none of them is found to be met again.
+    #[serde(default)]
+    pub open_marks: String,
+    /// The same of what counts as unrecorded.
+    #[serde(default)]
+    pub lost_marks: String,
     /// What became of the others.
     pub counts: PlanCounts,
     /// Some that it failed on; each is in the audit log.
@@ -247,7 +264,60 @@ pub(crate) fn cut(text: &str) -> String {
     text.chars().take(WORDS_KEPT).collect()
 }
 
+/// Characters of the mark of one id.
+const MARK: usize = 8;
+/// Marks of lost pages that are kept: of two whole ones.
+const MARKS_MAX: usize = 2 * BATCH_ITEMS_MAX;
+
+/// Short hashes of ids, one behind the other: enough to find out which of a page that was lost are met again.
+fn marks_of(ids: &[MessageId]) -> String {
+    ids.iter().map(|id| format!("{:08x}", hash_of(id, 0) & 0xffff_ffff)).collect()
+}
+
+fn marks(text: &str) -> Vec<&[u8]> {
+    text.as_bytes().chunks_exact(MARK).collect()
+}
+
 impl BulkPlan {
+    /// What became of them all: known, not recorded, or being carried out.
+    #[must_use]
+    pub fn acted_on(&self) -> u64 {
+        self.counts.known() + self.counts.unrecorded + self.open
+    }
+
+    /// The outcome of the page that was open will not be written.
+    fn lose_open(&mut self) {
+        self.counts.unrecorded += std::mem::take(&mut self.open);
+        self.lost_marks += &std::mem::take(&mut self.open_marks);
+        let forgotten = self.lost_marks.len().saturating_sub(MARKS_MAX * MARK);
+        self.lost_marks = self.lost_marks.get(forgotten..).unwrap_or_default().to_owned();
+    }
+
+    /// These are carried out: what was lost of them and is met again has an outcome after all.
+    pub(crate) fn open_page(&mut self, ids: &[MessageId]) {
+        (self.open, self.open_marks) = (ids.len() as u64, marks_of(ids));
+        let lost = std::mem::take(&mut self.lost_marks);
+        let mut lost = marks(&lost);
+        for mark in marks(&self.open_marks) {
+            if let Some(met) = lost.iter().position(|lost| *lost == mark) {
+                lost.swap_remove(met);
+                self.counts.unrecorded = self.counts.unrecorded.saturating_sub(1);
+            }
+        }
+        self.lost_marks = String::from_utf8_lossy(&lost.concat()).into_owned();
+    }
+
+    /// Without the marks, where there is no space for them: then what is met again counts twice.
+    pub(crate) fn unmarked(self) -> Self {
+        Self { open_marks: String::new(), lost_marks: String::new(), ..self }
+    }
+
+    /// The outcomes of the page are counted.
+    pub(crate) fn close_page(&mut self) {
+        self.open = 0;
+        self.open_marks.clear();
+    }
+
     /// Counts what became of one message of the open page.
     pub(crate) fn record(&mut self, id: &str, outcome: &ItemOutcome) {
         let counts = &mut self.counts;
@@ -271,7 +341,7 @@ impl BulkPlan {
 
     /// Makes `node` take it over: what became of the page that was open is not known.
     pub(crate) fn take(&mut self, node: &str, now: i64) {
-        self.counts.unrecorded += std::mem::take(&mut self.open);
+        self.lose_open();
         self.hold(node, now);
     }
 
@@ -284,7 +354,7 @@ impl BulkPlan {
 
     /// Ends it.
     pub(crate) fn end(&mut self, state: PlanState, now: i64) {
-        self.counts.unrecorded += std::mem::take(&mut self.open);
+        self.lose_open();
         (self.state, self.node, self.held_until, self.ended_at) = (state, None, 0, Some(now));
         self.number += 1;
     }
@@ -324,5 +394,62 @@ impl BulkPlan {
         (self.node, self.held_until) = (None, 0);
         self.number += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> BulkPlan {
+        serde_json::from_value(serde_json::json!({
+            "id": "p", "topic": "orders", "life": 1, "action": "cancel", "to": null, "filter": { "prefix": "" },
+            "per_second": 10, "created_at": 0, "by": null, "state": "running", "number": 1, "node": null,
+            "held_until": 0, "cursor": null, "epoch": 1, "passes": 0, "expected": 4, "counted_all": true,
+            "samples": [], "open": 0, "counts": PlanCounts::default(), "failures": [], "trouble": null,
+            "started_at": null, "ended_at": null
+        }))
+        .unwrap()
+    }
+
+    fn ids(names: &[&str]) -> Vec<MessageId> {
+        names.iter().map(|name| MessageId::new(name).unwrap()).collect()
+    }
+
+    fn carried_out(plan: &mut BulkPlan, names: &[&str]) {
+        plan.open_page(&ids(names));
+        plan.close_page();
+        names.iter().for_each(|name| plan.record(name, &ItemOutcome::Done));
+    }
+
+    #[test]
+    fn each_message_has_one_outcome_however_many_nodes_ended_over_its_page() {
+        let mut plan = plan();
+        carried_out(&mut plan, &["a", "b"]);
+        plan.open_page(&ids(&["c", "d", "e"]));
+        assert_eq!(plan.acted_on(), 5, "a page that is open counts");
+        // Its node ends after `c`: two are met again, and the next node ends over them.
+        plan.take("second", 0);
+        assert_eq!((plan.counts.unrecorded, plan.acted_on()), (3, 5));
+        plan.open_page(&ids(&["d", "e"]));
+        assert_eq!((plan.counts.unrecorded, plan.acted_on()), (1, 5));
+        plan.take("third", 0);
+        assert_eq!((plan.counts.unrecorded, plan.acted_on()), (3, 5));
+        carried_out(&mut plan, &["e", "f"]);
+        plan.end(PlanState::Done, 0);
+        let PlanCounts { done, unrecorded, .. } = plan.counts;
+        assert_eq!((done, unrecorded, plan.acted_on()), (4, 2, 6), "c and d took effect unrecorded");
+    }
+
+    #[test]
+    fn a_plan_that_was_stopped_over_an_open_page_goes_on_with_what_it_lost() {
+        let mut plan = plan();
+        plan.open_page(&ids(&["a", "b"]));
+        plan.end(PlanState::Stopped, 0);
+        assert_eq!((plan.counts.unrecorded, plan.open), (2, 0));
+        plan.start(1, None).unwrap();
+        plan.take("second", 1);
+        carried_out(&mut plan, &["a", "b", "c"]);
+        assert_eq!((plan.counts.done, plan.counts.unrecorded), (3, 0));
     }
 }

@@ -174,7 +174,7 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
     let live = !as_json && std::io::stderr().is_terminal();
     while !plan.has_ended() {
         if live {
-            let done = plan.counts.done + plan.counts.in_flight + plan.counts.unchanged + plan.counts.failed;
+            let done = plan.counts.done + plan.counts.failed + plan.counts.others() - plan.counts.open;
             eprint!(
                 "\r{} {done} of {}{}  ",
                 plan.state,
@@ -196,6 +196,10 @@ fn expected(plan: &BulkPlan) -> String {
     format!("{}{}", if plan.counted_all { "" } else { "at least " }, plan.expected)
 }
 
+fn unrecorded(count: u64) -> String {
+    if count == 0 { "0".to_owned() } else { format!("{count} (their node ended; as a rule they are done)") }
+}
+
 fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
     if as_json {
         output::json(plan)?;
@@ -212,12 +216,14 @@ fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
         ("in flight", counts.in_flight.to_string()),
         ("unchanged", counts.unchanged.to_string()),
         ("failed", counts.failed.to_string()),
+        ("not recorded", unrecorded(counts.unrecorded)),
     ];
+    if counts.open > 0 {
+        rows.push(("being carried out", counts.open.to_string()));
+    }
+    rows.push(("in all", (counts.done + counts.failed + counts.others()).to_string()));
     if let Some(redriven) = plan.redriven_before.filter(|redriven| *redriven > 0) {
         rows.insert(4, ("redriven before", redriven.to_string()));
-    }
-    if counts.unrecorded > 0 {
-        rows.push(("not recorded", format!("{} (their node ended; they were carried out again)", counts.unrecorded)));
     }
     rows.extend(plan.failures.iter().map(|failure| ("failed on", format!("{}: {}", failure.id, failure.reason))));
     rows.extend(plan.trouble.clone().map(|trouble| ("trouble", trouble)));
@@ -233,10 +239,11 @@ async fn list(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
     }
     let rows = plans.iter().map(|plan| {
         let at = output::away(plan.created_at);
-        let (done, failed) = (plan.counts.done.to_string(), plan.counts.failed.to_string());
-        vec![plan.id.clone(), plan.action.clone(), plan.state.clone(), expected(plan), done, failed, at]
+        let [done, failed, others] =
+            [plan.counts.done, plan.counts.failed, plan.counts.others()].map(|count| count.to_string());
+        vec![plan.id.clone(), plan.action.clone(), plan.state.clone(), expected(plan), done, failed, others, at]
     });
-    let head = ["plan", "action", "state", "matched", "done", "failed", "planned"];
+    let head = ["plan", "action", "state", "matched", "done", "failed", "others", "planned"];
     output::table(&head, rows.collect(), "no bulk plans")?;
     Ok(true)
 }

@@ -42,8 +42,8 @@ pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
 pub use owners::{ShardOwnerChange, ShardOwners};
 pub use recent::{
-    AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
-    TopicReport,
+    AuditFilter, AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates,
+    TopicRates, TopicReport,
 };
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkTrouble, SinkView};

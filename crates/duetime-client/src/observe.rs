@@ -3,10 +3,10 @@
 use reqwest::Method;
 use serde::Deserialize;
 
-use crate::call::{ANSWER_MAX, Client, part};
+use crate::call::{ANSWER_MAX, Client, part, value};
 use crate::error::ClientError;
 use crate::nodes::{DrainAnswer, NodeView};
-use crate::recent::{AuditLog, Me, Rates};
+use crate::recent::{AuditFilter, AuditLog, Me, Rates};
 
 impl Client {
     /// All nodes.
@@ -50,13 +50,17 @@ impl Client {
         self.get("/v1/rates").await
     }
 
-    /// The last `limit` entries of the node's audit log.
+    /// The last `limit` entries of the node's audit log that are as the filter says.
     ///
     /// # Errors
     ///
     /// The token is not an administrator's.
-    pub async fn audit(&self, limit: usize) -> Result<AuditLog, ClientError> {
-        self.get(&format!("/v1/audit?limit={limit}")).await
+    pub async fn audit(&self, limit: usize, filter: &AuditFilter) -> Result<AuditLog, ClientError> {
+        let list = |words: &[String]| (!words.is_empty()).then(|| words.join(","));
+        let given =
+            [("kind", list(&filter.kinds)), ("operation", list(&filter.operations)), ("topic", filter.topic.clone())];
+        let given = given.into_iter().filter_map(|(name, text)| Some(format!("&{name}={}", value(&text?))));
+        self.get(&format!("/v1/audit?limit={limit}{}", given.collect::<String>())).await
     }
 
     /// The stream of server-sent events, from the one after `seen` on.

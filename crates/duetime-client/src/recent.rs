@@ -143,6 +143,12 @@ pub struct AuditLine {
     pub who: Option<String>,
     /// Address and port of the connection.
     pub from: Option<String>,
+    /// What was asked for, in a word of the reference; empty from a node of before.
+    #[serde(default)]
+    pub operation: String,
+    /// `administration`, `messages` or `claims`; empty from a node of before.
+    #[serde(default)]
+    pub kind: String,
     /// Method and route.
     pub action: String,
     /// The topic it was about.
@@ -168,6 +174,25 @@ pub struct AuditLine {
     /// The trace that the client named in `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
+}
+
+impl AuditLine {
+    /// What was asked for, in a word where the node has one.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        if self.operation.is_empty() { &self.action } else { &self.operation }
+    }
+}
+
+/// Which entries of an audit log.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// Of these kinds; empty: of all.
+    pub kinds: Vec<String>,
+    /// These operations; empty: all.
+    pub operations: Vec<String>,
+    /// About this topic.
+    pub topic: Option<String>,
 }
 
 /// The last entries of a node's audit log, the newest first.

@@ -27,9 +27,8 @@ use tokio::time::Instant;
 use tracing::{error, info};
 use utoipa::ToSchema;
 
-use crate::auth::Scope;
+use crate::operation::{ChangeKind, PLAN_ITEM, operation_of};
 use crate::peer::Peer;
-use crate::scopes::scopes_of;
 use crate::trace::trace_of;
 
 /// The log's target of lines, where they go to the node's own log.
@@ -38,7 +37,9 @@ const TARGET: &str = "duetime::audit";
 /// Lines that are kept in memory, of what administrators do.
 const OPERATIONS_KEPT: usize = 1000;
 /// And of messages coming and going, which would push out all others.
-const TRAFFIC_KEPT: usize = 256;
+const MESSAGES_KEPT: usize = 256;
+/// And of claims and settlements: a consumer that waits for messages claims again and again.
+const CLAIMS_KEPT: usize = 256;
 /// A stranger's requests must not push out what others did.
 const UNAUTHORIZED: u64 = 401;
 /// Characters of a name or an id that are kept; valid ones have no more.
@@ -90,14 +91,19 @@ enum AuditOutput {
 struct Ring {
     /// What administrators do: rare, and what one looks for.
     operations: VecDeque<AuditLine>,
-    /// Messages coming and going.
-    traffic: VecDeque<AuditLine>,
+    /// Messages coming and going, and strangers.
+    messages: VecDeque<AuditLine>,
+    /// What consumers do.
+    claims: VecDeque<AuditLine>,
 }
 
 impl Ring {
-    fn push(&mut self, line: AuditLine, is_traffic: bool) {
-        let (kept, most) =
-            if is_traffic { (&mut self.traffic, TRAFFIC_KEPT) } else { (&mut self.operations, OPERATIONS_KEPT) };
+    fn push(&mut self, line: AuditLine) {
+        let (kept, most) = match line.kind {
+            ChangeKind::Claims => (&mut self.claims, CLAIMS_KEPT),
+            ChangeKind::Administration if line.status != UNAUTHORIZED => (&mut self.operations, OPERATIONS_KEPT),
+            ChangeKind::Administration | ChangeKind::Messages => (&mut self.messages, MESSAGES_KEPT),
+        };
         if kept.len() >= most {
             kept.pop_front();
         }
@@ -154,7 +160,7 @@ impl Audit {
     /// The last lines that `wanted` takes, the newest first, at most `limit`.
     pub(crate) fn last(&self, limit: usize, wanted: impl Fn(&AuditLine) -> bool) -> Vec<AuditLine> {
         let ring = self.0.ring.lock();
-        let all = ring.operations.iter().chain(&ring.traffic);
+        let all = ring.operations.iter().chain(&ring.messages).chain(&ring.claims);
         let mut lines: Vec<&AuditLine> = all.rev().filter(|line| wanted(line)).collect();
         lines.sort_by_key(|line| Reverse(line.at));
         lines.into_iter().take(limit).cloned().collect()
@@ -207,6 +213,11 @@ pub(crate) struct AuditLine {
     who: Option<String>,
     /// Address and port of the connection.
     from: Option<String>,
+    /// What was asked for: the `operationId` of the request in this reference, or `plan_item`, where a plan failed on a
+    /// message.
+    pub(crate) operation: &'static str,
+    /// What kind of change that is.
+    pub(crate) kind: ChangeKind,
     /// Method and route.
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -267,6 +278,8 @@ impl PlanWatcher for PlanAudit {
             time: at.to_string(),
             who: plan.by.clone(),
             from: None,
+            operation: PLAN_ITEM,
+            kind: ChangeKind::Messages,
             action: format!("plan {} {:?}", plan.id, plan.action),
             topic: Some(plan.topic.clone()),
             id: Some(id.to_owned()),
@@ -281,15 +294,15 @@ impl PlanWatcher for PlanAudit {
         if let Some(sink) = &self.audit.0.sink {
             sink.write(&line);
         }
-        self.audit.0.ring.lock().push(line, true);
+        self.audit.0.ring.lock().push(line);
     }
 }
 
 /// One request, until it is over.
 pub(crate) struct Entry {
     audit: Audit,
-    /// It is about messages coming and going.
-    is_traffic: bool,
+    operation: &'static str,
+    kind: ChangeKind,
     at: Timestamp,
     who: Mutex<Option<String>>,
     from: Option<SocketAddr>,
@@ -337,6 +350,8 @@ impl Drop for Entry {
             time: self.at.to_string(),
             who: self.who.get_mut().take(),
             from: self.from.map(|from| from.to_string()),
+            operation: self.operation,
+            kind: self.kind,
             action: std::mem::take(&mut self.action),
             count: if counted == 0 && outcome == "done" && self.id.is_some() { 1 } else { counted },
             topic: self.topic.take(),
@@ -351,7 +366,7 @@ impl Drop for Entry {
         if let Some(sink) = &self.audit.0.sink {
             sink.write(&line);
         }
-        self.audit.0.ring.lock().push(line, self.is_traffic || status == UNAUTHORIZED);
+        self.audit.0.ring.lock().push(line);
     }
 }
 
@@ -388,7 +403,8 @@ fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry
     };
     Some(Arc::new(Entry {
         audit: audit.clone(),
-        is_traffic: scopes_of(request.method(), route) != [Scope::Admin],
+        operation: operation_of(request.method(), route),
+        kind: ChangeKind::of(request.method(), route),
         at: clock.now(),
         who: Mutex::default(),
         from: request.extensions().get::<Peer>().map(|peer| peer.0),

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::audit::AuditLine;
 use crate::auth::Caller;
+use crate::operation::{ChangeKind, operation_named, operation_words};
 use crate::path::Query;
 use crate::problem::Problem;
 use crate::state::HttpParts;
@@ -32,14 +33,32 @@ fn read_limit(text: &str) -> Result<usize, String> {
     limit.ok_or_else(|| format!("give 1 to {ENTRIES_MAX}"))
 }
 
+fn read_kinds(text: &str) -> Result<Option<Vec<ChangeKind>>, String> {
+    let kind = |word| ChangeKind::named(word).ok_or_else(|| format!("give some of {}", ChangeKind::WORDS.join(", ")));
+    text.split(',').map(kind).collect::<Result<_, _>>().map(Some)
+}
+
+fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
+    let operation = |word| operation_named(word).ok_or_else(|| format!("give some of {}", operation_words()));
+    text.split(',').map(operation).collect::<Result<_, _>>().map(Some)
+}
+
 /// The audit log's last entries
 ///
 /// Who changed what, from where and how it ended, at the answering node since it started; never payloads. The last
-/// 1,000 entries of what administrators do, and the last 256 of messages coming and going.
+/// 1,000 entries of what administrators do, the last 256 of messages coming and going, and the last 256 of claims and
+/// what settles them: all of them, unless the parameters say less.
 /// They are kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "get_audit",
-    params(("limit" = inline(Option<usize>), Query, description = "At most so many, 100 if absent", minimum = 1, maximum = 1000)),
+    params(
+        ("limit" = inline(Option<usize>), Query, description = "At most so many, 100 if absent", minimum = 1, maximum = 1000),
+        ("kind" = inline(Option<String>), Query, description = "Only these kinds, with commas between them: \
+            `administration`, `messages`, `claims`"),
+        ("operation" = inline(Option<String>), Query, description = "Only these operations, with commas between them, as \
+            entries have them: `pause_sink,resume_sink`"),
+        ("topic" = inline(Option<String>), Query, description = "Only what is about this topic"),
+    ),
     responses((status = 200, description = "The newest first", body = AuditView))
 )]
 pub(crate) async fn get(
@@ -47,9 +66,17 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["limit"])?;
+    let query = Query::read(query.as_deref(), &["limit", "kind", "operation", "topic"])?;
     let limit = query.get("limit", ENTRIES, read_limit)?;
-    let may_see = |line: &AuditLine| line.topic.as_ref().map_or(caller.sees_all(), |topic| caller.sees(topic));
-    let entries = app.options.audit.last(limit, may_see);
+    let kinds = query.get("kind", None, read_kinds)?;
+    let operations = query.get("operation", None, read_operations)?;
+    let topic = query.get("topic", None, |text| Ok(Some(text.to_owned())))?;
+    let wanted = |line: &AuditLine| {
+        line.topic.as_ref().map_or(caller.sees_all(), |topic| caller.sees(topic))
+            && kinds.as_ref().is_none_or(|kinds| kinds.contains(&line.kind))
+            && operations.as_ref().is_none_or(|operations| operations.contains(&line.operation))
+            && topic.as_ref().is_none_or(|topic| line.topic.as_ref() == Some(topic))
+    };
+    let entries = app.options.audit.last(limit, wanted);
     Ok(Json(AuditView { node: app.node.id.clone(), entries }).into_response())
 }

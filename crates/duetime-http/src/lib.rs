@@ -38,6 +38,7 @@ mod messages;
 mod ndjson;
 mod observe;
 mod openapi;
+mod operation;
 mod options;
 mod origin;
 mod outages;

@@ -37,32 +37,35 @@ async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
         assert_eq!(line.remove("status").unwrap(), answer.status.as_u16());
         (Value::from(line.clone()), answer)
     };
-    let line = |action: &str, count: u64, refused: u64, outcome: &str| json!({"who": "ops", "action": action, "topic": "orders", "count": count, "refused": refused, "outcome": outcome});
+    let line = |of: (&str, &str), action: &str, count: u64, refused: u64, outcome: &str| {
+        json!({"who": "ops", "operation": of.0, "kind": of.1, "action": action, "topic": "orders", "count": count,
+            "refused": refused, "outcome": outcome})
+    };
     let json = "application/json";
     let (put, _) = ask("PUT", "/v1/topics/orders", json, r#"{"shards":2}"#).await;
-    assert_eq!(put, line("PUT /v1/topics/{topic}", 0, 0, "done"));
+    assert_eq!(put, line(("put_topic", "administration"), "PUT /v1/topics/{topic}", 0, 0, "done"));
     let messages = "/v1/topics/orders/messages";
     let canary = r#"{"id":"a","payload":"CANARY","headers":{"h":"CANARY"}}"#;
     let (one, _) = ask("POST", messages, json, canary).await;
-    assert_eq!(one, line("POST /v1/topics/{topic}/messages", 1, 0, "done"));
+    assert_eq!(one, line(("enqueue", "messages"), "POST /v1/topics/{topic}/messages", 1, 0, "done"));
     let (many, _) = ask("POST", messages, json, &format!("[{canary},{{}},0]")).await;
-    assert_eq!(many, line("POST /v1/topics/{topic}/messages", 3, 1, "done"));
+    assert_eq!(many, line(("enqueue", "messages"), "POST /v1/topics/{topic}/messages", 3, 1, "done"));
     let (stream, _) = ask("POST", messages, "application/x-ndjson", "{}\n{}\n\n7\n{}\n").await;
-    assert_eq!(stream, line("POST /v1/topics/{topic}/messages", 4, 1, "done"));
+    assert_eq!(stream, line(("enqueue", "messages"), "POST /v1/topics/{topic}/messages", 4, 1, "done"));
     let (cancel, _) = ask("DELETE", "/v1/topics/orders/messages/b%6Fb", json, "").await;
-    let mut wanted = line("DELETE /v1/topics/{topic}/messages/{id}", 0, 0, "refused");
+    let mut wanted = line(("cancel_message", "messages"), "DELETE /v1/topics/{topic}/messages/{id}", 0, 0, "refused");
     wanted["id"] = "bob".into();
     assert_eq!(cancel, wanted);
     let (claim, answer) = ask("POST", "/v1/topics/orders/claim", json, r#"{"max":3}"#).await;
-    assert_eq!(claim, line("POST /v1/topics/{topic}/claim", 3, 0, "done"));
+    assert_eq!(claim, line(("claim", "claims"), "POST /v1/topics/{topic}/claim", 3, 0, "done"));
     let receipts: Vec<Value> =
         answer.json()["messages"].as_array().unwrap().iter().map(|message| message["receipt"].clone()).collect();
     let (ack, _) = ask("POST", "/v1/topics/orders/ack", json, &json!({"receipts": receipts}).to_string()).await;
-    assert_eq!(ack, line("POST /v1/topics/{topic}/ack", 3, 0, "done"));
+    assert_eq!(ack, line(("ack", "claims"), "POST /v1/topics/{topic}/ack", 3, 0, "done"));
     let (purge, _) = ask("DELETE", "/v1/topics/orders/dead", json, r#"{"all":true}"#).await;
-    assert_eq!(purge, line("DELETE /v1/topics/{topic}/dead", 0, 0, "done"));
+    assert_eq!(purge, line(("purge_dead", "administration"), "DELETE /v1/topics/{topic}/dead", 0, 0, "done"));
     let (delete, _) = ask("DELETE", "/v1/topics/orders?force=true", json, "").await;
-    assert_eq!(delete, line("DELETE /v1/topics/{topic}", 0, 0, "done"));
+    assert_eq!(delete, line(("delete_topic", "administration"), "DELETE /v1/topics/{topic}", 0, 0, "done"));
 
     let before = lines().len();
     let stranger = Request::delete("/v1/topics/orders").body(Body::empty()).unwrap();
@@ -135,5 +138,37 @@ async fn the_last_entries_are_answered_newest_first_and_traffic_does_not_push_ou
     assert_eq!(ask(SECRET, "GET", "/v1/audit?limit=1", "").await.json()["entries"].as_array().unwrap().len(), 1);
     for bad in ["0", "1001", "x"] {
         assert_eq!(ask(SECRET, "GET", &format!("/v1/audit?limit={bad}"), "").await.problem().0, 400);
+    }
+}
+
+#[tokio::test]
+async fn entries_are_filtered_by_kind_operation_and_topic_and_claims_push_out_nothing_else() {
+    let api = TestApi::with_orders().await;
+    api.put("/v1/topics/shop", "{}").await;
+    api.enqueue(r#"{"id":"a","delay":"1h"}"#).await;
+    assert_eq!(api.delete("/v1/topics/orders/messages/a").await.status, 200);
+    api.post("/v1/topics/orders/pause", r#"{"reason":"stock"}"#).await;
+    api.post("/v1/topics/orders/resume", "{}").await;
+    for _ in 0..1_100 {
+        api.advance("1s");
+        api.post("/v1/topics/orders/claim", r#"{"max":1}"#).await;
+    }
+    let found = async |query: &str| -> Vec<String> {
+        let answer = api.get(&format!("/v1/audit?limit=1000{query}")).await.json();
+        let entries = answer["entries"].as_array().unwrap();
+        entries.iter().map(|entry| entry["operation"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = found("").await;
+    assert_eq!(all.iter().filter(|operation| *operation == "claim").count(), 256);
+    assert!(all.contains(&"cancel_message".to_owned()) && all.contains(&"pause_topic".to_owned()), "{all:?}");
+    let made = found("&kind=administration,messages&topic=orders").await;
+    assert_eq!(made, ["resume_topic", "pause_topic", "cancel_message", "enqueue", "put_topic"]);
+    assert_eq!(found("&operation=put_topic,enqueue&topic=shop").await, ["put_topic"]);
+    assert_eq!(found("&kind=messages&operation=claim").await, Vec::<String>::new());
+    for (query, word) in [("kind=claim", "administration"), ("operation=pause", "pause_sink"), ("actor=x", "operation")]
+    {
+        let answer = api.get(&format!("/v1/audit?{query}")).await;
+        assert_eq!(answer.problem().0, 400, "{query}");
+        assert!(answer.text.contains(word), "{query}: {}", answer.text);
     }
 }

@@ -185,7 +185,7 @@ pub async fn life(args: IdsArgs) -> anyhow::Result<bool> {
         lines.extend(steps.into_iter().map(|(at, what, text)| (what, format!("{} {text}", output::moment(at)))));
         for line in found.changes.iter().rev() {
             let who = line.who.as_deref().unwrap_or("no token");
-            lines.push(("change", format!("{} {} by {who}: {}", line.time, line.action, line.outcome)));
+            lines.push(("change", format!("{} {} by {who}: {}", line.time, line.what(), line.outcome)));
         }
         lines.extend(found.trace_id.clone().map(|trace| ("came with", format!("trace {trace}"))));
         lines.extend(found.forgotten_until.map(|at| ("may lack", format!("what was up to {}", output::moment(at)))));

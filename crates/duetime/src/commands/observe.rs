@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::NodeView;
+use duetime_client::{AuditFilter, NodeView};
 use duetime_core::units::parse_duration;
 use serde_json::json;
 
@@ -27,6 +27,15 @@ pub struct AuditArgs {
     /// At most so many entries, the newest ones.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
+    /// Only these kinds, with commas between them; claims are many. [possible values: administration, messages, claims]
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
+    kind: Vec<String>,
+    /// Only these operations, with commas between them, as the list has them: pause_sink,resume_sink
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    operation: Vec<String>,
+    /// Only what is about this topic.
+    #[arg(long, value_name = "NAME")]
+    topic: Option<String>,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -192,8 +201,10 @@ pub async fn rates(connection: &NodeArgs) -> anyhow::Result<bool> {
 
 /// `duetime audit`
 pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
-    let log = args.connection.client()?.audit(usize::from(args.limit)).await?;
-    if args.connection.json {
+    let AuditArgs { limit, kind, operation, topic, connection } = args;
+    let filter = AuditFilter { kinds: kind.clone(), operations: operation.clone(), topic: topic.clone() };
+    let log = connection.client()?.audit(usize::from(*limit), &filter).await?;
+    if connection.json {
         output::json(&log)?;
         return Ok(true);
     }
@@ -203,7 +214,7 @@ pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
             line.time.clone(),
             text(&line.who),
             text(&line.from),
-            line.action.clone(),
+            line.what().to_owned(),
             line.topic
                 .clone()
                 .or_else(|| line.sink.as_ref().map(|sink| format!("sink {sink}")))
@@ -214,7 +225,7 @@ pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
             line.reason.clone().unwrap_or_default(),
         ]
     });
-    let head = ["time", "who", "from", "action", "topic", "message", "items", "outcome", "reason"];
-    output::table(&head, rows.collect(), "nothing was changed since the node started")?;
+    let head = ["time", "who", "from", "operation", "topic", "message", "items", "outcome", "reason"];
+    output::table(&head, rows.collect(), "nothing like that was changed since the node started")?;
     Ok(true)
 }

@@ -13,6 +13,7 @@ use crate::commands::{
     token, topic,
 };
 use crate::connection::NodeArgs;
+use crate::flags::ConfigFlags;
 use crate::serve::ServeArgs;
 use crate::version;
 
@@ -109,10 +110,13 @@ pub enum Command {
     /// Makes tokens for `[[auth.tokens]]`.
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Says all that is wrong with a configuration file, and tries its store and sinks.
+    /// Says all that is wrong with a configuration file, and tries its store and sinks. Flags and variables lie over it as
+    /// for `serve`.
     CheckConfig {
         /// The file.
         file: PathBuf,
+        #[command(flatten)]
+        flags: ConfigFlags,
     },
     /// Prints the completions of a shell: `duetime completions bash > /etc/bash_completion.d/duetime`.
     Completions {

@@ -9,6 +9,7 @@ mod config;
 mod connection;
 mod disk;
 mod drain;
+mod flags;
 #[cfg(test)]
 #[path = "../../../tests/stable/kept.rs"]
 mod kept;

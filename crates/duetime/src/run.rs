@@ -59,7 +59,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Alerts(args) => monitoring::alerts(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Token(command) => token::run(&command),
-        Command::CheckConfig { file } => check_config::run(&file).await,
+        Command::CheckConfig { file, flags } => check_config::run(&file, &flags).await,
         Command::Man(args) => man::run(Cli::command(), &args),
         Command::Completions { shell } => {
             let mut out = Vec::new();

@@ -61,6 +61,27 @@ retry = { max_attempts = \"five\" }
 }
 
 #[test]
+fn a_file_is_judged_with_the_variables_that_the_node_would_have() {
+    let folder = Folder::new();
+    let check = |text: &str, args: &[&str], store: &str| {
+        let file = folder.write(text);
+        let mut command = Command::new(PROGRAM);
+        let command = command.current_dir(folder.0.path()).env("DUETIME_STORE", store);
+        said(command.arg("check-config").arg(file).args(args).output().unwrap())
+    };
+    let keys = "[store]\ndurability = \"replicas:1\"\nretry_for = \"10ms\"\n";
+    let away = check(keys, &[], "redis://127.0.0.1:1/0").refused(1, &["--store: store.url: "]);
+    assert!(!away.err.contains("embedded") && away.out.contains("by flag or variable: --store"), "{}", away.out);
+    check(keys, &[], "embedded:./data")
+        .refused(1, &["duetime.toml:2: store.durability: is for Redis, and the store is"]);
+    // A flag beats its variable, as with `serve`.
+    let args = ["--store", "embedded:./data", "--node-id", ".."];
+    check("", &args, "redis://127.0.0.1:1/0").refused(1, &["--node-id: node.id: name \"..\" is refused"]);
+    let well = check("[topics.orders]\n", &args[..2], "redis://127.0.0.1:1/0").done();
+    assert!(well.out.contains("store embedded:./data"), "{}", well.out);
+}
+
+#[test]
 fn the_example_and_a_good_file_are_accepted() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../duetime.example.toml");
     let said = typed(&["check-config", example]).done();

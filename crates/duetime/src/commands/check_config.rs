@@ -1,4 +1,4 @@
-//! `duetime check-config`: all that is wrong with a file, then its store and sinks are tried.
+//! `duetime check-config`: all that is wrong with a file and what lies over it, then its store and sinks are tried.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,14 +14,16 @@ use duetime_supervisor::Supervisor;
 use super::output;
 use crate::clock::SystemClock;
 use crate::config::{self, OwnershipMode, ReadConfig, StoreConfig};
+use crate::flags::ConfigFlags;
 use crate::stores;
 
 /// Longest wait for a store that does not answer.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs it; false: something is wrong.
-pub async fn run(file: &Path) -> anyhow::Result<bool> {
-    let ReadConfig { config, lines } = match config::load(Some(file), &[]) {
+pub async fn run(file: &Path, flags: &ConfigFlags) -> anyhow::Result<bool> {
+    let overlays = flags.overlays();
+    let ReadConfig { config, lines } = match config::load(Some(file), &overlays) {
         Ok(loaded) => loaded,
         Err(complaints) => {
             for complaint in &complaints {
@@ -31,6 +33,10 @@ pub async fn run(file: &Path) -> anyhow::Result<bool> {
         }
     };
     output::line("configuration: read, nothing unknown")?;
+    if !overlays.is_empty() {
+        let over: Vec<&str> = overlays.iter().map(|overlay| overlay.flag).collect();
+        output::line(&format!("over the file, by flag or variable: {}", over.join(", ")))?;
+    }
     // What turns out to be wrong only now is said as what was wrong with the text: with its line and its key.
     let complain = |path: &[&str], fault: String| output::complain(&lines.complaint(path, fault).to_string());
     let mut good = true;

@@ -89,6 +89,9 @@ spec:
       image: {{ include "duetime.image" . | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [check-config, /etc/duetime/duetime.toml]
+      env: &env
+        # A node is named after its pod.
+        - {name: DUETIME_NODE_ID, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
       securityContext: &locked
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
@@ -102,9 +105,7 @@ spec:
       image: {{ include "duetime.image" . | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [serve, --config, /etc/duetime/duetime.toml]
-      env:
-        # A node is named after its pod.
-        - {name: DUETIME_NODE_ID, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+      env: *env
       ports: [{name: http, containerPort: 3830}]
       startupProbe:
         httpGet: &healthz {path: /healthz, port: http{{ if .Values.tls.secretName }}, scheme: HTTPS{{ end }}}

@@ -8,24 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_core::{DeliveryMode, RateLimit, RetryPolicy, ShardCount, SinkRef};
 use serde::{Deserialize, Serialize};
 
+use crate::pause::TopicPause;
 use crate::sink::SinkTrouble;
-
-/// Why a topic is paused. What is absent was not said, or is not for the token.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TopicPause {
-    /// As it was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// When the pause began, milliseconds since the Unix epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<i64>,
-    /// The token of whoever paused it, or gave the reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// The sink through which it was paused; absent: by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sink: Option<String>,
-}
 
 /// A topic: its settings as they apply, and its counts.
 #[derive(Clone, Debug, Serialize, Deserialize)]

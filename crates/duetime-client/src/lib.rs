@@ -19,6 +19,7 @@ mod ndjson;
 mod nodes;
 mod observe;
 mod owners;
+mod pause;
 mod recent;
 mod shards;
 mod sink;
@@ -26,7 +27,7 @@ mod topics;
 
 pub use answers::{
     Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome, Placed,
-    Refused, Topic, TopicPause,
+    Refused, Topic,
 };
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
 pub use call::Client;
@@ -41,6 +42,7 @@ pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
 pub use owners::{ShardOwnerChange, ShardOwners};
+pub use pause::TopicPause;
 pub use recent::{
     AuditFilter, AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates,
     TopicRates, TopicReport,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pause::TopicPause;
+
 /// Why messages of a topic are not handed over to its sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkTrouble {
@@ -41,6 +43,12 @@ pub struct SinkView {
     /// Absent: nothing is wrong as far as this node knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<SinkTrouble>,
+    /// Nothing is claimed for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// Why, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<TopicPause>,
     /// Messages of the topic whose time has come.
     pub due: u64,
     /// How long all that takes once the sink accepts.

@@ -175,7 +175,7 @@ async fn many(args: &EnqueueArgs, file: &str) -> anyhow::Result<bool> {
         {
             bar.suspend(|| output::complain(&refused.error.to_string()));
         }
-        bar.set_message(format!("{} messages", tally.total()));
+        bar.set_message(output::count(tally.total(), "message"));
     }
     bar.finish_and_clear();
     if args.connection.json {

@@ -65,6 +65,12 @@ fn trimmed(table: &Table) -> String {
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
+/// `1 message`, `2 messages`: how many there are of what is called so.
+pub fn count(number: u64, one: &str) -> String {
+    let many = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{many}")
+}
+
 /// ` (3s later than asked for: the topic's smear)`, where the topic of a message has a `smear`.
 pub fn smeared(millis: Option<u64>) -> String {
     let later = millis.map(|millis| units::show_duration(Duration::from_millis(millis)));
@@ -167,6 +173,11 @@ pub fn report(error: &anyhow::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_called_as_many_are() {
+        assert_eq!([0, 1, 2].map(|number| count(number, "shard")), ["0 shards", "1 shard", "2 shards"]);
+    }
 
     #[test]
     fn what_is_almost_half_an_hour_away_is_half_an_hour_away() {

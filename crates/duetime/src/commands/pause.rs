@@ -34,9 +34,8 @@ pub async fn pause(args: PauseArgs) -> anyhow::Result<bool> {
         output::json(&topic)?;
     } else {
         let why = topic.pause.as_ref().map(|pause| format!(" {}", in_words(pause))).unwrap_or_default();
-        let due = topic.due;
         output::line(&format!("{} is paused{why}", topic.name))?;
-        output::line(&format!("{due} messages are due and wait until `duetime resume`"))?;
+        output::line(&format!("{}, waiting until `duetime resume`", due(topic.due)))?;
     }
     Ok(true)
 }
@@ -47,9 +46,14 @@ pub async fn resume(args: ResumeArgs) -> anyhow::Result<bool> {
     if args.connection.json {
         output::json(&topic)?;
     } else {
-        output::line(&format!("{} goes on: {} messages are due", topic.name, topic.due))?;
+        output::line(&format!("{} goes on: {}", topic.name, due(topic.due)))?;
     }
     Ok(true)
+}
+
+/// `1 message is due`.
+fn due(number: u64) -> String {
+    format!("{} {} due", output::count(number, "message"), if number == 1 { "is" } else { "are" })
 }
 
 /// Since when, by whom, through which sink and why something is paused, as far as that is known.
@@ -64,5 +68,14 @@ pub fn in_words(pause: &TopicPause) -> String {
         Some(reason) if told.is_empty() => reason.clone(),
         Some(reason) => format!("{told}: {reason}"),
         None => told,
+    }
+}
+
+/// Whether something is paused, and as far as that is known why.
+pub fn state(paused: bool, pause: Option<&TopicPause>) -> String {
+    match pause {
+        Some(pause) => in_words(pause),
+        None if paused => "yes".to_owned(),
+        None => "no".to_owned(),
     }
 }

@@ -73,9 +73,10 @@ async fn preview(topic: &str, to: &str, connection: &NodeArgs) -> anyhow::Result
         output::json(&preview)?;
     } else {
         let ResizePreview { from, to, moves, per_second_max, seconds_min } = preview;
+        let moves = output::count(moves, "message");
         let least = show_duration(Duration::from_secs(seconds_min.ceil() as u64));
         output::line(&format!(
-            "from {from} to {to} shards: about {moves} messages move, at most {per_second_max} a second, so for {least} or more"
+            "from {from} to {to} shards: about {moves} to move, at most {per_second_max} a second, so for {least} or more"
         ))?;
     }
     Ok(true)
@@ -99,7 +100,7 @@ async fn set(topic: &str, count: &str, detach: bool, connection: &NodeArgs) -> a
             resize.from, resize.to
         ))?;
     } else {
-        output::line(&format!("topic {topic} has {} shards", now.shard_count))?;
+        output::line(&format!("topic {topic} has {}", output::count(now.shard_count.into(), "shard")))?;
     }
     Ok(true)
 }
@@ -191,7 +192,7 @@ async fn get(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
             } else if shard.later_life {
                 "of a later life: adopt the topic".to_owned()
             } else if shard.occupied_by > 0 {
-                format!("holds {} messages of another life", shard.occupied_by)
+                format!("holds {} of another life", output::count(shard.occupied_by, "message"))
             } else {
                 shard.oldest_due_at.map_or_else(String::new, output::away)
             },

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use duetime_client::{ClientError, Outage, Probed, Scanner, SinkTopics, SinkTrouble, SinkView};
 use duetime_core::units::show_duration;
 
-use super::output;
+use super::{output, pause};
 use crate::connection::NodeArgs;
 
 /// Sinks of topics.
@@ -140,9 +140,8 @@ async fn all_of(connection: &NodeArgs, ask: impl AsyncFn() -> Result<SinkTopics,
             output::table(&["topic", "outcome", ""], rows.collect(), "no topic was to be changed")?;
             if answer.other_topics > 0 {
                 let others = answer.other_topics;
-                output::line(&format!(
-                    "{others} more topics of this sink are not for this token: they stay as they are"
-                ))?;
+                let others = output::count(others as u64, "topic");
+                output::line(&format!("left as it is, for this token is not for it: {others} more of this sink"))?;
             }
         }
         if !again {
@@ -241,16 +240,29 @@ fn caught_up(ms: u64) -> String {
     format!("{} once it accepts, without what falls due meanwhile", show_duration(Duration::from_millis(ms)))
 }
 
+/// Whether messages are handed over to it. While it is paused, nobody knows whether it would take any.
+fn state(view: &SinkView) -> String {
+    match &view.trouble {
+        Some(trouble) => in_words(trouble),
+        None if view.paused => "not tried, for nothing is claimed".to_owned(),
+        None => "up".to_owned(),
+    }
+}
+
 fn show(topic: &str, view: &SinkView) -> anyhow::Result<()> {
     let others = view.other_nodes.iter().map(|node| format!("{} ({})", node.id, node.address));
     let others: Vec<String> = others.collect();
     let mut rows = vec![
         ("topic", topic.to_owned()),
         ("sink", view.kind.as_ref().map_or_else(|| view.sink.clone(), |kind| format!("{} ({kind})", view.sink))),
-        ("state", view.trouble.as_ref().map_or_else(|| "up".to_owned(), in_words)),
+        ("state", state(view)),
+        ("paused", pause::state(view.paused, view.pause.as_ref())),
         ("due", view.due.to_string()),
         ("caught up in", view.catch_up_ms.map_or_else(|| "-".to_owned(), caught_up)),
-        ("seen by", format!("{}, which scans {} shards of the topic", view.node, view.shards_scanned)),
+        (
+            "seen by",
+            format!("{}, which scans {} of the topic", view.node, output::count(view.shards_scanned.into(), "shard")),
+        ),
     ];
     if !others.is_empty() {
         rows.push(("ask too", others.join(", ")));

@@ -1,5 +1,8 @@
 //! What `duetime top` shows, and what its keys do. In the words of the console; asks nobody.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -16,21 +19,26 @@ use super::{output, pause};
 
 /// A message that waits this long is late, and very late.
 const LATE_S: [f64; 2] = [1.0, 10.0];
-const COLUMNS: [&str; 13] = [
-    "Topic",
-    "Scheduled",
-    "Due",
-    "Oldest due",
-    "Late p50",
-    "p99",
-    "In/s",
-    "Cancelled/s",
-    "Out/s",
-    "In flight",
-    "Dead",
-    "Shards",
-    "Goes to",
+/// Names and widths; counts are of messages, and what else a cell counts it says itself.
+const COLUMNS: [(&str, u16); 13] = [
+    ("Topic", 16),
+    ("Scheduled", 10),
+    ("Due", 8),
+    ("Oldest due", 11),
+    ("Late p50", 9),
+    ("Late p99", 9),
+    ("In/s", 6),
+    ("Cancelled/s", 12),
+    ("Out/s", 6),
+    ("In flight", 10),
+    ("Dead", 7),
+    ("Shards", 7),
+    ("Goes to", 16),
 ];
+/// Which columns a narrow terminal shows: the first of these that fit, beside the one that is sorted by.
+const WANTED_FIRST: [usize; 13] = [0, 2, 3, 5, 8, 10, 12, 6, 1, 9, 4, 7, 11];
+/// Topics whose pause is said below a table.
+const PAUSES_SHOWN: usize = 3;
 /// The column that is sorted by at first: the oldest due message on top, as in the console.
 const OLDEST: usize = 3;
 /// Width of the longest bar of a forecast.
@@ -250,13 +258,17 @@ impl Screen {
         let keys = if self.typing {
             format!(" only topics with: {}▏ Enter keeps it, Esc forgets it ", self.filter)
         } else {
-            " t topics  n nodes  k sinks  Enter one topic  f forecast  / filter  s sort  r reverse  q quits ".to_owned()
+            " t topics n nodes k sinks Enter topic f forecast / filter s sort r turn q quit ".to_owned()
         };
         let block = Block::bordered()
             .title(format!(" duetime top · {} · {state} ", self.node))
             .title_bottom(Line::from(keys).alignment(Alignment::Left));
         let inside = block.inner(frame.area());
         frame.render_widget(block, frame.area());
+        let pauses = if matches!(self.page, Page::Topics | Page::Sinks) { self.pauses() } else { Vec::new() };
+        let below = Constraint::Length(u16::try_from(pauses.len()).unwrap_or(u16::MAX));
+        let [inside, below] = Layout::vertical([Constraint::Min(3), below]).areas(inside);
+        frame.render_widget(Paragraph::new(pauses.join("\n")), below);
         match &self.page {
             Page::Topics => self.draw_topics(frame, inside),
             Page::Nodes => frame.render_widget(self.nodes(), inside),
@@ -266,18 +278,49 @@ impl Screen {
         }
     }
 
+    /// The columns that fit into so many characters, in their order.
+    fn fitting(&self, width: u16) -> Vec<usize> {
+        let mut left = width;
+        let mut shown: Vec<usize> = std::iter::once(self.column).chain(WANTED_FIRST).collect();
+        let mut seen = 0_u32;
+        shown.retain(|at| {
+            let space = COLUMNS[*at].1 + 1;
+            let fits = seen & (1 << at) == 0 && space <= left + 1;
+            if fits {
+                (seen, left) = (seen | 1 << at, left.saturating_sub(space));
+            }
+            fits
+        });
+        shown.sort_unstable();
+        shown
+    }
+
+    /// Why topics are paused, as far as it is known.
+    fn pauses(&self) -> Vec<String> {
+        let paused: Vec<&Topic> = self.look.topics.iter().filter(|topic| topic.paused).collect();
+        let line = |topic: &&Topic| {
+            format!("{} is paused {}", topic.name, topic.pause.as_ref().map_or_else(String::new, pause::in_words))
+        };
+        let mut lines: Vec<String> = paused.iter().take(PAUSES_SHOWN).map(line).collect();
+        let more = paused.len().saturating_sub(PAUSES_SHOWN);
+        if more > 0 {
+            lines.push(format!("{} more paused: duetime topic list", output::count(more as u64, "topic")));
+        }
+        lines
+    }
+
     fn draw_topics(&self, frame: &mut Frame<'_>, area: ratatui::layout::Rect) {
-        let lines = self.lines();
+        let (lines, shown) = (self.lines(), self.fitting(area.width));
         let right = |text: String, column: usize| {
             let is_text = matches!(column, 0 | 12);
             Cell::from(Text::from(text).alignment(if is_text { Alignment::Left } else { Alignment::Right }))
         };
-        let head = COLUMNS.iter().enumerate().map(|(at, name)| {
-            let mark = if at == self.column { if self.down { "↓" } else { "↑" } } else { "" };
-            right(format!("{name}{mark}"), at)
+        let head = shown.iter().map(|at| {
+            let mark = if *at == self.column { if self.down { "↓" } else { "↑" } } else { "" };
+            right(format!("{}{mark}", COLUMNS[*at].0), *at)
         });
         let rows = lines.iter().map(|line| {
-            let row = Row::new(line.cells.iter().cloned().enumerate().map(|(at, text)| right(text, at)));
+            let row = Row::new(shown.iter().map(|at| right(line.cells[*at].clone(), *at)));
             match (line.is_down || line.late > 1, line.late > 0 || line.dead > 0) {
                 (true, _) => row.style(Style::new().fg(Color::Red)),
                 (false, true) => row.style(Style::new().fg(Color::Yellow)),
@@ -286,36 +329,24 @@ impl Screen {
         });
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let sum = |column: usize| lines.iter().map(|line| line.keys[column]).sum::<f64>();
-        let total = (0..COLUMNS.len()).map(|at| {
+        let total = shown.iter().map(|&at| {
             let text = match at {
-                0 => format!("{} of {} topics", lines.len(), self.look.topics.len()),
+                0 => format!("{} of {}", lines.len(), output::count(self.look.topics.len() as u64, "topic")),
                 1 | 2 | 9 | 10 | 11 => format!("{:.0}", sum(at)),
                 6..=8 => rate(sum(at)),
                 _ => String::new(),
             };
             right(text, at)
         });
-        let widths = [
-            Constraint::Min(14),
-            Constraint::Length(11),
-            Constraint::Length(9),
-            Constraint::Length(11),
-            Constraint::Length(9),
-            Constraint::Length(9),
-            Constraint::Length(8),
-            Constraint::Length(12),
-            Constraint::Length(8),
-            Constraint::Length(10),
-            Constraint::Length(8),
-            Constraint::Length(7),
-            Constraint::Length(18),
-        ];
+        let widths = shown.iter().map(|at| match (*at, COLUMNS[*at].1) {
+            (0, width) => Constraint::Min(width),
+            (_, width) => Constraint::Length(width),
+        });
         let table = Table::new(rows, widths)
             .header(Row::new(head).style(bold))
             .footer(Row::new(total).style(bold))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         let mut state = TableState::default().with_selected((!lines.is_empty()).then_some(self.chosen));
-        let [area] = Layout::vertical([Constraint::Min(3)]).areas(area);
         frame.render_stateful_widget(table, area, &mut state);
     }
 
@@ -334,7 +365,7 @@ impl Screen {
             if node.state == "serving" { row } else { row.style(Style::new().fg(Color::Red)) }
         });
         let widths =
-            [Constraint::Min(12), Constraint::Min(14)].into_iter().chain([8, 14, 10, 22].map(Constraint::Length));
+            [Constraint::Min(12), Constraint::Min(12)].into_iter().chain([6, 13, 9, 21].map(Constraint::Length));
         let head = Row::new(["Node", "State", "Shards", "Since", "Version", "Address"]);
         Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
     }
@@ -347,9 +378,12 @@ impl Screen {
             let down = behind.iter().find_map(|topic| topic.sink_trouble.as_ref());
             let refused = sink.refused.iter().filter(|refused| refused.count > 0);
             let refused: Vec<String> = refused.map(|refused| format!("{} {}", refused.kind, refused.count)).collect();
+            let paused =
+                behind.iter().any(|topic| topic.pause.as_ref().is_some_and(|p| p.sink.as_ref() == Some(&sink.sink)));
+            let up = if paused { "paused" } else { "up" };
             let row = Row::new([
                 sink.sink.clone(),
-                down.map_or_else(|| "up".to_owned(), |trouble| trouble.state.clone()),
+                down.map_or_else(|| up.to_owned(), |trouble| trouble.state.clone()),
                 behind.iter().map(|topic| topic.due).sum::<u64>().to_string(),
                 rate(sink.calls),
                 millis(sink.call_p50_ms),
@@ -358,9 +392,9 @@ impl Screen {
             ]);
             if down.is_some() { row.style(Style::new().fg(Color::Red)) } else { row }
         });
-        let widths = [Constraint::Min(14)].into_iter().chain([10, 10, 12, 9, 9].map(Constraint::Length));
-        let widths = widths.chain([Constraint::Min(20)]);
-        let head = Row::new(["Sink", "State", "Waits", "Hand-overs/s", "p50", "p99", "Not accepted since the start"]);
+        let widths = [Constraint::Min(10)].into_iter().chain([7, 8, 12, 8, 8].map(Constraint::Length));
+        let widths = widths.chain([Constraint::Min(18)]);
+        let head = Row::new(["Sink", "State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted so far"]);
         Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
     }
 
@@ -371,7 +405,7 @@ impl Screen {
         let rates = self.rates_of();
         let line = line(topic, rates.get(name).copied(), self.look.at);
         let mut text: Vec<String> =
-            COLUMNS.iter().zip(&line.cells).map(|(name, cell)| format!("{name:>14}  {cell}")).collect();
+            COLUMNS.iter().zip(&line.cells).map(|((name, _), cell)| format!("{name:>14}  {cell}")).collect();
         if let Some(rates) = rates.get(name) {
             text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.handed_over));
             text.push(format!("{:>14}  {}", "Capacity/s", rates.capacity.map_or_else(|| "–".to_owned(), rate)));
@@ -393,7 +427,7 @@ impl Screen {
     fn forecast(&self, name: &str) -> String {
         let Some(forecast) = &self.look.forecast else { return format!("{name}: counting what falls due …") };
         let most = forecast.buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
-        let mut text = vec![format!("{name}: {} due, and in the coming hour", forecast.due)];
+        let mut text = vec![format!("{name}: {} due, and in the coming hour", output::count(forecast.due, "message"))];
         text.extend(forecast.herd.as_ref().map(|herd| herd.summary.clone()));
         text.extend(forecast.buckets.iter().map(|bucket| {
             let chars = usize::try_from((bucket.count * BAR_CHARS).div_ceil(most)).unwrap_or(0);
@@ -401,90 +435,5 @@ impl Screen {
             format!("{}  {:>9}  {}{mark}", output::second(bucket.from), bucket.count, "█".repeat(chars))
         }));
         text.join("\n")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn topic(name: &str, due: u64, oldest: Option<i64>) -> Topic {
-        serde_json::from_value(serde_json::json!({
-            "name": name, "shards": 4, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
-            "max_payload": 10, "scheduled": 7, "due": due, "in_flight": 1, "dead": 3, "shard_count": 4,
-            "oldest_due_at": oldest, "sink": {"name": "shop"},
-            "sink_trouble": {"state": "down", "since": 5, "reason": "refused"},
-            "paused": true, "pause": {"since": 7, "by": "ops", "sink": "shop", "reason": "the shop moves"}
-        }))
-        .unwrap()
-    }
-
-    fn screen() -> Screen {
-        let rates = serde_json::from_value(serde_json::json!({
-            "node": "n1", "topics": [{ "topic": "orders", "over_ms": 60_000, "scheduled": 100.0, "cancelled": 90.0,
-                "delivered": 9.5, "retried": 0.0, "dead": 0.0, "late_p99_ms": 4.0 }],
-            "sinks": [{ "sink": "shop", "type": "http", "calls": 3.0, "refused": [{ "kind": "timeout", "count": 2 }] }]
-        }));
-        let topics = vec![topic("mails", 0, None), topic("orders", 2, Some(1000)), topic("pings", 5, Some(9000))];
-        let look = Look { at: 10_000, topics, rates: Some(rates.unwrap()), ..Look::default() };
-        Screen::new("http://node".to_owned(), look)
-    }
-
-    fn press(screen: &mut Screen, keys: &str) {
-        for c in keys.chars() {
-            let code = match c {
-                '\n' => KeyCode::Enter,
-                c => KeyCode::Char(c),
-            };
-            screen.press(KeyEvent::new(code, KeyModifiers::NONE));
-        }
-    }
-
-    fn drawn(screen: &Screen) -> String {
-        let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(160, 24)).unwrap();
-        terminal.draw(|frame| screen.draw(frame)).unwrap();
-        terminal.backend().to_string()
-    }
-
-    fn names(screen: &Screen) -> Vec<String> {
-        screen.lines().into_iter().map(|line| line.name).collect()
-    }
-
-    #[test]
-    fn topics_are_sorted_by_any_column_and_filtered_with_totals_below() {
-        let mut screen = screen();
-        assert_eq!(names(&screen), ["orders", "pings", "mails"], "the oldest due on top");
-        press(&mut screen, "r");
-        assert_eq!(names(&screen), ["mails", "pings", "orders"]);
-        press(&mut screen, "SSS");
-        assert_eq!(names(&screen), ["mails", "orders", "pings"], "by name");
-        let text = drawn(&screen);
-        for word in ["3 of 3 topics", "4 ms", "9.0 s", "shop (down)", "9.5", "21"] {
-            assert!(text.contains(word), "{word}: {text}");
-        }
-        press(&mut screen, "/ord\n");
-        assert_eq!(names(&screen), ["orders"]);
-        assert!(drawn(&screen).contains("1 of 3 topics"));
-    }
-
-    #[test]
-    fn each_page_is_a_key_away_and_esc_leads_back() {
-        let mut screen = screen();
-        press(&mut screen, "k");
-        let text = drawn(&screen);
-        assert!(text.contains("timeout 2") && text.contains("down") && text.contains("Hand-overs/s"), "{text}");
-        press(&mut screen, "n");
-        assert!(drawn(&screen).contains("Address"));
-        press(&mut screen, "t\n");
-        assert_eq!(screen.page, Page::Topic("orders".to_owned()));
-        let text = drawn(&screen);
-        assert!(text.contains("duetime topic get orders"), "{text}");
-        assert!(text.contains("Paused  since") && text.contains("by ops through sink shop: the shop moves"), "{text}");
-        let forecast = KeyEvent::new(KeyCode::Char('f'), KeyModifiers::NONE);
-        assert_eq!(screen.press(forecast), Asked::Look);
-        assert_eq!(screen.page, Page::Forecast("orders".to_owned()));
-        let esc = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
-        assert_eq!((screen.press(esc), &screen.page), (Asked::Nothing, &Page::Topics));
-        assert_eq!(screen.press(esc), Asked::Quit);
     }
 }

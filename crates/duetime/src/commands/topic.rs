@@ -208,7 +208,7 @@ async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result
     }
     let name = &adopted.name;
     let done = if adopted.restored { "is put back" } else { "is in the catalogue" };
-    output::line(&format!("topic {name} {done}, with {} shards", adopted.shard_count))?;
+    output::line(&format!("topic {name} {done}, with {}", output::count(adopted.shard_count.into(), "shard")))?;
     if !adopted.remade.is_empty() {
         output::line(&format!("made anew, empty: shards {:?}", adopted.remade))?;
     }
@@ -266,7 +266,7 @@ async fn list(connection: &NodeArgs) -> anyhow::Result<bool> {
 }
 
 fn not_counted(topic: &Topic) -> String {
-    format!("{}: {} shards do not answer and are not counted", topic.name, topic.unreachable_shards)
+    format!("{}: without {}, silent at present", topic.name, output::count(topic.unreachable_shards as u64, "shard"))
 }
 
 /// The topics with their counts.
@@ -321,14 +321,6 @@ fn shards(topic: &Topic) -> String {
     }
 }
 
-fn paused(topic: &Topic) -> String {
-    match &topic.pause {
-        Some(pause) => pause::in_words(pause),
-        None if topic.paused => "yes".to_owned(),
-        None => "no".to_owned(),
-    }
-}
-
 fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     if connection.json {
         return output::json(topic);
@@ -347,7 +339,7 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     let delivery = serde_json::to_value(topic.delivery)?.as_str().unwrap_or_default().to_owned();
     output::pairs(vec![
         ("topic", named(topic)),
-        ("paused", paused(topic)),
+        ("paused", pause::state(topic.paused, topic.pause.as_ref())),
         ("shards", shards(topic)),
         ("sink", sink),
         ("sink state", topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),

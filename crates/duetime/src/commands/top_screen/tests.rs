@@ -1,0 +1,131 @@
+//! What the screen shows, drawn into memory.
+
+use super::*;
+
+fn topic(name: &str, due: u64, oldest: Option<i64>) -> Topic {
+    serde_json::from_value(serde_json::json!({
+        "name": name, "shards": 4, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
+        "max_payload": 10, "scheduled": 7, "due": due, "in_flight": 1, "dead": 3, "shard_count": 4,
+        "oldest_due_at": oldest, "sink": {"name": "shop"},
+        "sink_trouble": {"state": "down", "since": 5, "reason": "refused"},
+        "paused": true, "pause": {"since": 7, "by": "ops", "sink": "shop", "reason": "the shop moves"}
+    }))
+    .unwrap()
+}
+
+fn screen() -> Screen {
+    let rates = serde_json::from_value(serde_json::json!({
+        "node": "n1", "topics": [{ "topic": "orders", "over_ms": 60_000, "scheduled": 100.0, "cancelled": 90.0,
+            "delivered": 9.5, "retried": 0.0, "dead": 0.0, "late_p99_ms": 4.0 }],
+        "sinks": [{ "sink": "shop", "type": "http", "calls": 3.0, "refused": [{ "kind": "timeout", "count": 2 }] }]
+    }));
+    let topics = vec![topic("mails", 0, None), topic("orders", 2, Some(1000)), topic("pings", 5, Some(9000))];
+    let look = Look { at: 10_000, topics, rates: Some(rates.unwrap()), ..Look::default() };
+    Screen::new("http://node".to_owned(), look)
+}
+
+fn press(screen: &mut Screen, keys: &str) {
+    for c in keys.chars() {
+        let code = match c {
+            '\n' => KeyCode::Enter,
+            c => KeyCode::Char(c),
+        };
+        screen.press(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+}
+
+fn drawn(screen: &Screen) -> String {
+    drawn_in(screen, 160)
+}
+
+fn drawn_in(screen: &Screen, width: u16) -> String {
+    let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(width, 24)).unwrap();
+    terminal.draw(|frame| screen.draw(frame)).unwrap();
+    terminal.backend().to_string()
+}
+
+fn names(screen: &Screen) -> Vec<String> {
+    screen.lines().into_iter().map(|line| line.name).collect()
+}
+
+#[test]
+fn topics_are_sorted_by_any_column_and_filtered_with_totals_below() {
+    let mut screen = screen();
+    assert_eq!(names(&screen), ["orders", "pings", "mails"], "the oldest due on top");
+    press(&mut screen, "r");
+    assert_eq!(names(&screen), ["mails", "pings", "orders"]);
+    press(&mut screen, "SSS");
+    assert_eq!(names(&screen), ["mails", "orders", "pings"], "by name");
+    let text = drawn(&screen);
+    for word in ["3 of 3 topics", "4 ms", "9.0 s", "shop (down)", "9.5", "21"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    press(&mut screen, "/ord\n");
+    assert_eq!(names(&screen), ["orders"]);
+    assert!(drawn(&screen).contains("1 of 3 topics"));
+}
+
+#[test]
+fn each_page_is_a_key_away_and_esc_leads_back() {
+    let mut screen = screen();
+    press(&mut screen, "k");
+    let text = drawn(&screen);
+    assert!(text.contains("timeout 2") && text.contains("down") && text.contains("Hand-overs/s"), "{text}");
+    press(&mut screen, "n");
+    assert!(drawn(&screen).contains("Address"));
+    press(&mut screen, "t\n");
+    assert_eq!(screen.page, Page::Topic("orders".to_owned()));
+    let text = drawn(&screen);
+    assert!(text.contains("duetime topic get orders"), "{text}");
+    assert!(text.contains("Paused  since") && text.contains("by ops through sink shop: the shop moves"), "{text}");
+    let forecast = KeyEvent::new(KeyCode::Char('f'), KeyModifiers::NONE);
+    assert_eq!(screen.press(forecast), Asked::Look);
+    assert_eq!(screen.page, Page::Forecast("orders".to_owned()));
+    let esc = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
+    assert_eq!((screen.press(esc), &screen.page), (Asked::Nothing, &Page::Topics));
+    assert_eq!(screen.press(esc), Asked::Quit);
+}
+
+#[test]
+fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
+    let mut screen = screen();
+    let wide = drawn(&screen);
+    for (name, _) in COLUMNS {
+        assert!(wide.contains(name), "{name}: {wide}");
+    }
+    // Whatever is sorted by is there, and what is there has its whole name.
+    for (column, (name, _)) in COLUMNS.iter().enumerate() {
+        screen.column = column;
+        let narrow = drawn_in(&screen, 80);
+        assert!(narrow.contains(&format!("{name}↓")), "{name}: {narrow}");
+        for at in screen.fitting(78) {
+            assert!(narrow.contains(COLUMNS[at].0), "{}: {narrow}", COLUMNS[at].0);
+        }
+        assert!(narrow.contains("Topic") && narrow.contains("Due"), "{narrow}");
+        assert!(narrow.contains("q quit"), "{narrow}");
+    }
+    press(&mut screen, "k");
+    let sinks = drawn_in(&screen, 80);
+    for name in ["State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted so far"] {
+        assert!(sinks.contains(name), "{name}: {sinks}");
+    }
+    press(&mut screen, "n");
+    let nodes = drawn_in(&screen, 80);
+    assert!(
+        ["Node", "State", "Shards", "Since", "Version", "Address"].iter().all(|name| nodes.contains(name)),
+        "{nodes}"
+    );
+}
+
+#[test]
+fn what_is_paused_says_why_since_when_and_by_whom_below_topics_and_sinks() {
+    let mut screen = screen();
+    for page in ["t", "k"] {
+        press(&mut screen, page);
+        let text = drawn(&screen);
+        assert!(text.contains("mails is paused since 1970-01-01T00:00:00.007Z"), "{text}");
+        assert!(text.contains("by ops through sink shop: the shop moves"), "{text}");
+    }
+    screen.look.topics.push(topic("more", 1, None));
+    assert!(drawn(&screen).contains("1 topic more paused"), "{}", drawn(&screen));
+}

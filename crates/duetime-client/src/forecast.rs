@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::answers::is_none;
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// One bucket of a forecast.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bucket {
@@ -78,6 +83,9 @@ pub struct Forecast {
     /// Due already.
     #[serde(default)]
     pub due: u64,
+    /// So many of the buckets at most are overdue as well: a sink that is down put them off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub put_off_max: u64,
     /// In order.
     pub buckets: Vec<Bucket>,
     /// Messages a second that can be delivered; absent: that is not known.

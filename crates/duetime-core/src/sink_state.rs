@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::names::TopicName;
+use crate::store::ShardCounts;
 use crate::time::Timestamp;
 
 /// What this node knows of a topic's sink.
@@ -28,10 +29,26 @@ pub struct SinkState {
 pub struct SinkDown {
     /// Since when, by this node's clock.
     pub since: Timestamp,
+    /// Until when messages are put off at most that were given back meanwhile.
+    pub put_off_until: Timestamp,
     /// What was said last. Never a credential.
     pub reason: String,
     /// When it is tried next, with the first message that is due then; `None`: it is being tried.
     pub next_try: Option<Timestamp>,
+}
+
+impl SinkDown {
+    /// When the oldest message that waits fell due, as far as the counts of the topic say it, or of what a node scans
+    /// of it; `down`: its sink is taken to be down. What such a sink gave back is put off, visible anew for each try, and
+    /// in flight while it is tried: so it counts from when that sink was taken to be down, and something of what waits
+    /// is due for as long at least.
+    #[must_use]
+    pub fn oldest_due(down: Option<&Self>, counts: &ShardCounts) -> Option<Timestamp> {
+        let head = counts.head?;
+        let Some(Self { since, put_off_until, .. }) = down else { return (counts.due > 0).then_some(head) };
+        let waits = counts.due > 0 || counts.in_flight > 0 || head <= *put_off_until;
+        waits.then(|| head.min(*since))
+    }
 }
 
 /// How a time ended in which a sink was taken to be down.
@@ -113,4 +130,29 @@ pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
 
     /// Ends the wait before the next try and waits at most `within` for what it brings; `None` as above.
     async fn try_now(&self, topic: &TopicName, within: Duration) -> Option<Tried>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_sink_that_is_down_is_as_old_as_its_outage_whatever_the_last_try_made_of_it() {
+        let at = Timestamp::from_millis;
+        let counts = |due, in_flight, head| ShardCounts { scheduled: 1, due, in_flight, dead: 0, head: Some(at(head)) };
+        let down = |put_off: i64| {
+            let (since, put_off_until) = (at(1_000), at(put_off));
+            Some(SinkDown { since, put_off_until, reason: String::new(), next_try: None })
+        };
+        let oldest =
+            |down: Option<SinkDown>, counts| SinkDown::oldest_due(down.as_ref(), &counts).map(Timestamp::as_millis);
+        assert_eq!(oldest(None, counts(1, 0, 9_000)), Some(9_000));
+        assert_eq!(oldest(None, counts(0, 1, 9_000)), None, "a claim that lasts");
+        assert_eq!(oldest(down(1_000), counts(1, 0, 9_000)), Some(1_000), "visible anew since the last try");
+        assert_eq!(oldest(down(1_000), counts(1, 0, 500)), Some(500), "it fell due before");
+        assert_eq!(oldest(down(9_500), counts(0, 0, 9_500)), Some(1_000), "it is put off");
+        assert_eq!(oldest(down(1_000), counts(0, 1, 40_000)), Some(1_000), "it is being tried");
+        assert_eq!(oldest(down(9_500), counts(0, 0, 60_000)), None, "nothing waits any more");
+        assert_eq!(oldest(down(9_500), ShardCounts::default()), None);
+    }
 }

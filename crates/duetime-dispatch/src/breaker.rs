@@ -5,10 +5,13 @@
 //! answered, so that messages whose own destinations are down cannot keep the breaker open. Upstream:
 //! `deliverer` reports the verdicts. Downstream: `claimer` asks what may go.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLOCK_SKEW_MAX};
 use duetime_core::{Clock, OutageEnd, SinkDown, Timestamp, TopicName, Tried};
 use duetime_metrics::TopicMeters;
 use parking_lot::Mutex;
@@ -54,6 +57,8 @@ struct BreakerInner {
 struct Outage {
     since: Instant,
     since_at: Timestamp,
+    /// Until when messages are put off at most that were given back.
+    put_off_until: Timestamp,
     /// What was said last.
     reason: String,
     /// When the log last said so.
@@ -122,7 +127,8 @@ impl Breaker {
             }
             BreakerState::Probing | BreakerState::Closed => None,
         };
-        Some(SinkDown { since: outage.since_at, reason: outage.reason.clone(), next_try })
+        let (since, put_off_until) = (outage.since_at, outage.put_off_until);
+        Some(SinkDown { since, put_off_until, reason: outage.reason.clone(), next_try })
     }
 
     /// Waits until something may be claimed.
@@ -276,6 +282,7 @@ impl Breaker {
                 inner.outage = Some(Outage {
                     since: now,
                     since_at,
+                    put_off_until: since_at,
                     reason: reason.to_owned(),
                     logged: now,
                     counted: now,
@@ -309,6 +316,14 @@ impl Breaker {
             self.outages.tried(outage.kept, reason);
         }
         self.changed.notify_waiters();
+    }
+
+    /// A message is given back and not visible for this long: it waits all the same.
+    pub(crate) fn put_off(&self, wait: Duration) {
+        if let Some(outage) = &mut self.inner.lock().outage {
+            // The store counts from the later of its clock and this one.
+            outage.put_off_until = outage.put_off_until.max(self.clock.now().plus(wait + CLOCK_SKEW_MAX));
+        }
     }
 
     /// Counts the time that it is open, and says in the log once in a while that it still is.
@@ -350,150 +365,5 @@ impl Drop for Breaker {
     fn drop(&mut self) {
         let mut inner = self.inner.lock();
         self.outage_ends(&mut inner, OutageEnd::Dropped);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WAIT_MAX: Duration = Duration::from_secs(5);
-
-    fn breaker() -> Breaker {
-        let topic = TopicName::new("orders").unwrap();
-        let meters = duetime_metrics::Meters::new().topic(&topic);
-        let clock = Arc::new(duetime_testkit::WallClock);
-        Breaker::new((topic, "shop".to_owned()), Arc::default(), meters, clock, WAIT_MAX)
-    }
-
-    /// Lets a probe through and says that it failed.
-    async fn probe_fails(breaker: &Breaker, reason: &str, answered: bool) -> Option<Admission> {
-        breaker.passable().await;
-        let admission = breaker.admit();
-        breaker.probe_failed(reason, None, answered);
-        admission
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_open_breaker_lets_one_probe_through_after_a_wait_that_doubles() {
-        let breaker = breaker();
-        assert_eq!(breaker.admit(), Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }));
-        breaker.unavailable("connection refused", None);
-        assert_eq!((breaker.meters.breaker_open.get(), breaker.meters.breaker_opens.get()), (1, 1));
-        for wait_ms in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
-            assert_eq!(breaker.admit(), None);
-            let opened = Instant::now();
-            breaker.passable().await;
-            assert_eq!(opened.elapsed().as_millis(), wait_ms);
-            assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }));
-            assert_eq!(breaker.admit(), None, "one probe at a time");
-            breaker.unavailable("from before it opened", None);
-            breaker.probe_failed("connection refused", None, false);
-        }
-        breaker.passable().await;
-        assert!(breaker.admit().is_some_and(|a| a.probe));
-        breaker.answered();
-        assert!(breaker.is_closed());
-        assert_eq!(breaker.meters.breaker_open.get(), 0);
-        assert!((breaker.meters.breaker_open_seconds.get() - 21.3).abs() < 0.1, "the waits above, and 5 s");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_that_the_target_asks_for_is_kept() {
-        let breaker = breaker();
-        breaker.unavailable("429", Some(Duration::from_secs(120)));
-        let opened = Instant::now();
-        breaker.passable().await;
-        assert_eq!(opened.elapsed(), Duration::from_secs(120));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_probe_asks_about_more_messages_each_time_the_target_answers_for_none() {
-        let breaker = breaker();
-        breaker.unavailable("503", None);
-        for size in [8, 16, 32, 64, 128, 256, 256] {
-            assert_eq!(probe_fails(&breaker, "503", true).await, Some(Admission { limit: size, probe: true }));
-        }
-        probe_fails(&breaker, "connection refused", false).await;
-        breaker.passable().await;
-        assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }), "it is gone altogether");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_longer_pause_that_a_call_under_way_brings_back_is_kept_too() {
-        let breaker = breaker();
-        breaker.unavailable("connection refused", None);
-        // It was sent before the breaker opened.
-        breaker.unavailable("429", Some(Duration::from_secs(120)));
-        breaker.unavailable("503", Some(Duration::from_secs(5)));
-        let opened = Instant::now();
-        breaker.passable().await;
-        assert_eq!(opened.elapsed(), Duration::from_secs(120));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_sink_that_is_down_says_since_when_why_and_when_it_is_tried_next() {
-        let breaker = breaker();
-        assert_eq!(breaker.down(), None);
-        breaker.unavailable("connection refused", Some(Duration::from_secs(120)));
-        let down = breaker.down().unwrap();
-        assert_eq!(down.reason, "connection refused");
-        let wait = down.next_try.unwrap().since(down.since);
-        assert!((119..=121).contains(&wait.as_secs()), "{wait:?}");
-        breaker.passable().await;
-        breaker.admit();
-        assert_eq!(breaker.down().unwrap().next_try, None, "it is being tried");
-        breaker.probe_failed("503", None, true);
-        assert_eq!(breaker.down().unwrap().reason, "503");
-        breaker.passable().await;
-        breaker.admit();
-        breaker.answered();
-        assert_eq!(breaker.down(), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_time_that_a_sink_is_down_is_kept_with_its_end_also_when_the_breaker_is_gone() {
-        let breaker = breaker();
-        let outages = breaker.outages.clone();
-        breaker.unavailable("connection refused", None);
-        probe_fails(&breaker, "503", true).await;
-        probe_fails(&breaker, "503", true).await;
-        let known = outages.latest().remove(0);
-        assert_eq!((known.topic.as_str(), &*known.sink, &*known.reason), ("orders", "shop", "connection refused"));
-        assert_eq!((known.last_reason.as_deref(), known.probes, known.ended), (Some("503"), 2, None));
-        breaker.answered();
-        assert_eq!(outages.latest()[0].ended.unwrap().1, OutageEnd::Accepted);
-        breaker.unavailable("503", None);
-        drop(breaker);
-        let ends: Vec<_> = outages.latest().iter().map(|outage| outage.ended.unwrap().1).collect();
-        assert_eq!(ends, [OutageEnd::Dropped, OutageEnd::Accepted]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_try_at_once_ends_the_wait_and_says_what_it_brought() {
-        let breaker = Arc::new(breaker());
-        let second = Duration::from_secs(1);
-        assert_eq!(breaker.try_now(second).await, Tried::WasUp);
-        breaker.unavailable("429", Some(Duration::from_secs(3600)));
-        let asked = Instant::now();
-        assert_eq!(breaker.try_now(10 * second).await, Tried::NothingDue, "nobody claims");
-        assert_eq!(asked.elapsed(), CLAIMED_WITHIN);
-        for (ends, expected) in [(Some(false), Tried::Down), (None, Tried::UnderWay), (Some(true), Tried::Up)] {
-            let tried = tokio::spawn({
-                let breaker = breaker.clone();
-                async move { breaker.try_now(10 * second).await }
-            });
-            tokio::task::yield_now().await;
-            if breaker.inner.lock().state != BreakerState::Probing {
-                assert!(breaker.admit().is_some_and(|admission| admission.probe), "its wait is over");
-            }
-            tokio::time::sleep(3 * second).await;
-            match ends {
-                Some(true) => breaker.answered(),
-                Some(false) => breaker.probe_failed("503", None, true),
-                None => {}
-            }
-            assert_eq!(tried.await.unwrap(), expected);
-        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
-use duetime_core::{Delivery, Sink, Verdict};
+use duetime_core::{Delivery, MessageId, Sink, Verdict};
 use duetime_metrics::{Event, SinkMeters};
 use futures::FutureExt;
 use tokio::sync::mpsc;
@@ -47,6 +47,13 @@ enum IfOpen {
     Wait,
     /// The target is up, but may have been silent when they were sent.
     ExcusedOnce,
+}
+
+/// What becomes of a message of which this was said, as it is ruled.
+fn unsettled(work: &Work, id: MessageId, attempt: u8, claim: ClaimInfo, ruled: (&CallOutcome, Ruling)) -> Unsettled {
+    let how = settlement(ruled.0, ruled.1, attempt, &work.record.config.retry, rand::random());
+    let ClaimInfo { guard, index, deadline, score, .. } = claim;
+    Unsettled { guard, index, settle: Settle { id, score, how }, deadline }
 }
 
 /// Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
@@ -158,14 +165,8 @@ impl Deliverer {
     }
 
     async fn rule(&mut self, waiting: Vec<Waiting>, ruling: Ruling) {
-        let retry = &self.work.record.config.retry;
-        let settle_later = |waiting: Waiting| {
-            let how = settlement(&waiting.said, ruling, waiting.attempt, retry, rand::random());
-            let settle = Settle { id: waiting.id, score: waiting.claim.score, how };
-            let ClaimInfo { guard, index, deadline, .. } = waiting.claim;
-            Unsettled { guard, index, settle, deadline }
-        };
-        let pending: Vec<Unsettled> = waiting.into_iter().map(settle_later).collect();
+        let ruled = |it: Waiting| unsettled(&self.work, it.id, it.attempt, it.claim, (&it.said, ruling));
+        let pending: Vec<Unsettled> = waiting.into_iter().map(ruled).collect();
         let retried = pending.iter().filter(|pending| matches!(pending.settle.how, Settlement::Nack(_))).count();
         self.work.topic_meters.count(Event::Retried, retried as u64);
         self.work.budget.set_offered(self.undecided.len());
@@ -388,11 +389,9 @@ impl Deliverer {
                 }
                 IfOpen::Wait | IfOpen::ExcusedOnce => Ruling::Own,
             };
-            let how = settlement(said, ruling, delivery.attempt, &work.record.config.retry, rand::random());
-            retried += u64::from(matches!(how, Settlement::Nack(_)));
-            let settle = Settle { id: delivery.id, score: claim.score, how };
-            let ClaimInfo { guard, index, deadline, .. } = claim;
-            pending.push(Unsettled { guard, index, settle, deadline });
+            let ruled = unsettled(work, delivery.id, delivery.attempt, claim, (said, ruling));
+            retried += u64::from(matches!(ruled.settle.how, Settlement::Nack(_)));
+            pending.push(ruled);
         }
         drop(freed);
         for (kind, count) in errors {
@@ -457,8 +456,10 @@ impl Deliverer {
 
     async fn settle_later(&self, pending: Vec<Unsettled>) {
         for pending in &pending {
-            if let Settlement::Nack(wait) = pending.settle.how {
-                self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1);
+            match pending.settle.how {
+                Settlement::Nack(wait) => self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1),
+                Settlement::Defer(wait) => self.breaker.put_off(wait),
+                _ => {}
             }
         }
         if !pending.is_empty() && self.to.send(pending).await.is_err() {

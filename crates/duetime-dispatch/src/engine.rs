@@ -124,9 +124,9 @@ impl Engine {
         };
         needed("timer", |scheduler, stop| Box::pin(scheduler.run_timer(stop)));
         needed("poll", |scheduler, stop| Box::pin(scheduler.poll(stop)));
-        let (surveyor, stopped) = (scheduler.clone(), stop.clone());
+        let (surveyor, states, stopped) = (scheduler.clone(), sinks.clone(), stop.clone());
         supervisor.start("gauges", Policy::RestartOrEnd, &stop, move || {
-            surveyor.clone().survey(Gauges::new(gauges_every), stopped.clone())
+            surveyor.clone().survey(Gauges::new(gauges_every, states.clone()), stopped.clone())
         });
         let (states, stopped) = (sinks.clone(), stop.clone());
         supervisor.start("sink states", Policy::RestartOrEnd, &stop, move || states.clone().watch(stopped.clone()));

@@ -1,12 +1,14 @@
 //! Sets the gauges of scheduled, due, in flight and dead messages from surveys of the owned shards.
 //!
-//! Each node reports its own shards: the sum over the nodes is the whole.
+//! Each node reports its own shards: the sum over the nodes is the whole. How long what is due has waited depends on
+//! the breakers too, for what a sink that is down gave back is visible anew.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::ShardCounts;
-use duetime_core::{Shard, Timestamp, TopicName};
+use duetime_core::{Shard, SinkDown, SinkStates, Timestamp, TopicName};
 use duetime_metrics::{Meters, ShardBacklog};
 use tokio::time::Instant;
 
@@ -20,16 +22,17 @@ pub(crate) fn clear(all: &Meters, topic: &TopicName) {
     meters.oldest_due_age.set(0.0);
 }
 
-/// When the next survey is due.
+/// When the next survey is due, and what is known of the sinks.
 #[derive(Debug)]
 pub(crate) struct Gauges {
     every: Duration,
     next: Instant,
+    sinks: Arc<dyn SinkStates>,
 }
 
 impl Gauges {
-    pub(crate) fn new(every: Duration) -> Self {
-        Self { every, next: Instant::now() }
+    pub(crate) fn new(every: Duration, sinks: Arc<dyn SinkStates>) -> Self {
+        Self { every, next: Instant::now(), sinks }
     }
 
     /// When it is time for a survey.
@@ -62,12 +65,14 @@ impl Gauges {
             meters.shard_backlogs(topic, backlog);
         }
         for (topic, sum) in sums {
+            let down = self.sinks.state(topic).and_then(|state| state.down);
+            let oldest = SinkDown::oldest_due(down.as_ref(), &sum);
             let meters = meters.topic(topic);
             meters.scheduled.set(gauge(sum.scheduled));
             meters.due.set(gauge(sum.due));
             meters.in_flight.set(gauge(sum.in_flight));
             meters.dead.set(gauge(sum.dead));
-            meters.oldest_due_age.set(sum.head.map_or(0.0, |head| now.since(head).as_secs_f64()));
+            meters.oldest_due_age.set(oldest.map_or(0.0, |due| now.since(due).as_secs_f64()));
         }
     }
 }

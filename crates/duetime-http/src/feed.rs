@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::ShardCounts;
-use duetime_core::{Clock, SinkState, SinkStates, Timestamp, TopicName};
+use duetime_core::{Clock, SinkDown, SinkState, SinkStates, Timestamp, TopicName};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router, TopicSurvey};
 use parking_lot::Mutex;
@@ -53,13 +52,6 @@ pub(crate) struct TopicEvent {
     unreachable_shards: usize,
 }
 
-/// When the oldest message that is due fell due. What a sink that is down gave back is visible anew from then on, so it
-/// counts from when that sink was taken to be down: something of what waits is due for as long at least.
-pub(crate) fn oldest_due(total: &ShardCounts, down_since: Option<Timestamp>) -> Option<i64> {
-    let head = total.head.filter(|_| total.due > 0)?;
-    Some(down_since.map_or(head, |since| since.min(head)).as_millis())
-}
-
 impl TopicEvent {
     pub fn name(&self) -> &str {
         &self.name
@@ -75,7 +67,8 @@ impl TopicEvent {
             due: total.due,
             in_flight: total.in_flight,
             dead: total.dead,
-            oldest_due_at: oldest_due(total, state.as_ref().and_then(|state| Some(state.down.as_ref()?.since))),
+            oldest_due_at: SinkDown::oldest_due(state.as_ref().and_then(|state| state.down.as_ref()), total)
+                .map(Timestamp::as_millis),
             paused: record.config.paused,
             sink_down: state.is_some_and(|state| state.down.is_some() || state.refused.is_some()),
             unreachable_shards: survey.silent(),

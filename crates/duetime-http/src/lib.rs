@@ -45,6 +45,7 @@ mod outages;
 mod owners;
 mod path;
 mod pause;
+mod pause_view;
 mod peer;
 mod plans;
 mod problem;

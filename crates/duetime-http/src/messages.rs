@@ -20,12 +20,13 @@ use crate::fields;
 use crate::memory;
 use crate::message_in::{read_due, text};
 use crate::path::{Topic, TopicAndId, refuse_id};
+use crate::pause_view::PauseView;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Outcomes, Results, Style};
 use crate::schema;
 use crate::sinks::SinkTroubleView;
 use crate::state::HttpParts;
-use crate::view::{MessageView, OutcomeView, PauseView};
+use crate::view::{MessageView, OutcomeView};
 
 /// Largest body of a request about one message.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -106,6 +107,7 @@ fn in_words(
     let (attempts, max) = (message.attempts, record.config.retry.max_attempts);
     let visible_at = message.visible_at;
     let away = duetime_core::units::show_duration(visible_at.since(now));
+    let is_put_off = message.is_put_off(now);
     match message.state {
         MessageState::Dead => {
             let reason = message.death.as_ref().map_or("of an unknown reason", |death| death.reason.as_str());
@@ -121,15 +123,24 @@ fn in_words(
         ),
         MessageState::Scheduled if record.config.paused => {
             let why = pause.and_then(|pause| pause.reason).map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let at = if is_put_off { message.due_at } else { visible_at };
             format!(
-                "{} {visible_at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \
+                "{} {at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \
                  resume {}`.",
-                if visible_at > now { "Due at" } else { "Due since" },
+                if at > now { "Due at" } else { "Due since" },
                 record.name
             )
         }
         MessageState::Scheduled if visible_at > now && attempts > 0 => {
             format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
+        }
+        MessageState::Scheduled if is_put_off => {
+            let why = trouble.zip(record.config.sink.as_ref()).map(|(trouble, sink)| trouble.in_words(&sink.name));
+            let why = why.map(|why| format!(" The reason: {why}")).unwrap_or_default();
+            let since = message.due_at;
+            format!(
+                "Due since {since}, and put off to {visible_at} (in {away}), which cost no attempt; then it is {target}.{why}"
+            )
         }
         MessageState::Scheduled if visible_at > now => {
             format!("Due at {visible_at} (in {away}); then it is {target}.")

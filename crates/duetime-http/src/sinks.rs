@@ -7,13 +7,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::{ClusterNodes, Member, MemberState, SinkState, Timestamp, TopicName, TopicRecord};
+use duetime_core::{ClusterNodes, Member, MemberState, SinkDown, SinkState, TopicName, TopicRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::command::CommandRequest;
 use crate::path::Topic;
+use crate::pause_view::PauseView;
 use crate::problem::Problem;
 use crate::state::HttpParts;
 
@@ -38,14 +39,12 @@ pub(crate) struct SinkTroubleView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next_try: Option<i64>,
+    /// The same as the node has it.
+    #[serde(skip)]
+    pub down: Option<SinkDown>,
 }
 
 impl SinkTroubleView {
-    /// Since when it is down.
-    pub fn since(&self) -> Option<Timestamp> {
-        self.since.map(Timestamp::from_millis)
-    }
-
     /// What is wrong with the sink of `topic`, if anything, as far as the caller may know.
     pub fn of(app: &HttpParts, topic: &TopicName, caller: &Caller) -> Option<Self> {
         Self::new(app.sinks.state(topic)?, caller)
@@ -54,14 +53,16 @@ impl SinkTroubleView {
     fn new(state: SinkState, caller: &Caller) -> Option<Self> {
         let shown = |reason: String| caller.sees_reasons().then_some(reason);
         if let Some(reason) = state.refused {
-            return Some(Self { state: "refused", reason: shown(reason), since: None, next_try: None });
+            let (since, next_try, down) = (None, None, None);
+            return Some(Self { state: "refused", reason: shown(reason), since, next_try, down });
         }
         let down = state.down?;
         Some(Self {
             state: "down",
-            reason: shown(down.reason),
+            reason: shown(down.reason.clone()),
             since: Some(down.since.as_millis()),
             next_try: down.next_try.map(|at| at.as_millis()),
+            down: Some(down),
         })
     }
 
@@ -98,7 +99,7 @@ pub(crate) struct ScannerView {
 /// A topic's sink as the answering node sees it. Each node that scans shards of the topic finds out for itself whether
 /// the sink is down.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct SinkView {
+pub(crate) struct SinkView<'a> {
     /// As the topic names it.
     sink: String,
     /// Its type; absent where the node cannot use it.
@@ -109,6 +110,14 @@ pub(crate) struct SinkView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     trouble: Option<SinkTroubleView>,
+    /// Nothing is claimed for it: the topic is paused, or the whole sink is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    paused: bool,
+    /// Why, as far as somebody noted it and the token may know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pause: Option<PauseView<'a>>,
     /// Messages of the topic whose time has come, at all nodes: what waits.
     due: u64,
     /// How long all that takes once the sink accepts, in milliseconds, without what falls due meanwhile: at the topic's
@@ -127,12 +136,12 @@ pub(crate) struct SinkView {
 
 /// What a try at once brought.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ProbeView {
+pub(crate) struct ProbeView<'a> {
     /// `up`: it accepts again; `was_up`: it was not taken to be down; `down`: it still is; `nothing_due`: no message
     /// could be tried, the next that falls due is; `under_way`: the try has not ended yet.
     outcome: &'static str,
     #[serde(flatten)]
-    view: SinkView,
+    view: SinkView<'a>,
 }
 
 fn no_sink(topic: &TopicName) -> Problem {
@@ -161,7 +170,7 @@ fn catch_up_ms(due: u64, per_second: f64) -> u64 {
     (due as f64 / per_second * 1000.0).ceil() as u64
 }
 
-async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<SinkView, Problem> {
+async fn view<'a>(app: &HttpParts, record: &'a TopicRecord, caller: &Caller) -> Result<SinkView<'a>, Problem> {
     let topic = &record.name;
     let sink = record.config.sink.as_ref().ok_or_else(|| no_sink(topic))?;
     let due = app.router.surveyor.survey(topic).await?.total.due;
@@ -172,6 +181,8 @@ async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<
         sink: sink.name.clone(),
         kind: state.as_ref().and_then(|state| state.kind),
         trouble: state.and_then(|state| SinkTroubleView::new(state, caller)),
+        paused: record.config.paused,
+        pause: PauseView::of(record, caller),
         due,
         catch_up_ms: app.router.forecaster.capacity(record).filter(|_| due > 0).map(|rate| catch_up_ms(due, rate)),
         node: app.node.id.clone(),

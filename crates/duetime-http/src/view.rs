@@ -5,14 +5,14 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Headers, StoredMessage, TopicConfig, TopicRecord};
+use duetime_core::{Headers, SinkDown, StoredMessage, Timestamp, TopicConfig};
 use duetime_router::TopicSurvey;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
-use crate::feed::oldest_due;
+use crate::pause_view::PauseView;
 use crate::schema;
 use crate::sinks::SinkTroubleView;
 
@@ -145,40 +145,6 @@ struct TopicSettings {
     paused: Option<bool>,
 }
 
-/// Why a topic is paused. What is absent was not said, or is not for this token.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct PauseView<'a> {
-    /// As it was given. For tokens with the scope `view` or `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
-    pub reason: Option<&'a str>,
-    /// When the pause began, milliseconds since the Unix epoch, by the clock of the node that was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    since: Option<i64>,
-    /// The name of the token of whoever paused it, or gave the reason. For tokens with the scope `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
-    by: Option<&'a str>,
-    /// The sink through which it was paused; absent: by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
-    sink: Option<&'a str>,
-}
-
-impl<'a> PauseView<'a> {
-    /// What is noted of the pause of a topic, if it is paused, as far as the caller may know.
-    pub fn of(record: &'a TopicRecord, caller: &Caller) -> Option<Self> {
-        let note = record.pause()?;
-        Some(Self {
-            reason: note.reason.as_deref().filter(|_| caller.sees_reasons()),
-            since: note.since_ms,
-            by: note.by.as_deref().filter(|_| caller.may_change_topics()),
-            sink: note.sink.as_deref(),
-        })
-    }
-}
-
 /// A topic: its settings as they apply, and its counts.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TopicView<'a> {
@@ -202,8 +168,8 @@ pub(crate) struct TopicView<'a> {
     in_flight: u64,
     /// Dead letters.
     dead: u64,
-    /// When the first message that is due fell due, or, if that is earlier, when its sink was taken to be down; absent when
-    /// none is due.
+    /// When the first message that is due fell due, or, if that is earlier, when its sink was taken to be down (then also
+    /// of what waits for the next try, or is tried); absent when none is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     oldest_due_at: Option<i64>,
@@ -236,6 +202,8 @@ pub(crate) fn zero(count: &u64) -> bool {
 impl<'a> TopicView<'a> {
     pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>, caller: &Caller) -> Self {
         let (record, total) = (&survey.record, &survey.total);
+        let down = sink_trouble.as_ref().and_then(|trouble| trouble.down.as_ref());
+        let oldest = SinkDown::oldest_due(down, total);
         Self {
             name: record.name.as_str(),
             config: Cow::Borrowed(&record.config),
@@ -246,7 +214,7 @@ impl<'a> TopicView<'a> {
             due: total.due,
             in_flight: total.in_flight,
             dead: total.dead,
-            oldest_due_at: oldest_due(total, sink_trouble.as_ref().and_then(SinkTroubleView::since)),
+            oldest_due_at: oldest.map(Timestamp::as_millis),
             unreachable_shards: survey.silent(),
             sink_trouble,
             pause: PauseView::of(record, caller),

@@ -59,7 +59,7 @@ table! {
     DEAD = "duetime_dead", Kind::Gauge, ["topic"],
         "Dead letters in the shards this node scans: sum over nodes.";
     OLDEST_DUE_AGE = "duetime_oldest_due_age_seconds", Kind::Gauge, ["topic"],
-        "How long the oldest due message of the shards this node scans has been waiting; 0 when none is due: max over nodes.";
+        "How long the oldest due message of the shards this node scans has been waiting, and while the sink is down how long it is; 0 when nothing waits: max over nodes.";
     SHARDS = "duetime_shards", Kind::Gauge, ["topic"],
         "Shards the topic has; the same at each node: max over nodes.";
     SHARDS_OWNED = "duetime_shards_owned", Kind::Gauge, ["topic"],

@@ -30,6 +30,32 @@ async fn an_hour_s_outage_burns_no_attempt_and_everything_comes_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_age_of_what_waits_grows_as_long_as_its_sink_is_down_whatever_each_try_makes_of_it() {
+    let node = TestNode::new(with_sink()).await;
+    // What is given back for the next try is due neither before it nor while it is tried.
+    let away = || Verdict::DestinationDown { reason: "503".to_owned(), after: Some(secs(20)), silent: false };
+    node.sink.behave(each(move |_| away()));
+    node.put_all(&ids("o", 3), ms(0)).await;
+    node.pass(secs(60)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    let mut before = node.counts().oldest_due_age.get();
+    assert!(before >= 50.0, "{before} s");
+    for _ in 0..40 {
+        node.pass(secs(7)).await;
+        let age = node.counts().oldest_due_age.get();
+        assert!(age > before && age - before <= 15.0, "{age} s after {before} s");
+        before = age;
+    }
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(60)).await;
+    assert_eq!((node.survey().await, node.counts().oldest_due_age.get()), (Default::default(), 0.0));
+    // Later ones that are not due yet are not what waits.
+    node.put("later", secs(3_600)).await;
+    node.pass(secs(60)).await;
+    assert_eq!(node.counts().oldest_due_age.get(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_hour_without_an_answer_costs_no_more_than_the_calls_that_open_the_breaker() {
     let policy = RetryPolicy { max_attempts: 4, ..RetryPolicy::default() };
     let config = TopicConfig { retry: policy, visibility_timeout: secs(10), ..with_sink() };

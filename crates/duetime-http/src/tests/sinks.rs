@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use duetime_core::store::{ClaimRequest, Settle, Settlement};
 use duetime_core::{
-    ClusterNodes, Member, OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Timestamp, TopicName, Tried,
+    Clock as _, ClusterNodes, LeaseClass, Member, MessageId, OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates,
+    Timestamp, TopicName, Tried,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{NOW_MS, TestApi};
@@ -41,7 +43,8 @@ impl SinkStates for FixedSinks {
 fn down() -> FixedSinks {
     let since = Timestamp::from_millis(NOW_MS - 60_000);
     let next_try = Some(Timestamp::from_millis(NOW_MS + 5_000));
-    let down = SinkDown { since, reason: "could not connect: Connection refused".to_owned(), next_try };
+    let (put_off_until, reason) = (Timestamp::from_millis(NOW_MS + 60_000), "could not connect: Connection refused");
+    let down = SinkDown { since, put_off_until, reason: reason.to_owned(), next_try };
     FixedSinks { down: Some(down), tried: Some(Tried::Down), ..FixedSinks::default() }
 }
 
@@ -177,4 +180,61 @@ async fn when_sinks_were_down_is_shown_to_tokens_that_may_look_and_of_their_own_
         assert_eq!(answer.status, status, "{}", answer.text);
         assert_eq!(answer.json()["outages"].as_array().map_or(0, Vec::len), seen, "{scope}: {}", answer.text);
     }
+}
+
+#[tokio::test]
+async fn what_a_sink_that_is_down_gave_back_is_not_listed_as_scheduled_and_the_forecast_says_how_many_it_may_be() {
+    let api = api(down()).await;
+    for message in [r#"{"id":"late"}"#, r#"{"id":"soon","delay":"20s"}"#, r#"{"id":"later","delay":"2h"}"#] {
+        assert_eq!(api.post("/v1/topics/orders/messages", message).await.status, 201);
+    }
+    let topic = TopicName::new("orders").unwrap();
+    let record = api.parts.router.topic(&topic).await.unwrap();
+    let id = MessageId::new("late").unwrap();
+    let shard = record.routing.home(&topic, &id);
+    let ask = ClaimRequest {
+        request: 1,
+        limit: 1,
+        visibility: Duration::from_secs(30),
+        class: LeaseClass::TOPIC,
+        retry: record.config.retry,
+        delivery: record.config.delivery,
+    };
+    let claimed = api.store.claim(&shard, api.clock.now(), &ask).await.unwrap().messages.remove(0);
+    let settle = Settle { id, score: claimed.score, how: Settlement::Defer(Duration::from_secs(30)) };
+    api.store.settle(&shard, api.clock.now(), &[settle]).await.unwrap();
+
+    let listed = async |query: &str| -> Vec<(String, String)> {
+        let page = api.get(&format!("/v1/topics/orders/messages?{query}")).await.json();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let messages = page["messages"].as_array().unwrap().iter();
+        let mut found: Vec<_> = messages.map(|one| (text(&one["id"]), text(&one["state"]))).collect();
+        found.sort_unstable();
+        found
+    };
+    let all = [("late", "retrying"), ("later", "scheduled"), ("soon", "scheduled")];
+    let all = all.map(|(id, state)| (id.to_owned(), state.to_owned()));
+    assert_eq!(listed("").await, all);
+    assert_eq!(listed("state=scheduled").await, all[1..]);
+    let next = api.get("/v1/topics/orders/messages/late/explain").await.json()["next"].as_str().unwrap().to_owned();
+    assert!(next.starts_with("Due since 2025-11-21T00:00:00.000Z, and put off to 2025-11-21T00:00:30"), "{next}");
+    assert!(next.contains("\"shop\" is down since") && next.contains("cost no attempt"), "{next}");
+    let forecast = api.get("/v1/topics/orders/forecast?bucket=1m&buckets=180").await.json();
+    assert_eq!((&forecast["due"], &forecast["put_off_max"]), (&json!(0), &json!(2)), "{forecast}");
+
+    let well = api.again(HttpParts { sinks: Arc::new(FixedSinks::default()), ..api.parts.clone() });
+    let page = well.get("/v1/topics/orders/messages?prefix=late").await.json();
+    assert_eq!(page["messages"][0]["state"], "scheduled", "as its score says");
+    assert!(well.get("/v1/topics/orders/forecast").await.json().get("put_off_max").is_none());
+}
+
+#[tokio::test]
+async fn a_pause_is_shown_with_the_sink_that_it_holds_up() {
+    let api = api(FixedSinks::default()).await;
+    assert!(api.get("/v1/topics/orders/sink").await.json().get("paused").is_none());
+    assert_eq!(api.post("/v1/sinks/shop/pause", r#"{"reason":"the shop moves"}"#).await.status, 200);
+    let view = api.get("/v1/topics/orders/sink").await.json();
+    assert_eq!(view["paused"], true);
+    assert_eq!(view["pause"], json!({"reason": "the shop moves", "since": NOW_MS, "sink": "shop"}));
+    assert!(view.get("trouble").is_none(), "{view}");
 }

@@ -106,15 +106,21 @@ pub async fn run(args: ForecastArgs) -> anyhow::Result<bool> {
     }
     let coming: u64 = forecast.buckets.iter().map(|bucket| bucket.count).sum();
     let (bucket, horizon) = (show_duration(length), show_duration(args.horizon));
-    output::line(&format!("{} are due, {coming} fall due within {horizon}, by {bucket}", forecast.due))?;
+    let (is, falls) = (if forecast.due == 1 { "is" } else { "are" }, if coming == 1 { "falls" } else { "fall" });
+    output::line(&format!("{} {is} due, {coming} {falls} due within {horizon}, by {bucket}", forecast.due))?;
+    if forecast.put_off_max > 0 {
+        let most = output::count(forecast.put_off_max, "message");
+        output::line(&format!("the sink is down: up to {most} of the first below are overdue too, and were put off"))?;
+    }
     for row in chart(&forecast) {
         output::line(&row)?;
     }
     if forecast.unreachable_shards > 0 {
-        output::line(&format!("{} shards are not counted: their server does not answer", forecast.unreachable_shards))?;
+        let silent = output::count(forecast.unreachable_shards as u64, "shard");
+        output::line(&format!("not counted: {silent} of a server that does not answer"))?;
     }
     if let Some(supposed) = &forecast.what_if {
-        let nodes = if supposed.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", supposed.nodes) };
+        let nodes = output::count(supposed.nodes.into(), "node");
         let outage = args.outage.map(|outage| format!(", the sink away for {}", show_duration(outage)));
         output::line(&format!("what if {nodes}{}: {}", outage.unwrap_or_default(), supposed.summary))?;
     } else if suppose != WhatIf::default() {
@@ -165,8 +171,16 @@ mod tests {
             last_late_ms: late,
         };
         let buckets = vec![bucket(0, 50, None), bucket(60_000, 100, Some(3_000)), bucket(120_000, 0, None)];
-        let forecast =
-            Forecast { at: 0, due: 0, buckets, capacity: Some(1.0), herd: None, what_if: None, unreachable_shards: 0 };
+        let forecast = Forecast {
+            at: 0,
+            due: 0,
+            put_off_max: 0,
+            buckets,
+            capacity: Some(1.0),
+            herd: None,
+            what_if: None,
+            unreachable_shards: 0,
+        };
         let rows = chart(&forecast);
         assert_eq!(rows.len(), 2, "the end is left out");
         assert_eq!(rows[0], format!("1970-01-01T00:00:00Z  50   {}", "█".repeat(25)));

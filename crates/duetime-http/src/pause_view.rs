@@ -1,0 +1,41 @@
+//! What answers say of a pause, as far as the caller may know.
+
+use duetime_core::TopicRecord;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::auth::Caller;
+
+/// Why a topic is paused. What is absent was not said, or is not for this token.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PauseView<'a> {
+    /// As it was given. For tokens with the scope `view` or `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    pub reason: Option<&'a str>,
+    /// When the pause began, milliseconds since the Unix epoch, by the clock of the node that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    since: Option<i64>,
+    /// The name of the token of whoever paused it, or gave the reason. For tokens with the scope `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    by: Option<&'a str>,
+    /// The sink through which it was paused; absent: by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    sink: Option<&'a str>,
+}
+
+impl<'a> PauseView<'a> {
+    /// What is noted of the pause of a topic, if it is paused, as far as the caller may know.
+    pub fn of(record: &'a TopicRecord, caller: &Caller) -> Option<Self> {
+        let note = record.pause()?;
+        Some(Self {
+            reason: note.reason.as_deref().filter(|_| caller.sees_reasons()),
+            since: note.since_ms,
+            by: note.by.as_deref().filter(|_| caller.may_change_topics()),
+            sink: note.sink.as_deref(),
+        })
+    }
+}

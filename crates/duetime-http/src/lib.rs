@@ -25,6 +25,7 @@ mod enqueue;
 mod events;
 mod feed;
 mod fields;
+mod find;
 mod forecast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

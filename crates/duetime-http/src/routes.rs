@@ -8,8 +8,8 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, dead_groups, drain, enqueue, events, forecast, life, list, me, messages, observe,
-    outages, owners, pause, plans, recent, report, scrape, shards, sink_pause, sinks, topics,
+    adopt, audited, claims, dead, dead_groups, drain, enqueue, events, find, forecast, life, list, me, messages,
+    observe, outages, owners, pause, plans, recent, report, scrape, shards, sink_pause, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -40,6 +40,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(messages::get, messages::cancel, messages::reschedule))
         .routes(routes!(messages::explain))
         .routes(routes!(life::get))
+        .routes(routes!(find::get))
         .routes(routes!(messages::cancel_many))
         .routes(routes!(claims::claim))
         .routes(routes!(claims::ack))

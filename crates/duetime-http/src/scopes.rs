@@ -18,6 +18,7 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/events", ANY),
     ("GET", "/rates", ANY),
     ("GET", "/outages", &[View]),
+    ("GET", "/find", &[Produce, View]),
     ("GET", "/audit", &[Admin]),
     ("GET", "/topics", ANY),
     ("GET", "/topics/{topic}", ANY),

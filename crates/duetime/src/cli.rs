@@ -9,8 +9,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::report::ReportArgs;
 use crate::commands::{
-    bulk, consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, pause, plan, shards, sink,
-    token, topic,
+    bulk, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe, pause, plan, shards,
+    sink, token, topic,
 };
 use crate::connection::NodeArgs;
 use crate::flags::ConfigFlags;
@@ -49,6 +49,8 @@ pub enum Command {
     Life(message::IdsArgs),
     /// Lists live messages by state, time and beginning of their id, without payloads.
     List(list::ListArgs),
+    /// Finds messages by their id alone, in all topics.
+    Find(find::FindArgs),
     /// Shows messages without claiming them: these, or some of those that are due.
     Peek(list::PeekArgs),
     /// Gives a message another due time, and all its attempts back.

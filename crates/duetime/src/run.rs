@@ -10,8 +10,8 @@ use duetime_supervisor::Supervisor;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    bulk, check_config, consume, dead, enqueue, events, forecast, list, man, message, monitoring, observe, output,
-    pause, plan, report, shards, sink, token, top, topic,
+    bulk, check_config, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe,
+    output, pause, plan, report, shards, sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -31,6 +31,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Explain(args) => message::explain(args).await,
         Command::Life(args) => message::life(args).await,
         Command::List(args) => list::list(args).await,
+        Command::Find(args) => find::run(args).await,
         Command::Peek(args) => list::peek(args).await,
         Command::Reschedule(args) => message::reschedule(args).await,
         Command::Claim(args) => consume::claim(args).await,

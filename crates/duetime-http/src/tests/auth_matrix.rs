@@ -23,6 +23,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("delete_topic", &[]),
     ("adopt_topic", &[]),
     ("list_messages", &["view"]),
+    ("find_messages", &["view", "produce"]),
     ("enqueue", &["produce"]),
     ("get_message", &["view", "produce"]),
     ("cancel_message", &["produce"]),

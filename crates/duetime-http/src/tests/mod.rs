@@ -12,6 +12,7 @@ mod documented;
 mod drain;
 mod ends;
 mod events;
+mod find;
 mod foreign;
 mod life;
 mod list;

@@ -6,6 +6,7 @@ pub mod consume;
 pub mod dead;
 pub mod enqueue;
 pub mod events;
+pub mod find;
 pub mod forecast;
 pub mod list;
 pub mod man;

@@ -3,6 +3,8 @@
 //! Plain ES modules without a build step. The page has no state of its own and asks the HTTP API only; everything it
 //! shows has a command and a request beside it. Upstream: the program's HTTP router. Downstream: nothing.
 
+mod lean;
+
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -16,6 +18,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use include_dir::{Dir, include_dir};
 use sha2::{Digest as _, Sha256};
+
+use crate::lean::lean;
 
 /// Nothing but the node's own files runs, and nothing but the node is asked. Trusted types: no text becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -122,35 +126,6 @@ fn files_of(folder: &Dir<'_>, found: &mut Vec<(String, Vec<u8>)>) {
         (path, contents)
     }));
     folder.dirs().for_each(|folder| files_of(folder, found));
-}
-
-/// What stands between the words of a style sheet for its readers alone, and what does as well.
-const STYLE_SPACES: [(&str, &str); 6] =
-    [(" { ", "{"), ("; }", "}"), (" }", "}"), ("; ", ";"), (": ", ":"), (", ", ",")];
-
-/// The same of a script: no text of ours has these marks in it.
-const SCRIPT_SPACES: [(&str, &str); 3] = [(" => ", "=>"), (" === ", "==="), (" && ", "&&")];
-/// And of the names that a script imports.
-const IMPORT_SPACES: [(&str, &str); 3] = [("{ ", "{"), (" }", "}"), (", ", ",")];
-
-/// Our own scripts and styles as they are sent: without indentation, whole lines of comment and spaces that mean
-/// nothing.
-fn lean(path: &str, contents: &[u8]) -> Vec<u8> {
-    let is_ours = !path.starts_with("vendor/") && (path.ends_with(".js") || path.ends_with(".css"));
-    let Some(text) = std::str::from_utf8(contents).ok().filter(|_| is_ours) else { return contents.to_vec() };
-    let narrow = |text: &str, spaces: &[(&str, &str)]| {
-        spaces.iter().fold(text.to_owned(), |all, (from, to)| all.replace(from, to))
-    };
-    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !is_comment(line));
-    let lines =
-        lines.map(|line| if line.starts_with("import {") { narrow(line, &IMPORT_SPACES) } else { line.to_owned() });
-    let lines = lines.fold(String::with_capacity(text.len()), |all, line| all + &line + "\n");
-    narrow(&lines, if path.ends_with(".css") { &STYLE_SPACES } else { &SCRIPT_SPACES }).into_bytes()
-}
-
-/// A line of comment, of a script or of a style sheet.
-fn is_comment(line: &str) -> bool {
-    line.starts_with("//") || (line.starts_with("/*") && line.trim_end().ends_with("*/"))
 }
 
 fn gzip(plain: &[u8]) -> Vec<u8> {
@@ -265,7 +240,7 @@ mod tests {
         for (name, file) in BUILT.files.iter().filter(|(name, _)| name.ends_with(".js") && !name.starts_with("vendor/"))
         {
             let text = std::str::from_utf8(&file.plain).unwrap();
-            for line in text.lines().filter(|line| line.starts_with("import ")) {
+            for line in text.split([';', '\n']).filter(|line| line.starts_with("import{")) {
                 let from = line.split('"').nth(1).unwrap();
                 let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
                 let path = match from.strip_prefix("../") {
